@@ -1,0 +1,47 @@
+# From nothing, with Python 3.11 or newer, pip and make:
+#
+#   make ask     install, then answer the built-in sample question from at most 273 of 1024 visual tokens
+#   make test    install with the test tools, then run the tests (no GPU, no network)
+#   make lint    ruff: rules and format          make types   ty
+#   make clean   remove .venv and what the tools leave behind
+#
+# Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
+# Installing takes some minutes and gigabytes (torch); it is done once and again only when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+
+.PHONY: ask test lint types clean
+.DEFAULT_GOAL := ask
+
+ask: $(VENV)/installed
+	$(BIN)/arr-coc ask $(ARGS)
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" $(ARGS)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/ty check --python $(VENV) src
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("arr-coc needs Python 3.11 or newer, and $(PYTHON) is %d.%d: try make PYTHON=python3.12 ..." % v[:2])'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# The stamps are files inside the environment, so that they vanish with it.
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/installed

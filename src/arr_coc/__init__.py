@@ -1,0 +1,100 @@
+"""ARR-COC: answer questions about an image from a fraction of its visual tokens, and see which ones.
+
+    model = ARRCOCQwen.from_pretrained()                        # the bundled small model, offline
+    answer = model.ask("page.png", "What is the invoice number?")
+    answer.text, answer.kept, answer.total, answer.allocation
+
+Names are imported when they are first used, so that `import arr_coc` costs nothing: torch and
+transformers load with the first name that needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arr_coc.allocation import Allocation, Reason
+    from arr_coc.attending import (
+        DEFAULT_BUDGET,
+        TokenAllocator,
+        budget_count,
+        compute_retained_tokens_count,
+        compute_retention_mask,
+        parse_budget,
+    )
+    from arr_coc.balancing import AdaptiveTensionBalancer
+    from arr_coc.images import open_image
+    from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
+    from arr_coc.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
+    from arr_coc.model import ARRCOCModel, ARRCOCQwen
+    from arr_coc.picture import draw_allocation, draw_layers
+    from arr_coc.session import Answer, Session
+    from arr_coc.texture import ChannelGroup, generate_texture_array, register_channel_group
+
+__version__ = "0.1.0"
+
+# Where each public name lives.
+_HOMES = {
+    "model": ("ARRCOCModel", "ARRCOCQwen"),
+    "session": ("Answer", "Session"),
+    "layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
+    "allocation": ("Allocation", "Reason"),
+    "texture": ("ChannelGroup", "generate_texture_array", "register_channel_group"),
+    "knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
+    "balancing": ("AdaptiveTensionBalancer",),
+    "attending": (
+        "DEFAULT_BUDGET",
+        "TokenAllocator",
+        "budget_count",
+        "compute_retained_tokens_count",
+        "compute_retention_mask",
+        "parse_budget",
+    ),
+    "images": ("open_image",),
+    "picture": ("draw_allocation", "draw_layers"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ARRCOCModel",
+    "ARRCOCQwen",
+    "Answer",
+    "Session",
+    "ARRCOCConfig",
+    "ARRCOCLayer",
+    "ARRCOCOutput",
+    "Relevance",
+    "Allocation",
+    "Reason",
+    "ChannelGroup",
+    "generate_texture_array",
+    "register_channel_group",
+    "InformationScorer",
+    "ParticipatoryScorer",
+    "PerspectivalScorer",
+    "AdaptiveTensionBalancer",
+    "DEFAULT_BUDGET",
+    "TokenAllocator",
+    "budget_count",
+    "compute_retained_tokens_count",
+    "compute_retention_mask",
+    "parse_budget",
+    "open_image",
+    "draw_allocation",
+    "draw_layers",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

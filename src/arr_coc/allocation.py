@@ -1,0 +1,211 @@
+"""The allocation record: one frozen account of which visual tokens of one image were kept, and why.
+
+Law: `keep` is strictly rising (unique, raster order), `order` holds the same indices with the most relevant first,
+`positions[i] = (t, y, x)` of `keep[i]`. Every picture, statistic and test reads this record; nothing recomputes it.
+
+Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens. This file only records; `attending` decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
+_FORMAT = "arr-coc allocation 1"
+
+
+class Reason(IntEnum):
+    """Why a token was kept."""
+
+    RELEVANT = 0
+    """Its rank is within the budget."""
+    EXPLORED = 1
+    """It belongs to the share of the budget spent on coverage."""
+    VOID = 2
+    """The image had nothing to prefer, so the cells of an even grid were kept."""
+    GESTALT = 3
+    """It belongs to the coarse view that is always kept."""
+    ALL = 4
+    """Every token was kept; nothing was chosen."""
+
+
+def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
+    """Flat indices [K] -> (t, y, x) [K, 3] on a (T, H, W) grid."""
+    _, h, w = grid
+    return torch.stack((keep // (h * w), keep // w % h, keep % w), dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """The record of one decision about one image.
+
+    Attributes:
+        grid: (T, H, W) of the merged token grid.
+        keep: Long [K], kept flat indices, rising.
+        order: Long [K], the same indices, most relevant first.
+        positions: Long [K, 3], (t, y, x) of `keep`.
+        information: Float [T, H, W] in [0, 1], as are `perspectival`, `participatory` and `balanced`.
+        weights: Float [3] in [0, 1], gates of the three maps in the order above.
+        tensions: `compress`, `exploit`, `focus`, each in [0, 1]; 0.5 is neutral.
+        budget: What was asked for: a count, a fraction or "auto".
+        reasons: Long [K], a `Reason` for each of `keep`.
+        void: Whether the image had no structure, so that an even grid was kept.
+
+    Raises:
+        ValueError: the tensors break the law of the record.
+    """
+
+    grid: tuple[int, int, int]
+    keep: Tensor
+    order: Tensor
+    positions: Tensor
+    information: Tensor
+    perspectival: Tensor
+    participatory: Tensor
+    balanced: Tensor
+    weights: Tensor
+    tensions: dict[str, float]
+    budget: int | float | str
+    reasons: Tensor
+    void: bool
+
+    def __post_init__(self) -> None:
+        """Check the law of the record; everything downstream relies on it."""
+        keep = self.keep
+        if keep.ndim != 1 or not 0 < len(keep) <= self.total:
+            raise ValueError(f"keep must hold 1..{self.total} indices, got shape {tuple(keep.shape)}")
+        if bool((keep[1:] <= keep[:-1]).any()) or int(keep[0]) < 0 or int(keep[-1]) >= self.total:
+            raise ValueError(f"keep must be rising and within 0..{self.total - 1}, got {keep.tolist()}")
+        if not torch.equal(self.order.sort().values, keep):
+            raise ValueError("order must hold the indices of keep, each once")
+        if not torch.equal(self.positions, grid_positions(keep, self.grid)):
+            raise ValueError(f"positions are not those of keep on a grid of {self.grid}")
+        if self.reasons.shape != keep.shape or set(self.tensions) != set(TENSIONS) or self.weights.shape != (3,):
+            raise ValueError(f"need a reason per kept token, 3 weights and the tensions {TENSIONS}")
+        for name in ("information", "perspectival", "participatory", "balanced"):
+            if tuple(getattr(self, name).shape) != tuple(self.grid):
+                raise ValueError(f"{name} has shape {tuple(getattr(self, name).shape)}, the grid is {self.grid}")
+
+    @property
+    def kept(self) -> int:
+        """K, the number of kept tokens."""
+        return len(self.keep)
+
+    @property
+    def total(self) -> int:
+        """N, the number of visual tokens before the choice."""
+        t, h, w = self.grid
+        return t * h * w
+
+    def mask(self) -> Tensor:
+        """Bool [T, H, W], True where a token was kept."""
+        flat = torch.zeros(self.total, dtype=torch.bool, device=self.keep.device)
+        flat[self.keep] = True
+        return flat.view(self.grid)
+
+    def relevance_of_kept(self) -> Tensor:
+        """Float [K], the balanced relevance of each of `keep`."""
+        return self.balanced.flatten()[self.keep]
+
+    def ranks(self) -> Tensor:
+        """Long [K], the rank of each of `keep` among all N tokens by balanced relevance; 1 is the most relevant."""
+        by_rank = self.balanced.flatten().argsort(descending=True, stable=True)
+        ranks = torch.empty_like(by_rank)
+        ranks[by_rank] = torch.arange(1, self.total + 1, device=by_rank.device)
+        return ranks[self.keep]
+
+    def reason_text(self, i: int) -> str:
+        """Why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
+        reason = Reason(int(self.reasons[i]))
+        # Relevant tokens are the first of `order`, whatever ties rounding has made of their relevance.
+        found = (self.order == self.keep[i]).nonzero() + 1 if reason == Reason.RELEVANT else self.ranks()[i]
+        rank = int(found)
+        return {
+            Reason.RELEVANT: f"rank {rank} <= K {self.kept}",
+            Reason.EXPLORED: f"coverage, rank {rank} of {self.total}",
+            Reason.VOID: f"even grid of {self.kept}: nothing in the image to prefer",
+            Reason.GESTALT: "part of the coarse view",
+            Reason.ALL: f"all {self.total} tokens kept",
+        }[reason]
+
+    def iou(self, other: Allocation) -> float:
+        """Intersection over union of the two kept sets, in [0, 1].
+
+        Raises:
+            ValueError: the grids differ.
+        """
+        if self.grid != other.grid:
+            raise ValueError(f"cannot compare allocations on grids {self.grid} and {other.grid}")
+        a, b = self.mask(), other.mask().to(self.keep.device)
+        return float((a & b).sum() / (a | b).sum())
+
+    def cpu(self) -> Allocation:
+        """The same record with every tensor on the CPU."""
+        moved = {k: v.cpu() for k, v in self._tensors().items()}
+        return dataclasses.replace(self, **moved)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary; `from_dict` restores the record."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain |= {k: v.tolist() for k, v in self._tensors().items()}
+        return plain | {"grid": list(self.grid)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Allocation:
+        """Restore a record made by `to_dict`.
+
+        Raises:
+            ValueError: a field is missing or unknown, or the record breaks its law.
+        """
+        names = {f.name for f in dataclasses.fields(cls)}
+        if set(data) != names:
+            raise ValueError(f"not an allocation: fields differ in {sorted(set(data) ^ names)}")
+        longs = {k: torch.tensor(data[k], dtype=torch.long) for k in _LONGS}
+        floats = {k: torch.tensor(data[k], dtype=torch.float32) for k in _FLOATS}
+        return cls(**{**data, **longs, **floats, "grid": tuple(data["grid"])})
+
+    def save(self, path: str | Path) -> None:
+        """Write the record as one safetensors file (floats in float32).
+
+        Raises:
+            OSError: the path cannot be written.
+        """
+        plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
+        tensors = {k: v.cpu().contiguous() for k, v in self._tensors().items()}
+        Path(path).write_bytes(to_safetensors(tensors, {"format": _FORMAT, "plain": json.dumps(plain)}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Allocation:
+        """Read a record written by `save`.
+
+        Raises:
+            ValueError: the file is missing, or is not an allocation.
+        """
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                meta = file.metadata() or {}
+                tensors = {k: file.get_tensor(k) for k in file.keys()}
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{path} is not a saved allocation ({error}); write one with Allocation.save") from error
+        if meta.get("format") != _FORMAT:
+            raise ValueError(f"{path} is not a saved allocation (format {meta.get('format')!r}, need {_FORMAT!r})")
+        plain = json.loads(meta["plain"])
+        return cls(**tensors, **plain | {"grid": tuple(plain["grid"])})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        longs = {k: getattr(self, k) for k in _LONGS}
+        return longs | {k: getattr(self, k).float() for k in _FLOATS}
+
+
+_LONGS = ("keep", "order", "positions", "reasons")
+_FLOATS = ("information", "perspectival", "participatory", "balanced", "weights")

@@ -1,0 +1,340 @@
+"""Three ways of knowing where to look, each a map over the cells of an image.
+
+- `InformationScorer` (propositional): how much is inside a cell. Law: a uniform cell scores lowest.
+- `PerspectivalScorer`: what stands out. Untrained it is a parameter-free saliency, exactly.
+- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map, padding does not.
+
+Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite input. Scorers run
+in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums of channels (some 35 parameters in
+all), the first rung of every ablation. Balancing the three maps is not done here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.texture import Channels, channel_groups, channel_names, texture_size
+
+FLOOR = 0.02
+"""Information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite and pass a gradient."""
+PRESETS: tuple[str, str] = ("net", "linear")
+POOLINGS: tuple[str, ...] = ("mean", "last", "learned", "contextual")
+FOLD = 256
+"""Embeddings wider than this are folded to it by fixed signs before anything is learned on them."""
+PROJECTION_BUDGET = 65_536
+"""Parameters that the automatic rank may spend on the two projections of the participatory scorer."""
+
+_NOISE = 0.05
+
+
+def unit(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+    """Divide by the Euclidean norm over `dim`, in float32; zeros stay zeros, and nothing overflows on the way."""
+    x = x.float()
+    x = x / x.abs().amax(dim, keepdim=True).clamp_min(1e-12)
+    return x / x.norm(dim=dim, keepdim=True).clamp_min(1e-12)
+
+
+def signs(rows: int, columns: int) -> Tensor:
+    """[rows, columns] of -1 and 1 by an integer hash: fixed, without a random generator and without storage."""
+    index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
+    mixed = (index * 2654435761) % 2**32
+    mixed = ((mixed >> 15 ^ mixed) * 2246822519) % 2**32
+    return ((mixed >> 13) % 2 * 2.0 - 1.0).view(rows, columns)
+
+
+def fold(x: Tensor) -> Tensor:
+    """[..., D] -> [..., min(D, FOLD)], inner products kept on average (feature hashing, Weinberger et al., ICML 2009).
+
+    Keeps the learned part small at any width; at equal parameters a folded rank 128 learned far faster than a rank 16 on
+    all of D = 2048.
+    """
+    dim = x.shape[-1]
+    if dim <= FOLD:
+        return x
+    signed = F.pad(x * signs(1, dim)[0].to(x), (0, -dim % FOLD))
+    return signed.unflatten(-1, (-1, FOLD)).sum(-2)
+
+
+def mirror_(hidden: nn.Linear | nn.Conv2d, last: nn.Linear | nn.Conv2d) -> None:
+    """Make a net start at zero without blocking its gradient (a zeroed last layer would).
+
+    The second half of the hidden units copies the first, and the last layer takes their difference.
+    """
+    half = last.weight.shape[1] // 2
+    with torch.no_grad():
+        for parameter in hidden.parameters():
+            parameter[half:] = parameter[:half]
+        last.weight[:, half:] = -last.weight[:, :half]
+        last.bias.zero_()
+
+
+def automatic_rank(dim: int, heads: int) -> int:
+    """Rank over all heads for which the two projections stay within PROJECTION_BUDGET, at most 64 a head."""
+    per_head = PROJECTION_BUDGET // (2 * min(dim, FOLD) * heads)
+    return heads * max(1, min(64, per_head))
+
+
+def pool_query(
+    query: Tensor,
+    mask: Tensor,
+    how: str = "mean",
+    *,
+    importance: Tensor | None = None,
+    encode: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """One vector for a question.
+
+    Args:
+        query: Float [B, L, D], embeddings of the question's tokens.
+        mask: Bool [B, L], True at content tokens (not padding, template or special tokens).
+        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`); "contextual" (run
+            through `encode`, then the last content token, which has seen the others).
+        importance: Float [B, L] >= 0, for "learned".
+        encode: (query, mask) -> hidden states [B, L, D], for "contextual": the language model's own layers.
+
+    Returns:
+        Float32 [B, D]; zeros where a row has no content token.
+
+    Raises:
+        ValueError: the pooling is unknown, or what it needs was not given.
+    """
+    if how not in POOLINGS:
+        raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
+    if (how == "learned") != (importance is not None) or (how == "contextual") != (encode is not None):
+        raise ValueError(f"pooling {how!r}: pass `importance` for 'learned' only and `encode` for 'contextual' only")
+    weight = mask.float()
+    if importance is not None:
+        weight = weight * importance
+    elif how != "mean":
+        query = encode(query, mask) if encode else query
+        weight = (mask & (mask.flip(1).cumsum(1).flip(1) == 1)).float()
+    # A masked position may hold anything, and 0 * inf is not 0.
+    kept = query.float().masked_fill(~mask[..., None], 0.0)
+    return (kept * weight[..., None]).sum(1) / weight.sum(1, keepdim=True).clamp_min(1e-6)
+
+
+def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
+    """Channels [B, c, H, W] that their groups declare as `spread` or `salient`; without any, local contrast [B, C, H, W].
+
+    Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not inside them.
+    """
+    declared = {name for group in channel_groups(channels) for name in getattr(group, kind)}
+    index = [i for i, name in enumerate(channel_names(channels)) if name in declared]
+    if index:
+        return texture[:, index].float()
+    padded = F.pad(texture.float(), (1, 1, 1, 1), mode="replicate")
+    mean, square = F.avg_pool2d(padded, 3, 1), F.avg_pool2d(padded**2, 3, 1)
+    return 2 * (square - mean**2 - 1e-6).relu().sqrt().clamp(max=0.5)
+
+
+def cell_information(texture: Tensor, channels: Channels) -> Tensor:
+    """Information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
+
+    log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon 1948), as a share of
+    what the largest spread carries. A uniform cell has none.
+    """
+    spread = _pick(texture, channels, "spread")
+    return torch.log1p((spread / _NOISE) ** 2) / math.log1p(_NOISE**-2)
+
+
+def saliency(texture: Tensor, channels: Channels) -> Tensor:
+    """What stands out in at least one salient channel, 1 - prod(1 - s), [B, H, W] in [0, 1]; no parameters."""
+    return 1 - (1 - _pick(texture, channels, "salient")).prod(dim=1)
+
+
+def _floored_logit(score: Tensor) -> Tensor:
+    return torch.logit(FLOOR + (1 - 2 * FLOOR) * score)
+
+
+class InformationScorer(nn.Module):
+    """Shannon information of what is inside a cell.
+
+    A convex combination of `cell_information` over the spread channels, so the law (a uniform cell scores lowest, a more
+    varied cell higher) holds for every value of the learned channel weights. Both presets are the same.
+    """
+
+    def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
+        """Weigh the spread channels of `channels`, equally at first."""
+        super().__init__()
+        self.channels, self.preset = channels, preset
+        count = cell_information(torch.zeros(1, texture_size(channels), 1, 1), channels).shape[1]
+        self.weight = nn.Parameter(torch.zeros(count))
+
+    def logits(self, texture: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, H, W]."""
+        information = cell_information(texture, self.channels)
+        return _floored_logit(torch.einsum("bchw,c->bhw", information, self.weight.softmax(0)))
+
+    def forward(self, texture: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, H, W] in [FLOOR, 1 - FLOOR]."""
+        return self.logits(texture).sigmoid()
+
+
+class PerspectivalScorer(nn.Module):
+    """What stands out: `saliency` corrected by a convolutional net (C -> 32 -> 16 -> 1) that starts at zero."""
+
+    def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
+        """Build the correction: the net, or one weight per channel for `preset="linear"`."""
+        super().__init__()
+        self.channels = channels
+        size = texture_size(channels)
+        if preset == "linear":
+            self.net = nn.Sequential(nn.Conv2d(size, 1, 1))
+            nn.init.zeros_(self.net[0].weight)
+            nn.init.zeros_(self.net[0].bias)
+            return
+        self.net = nn.Sequential(
+            nn.Conv2d(size, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 16, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 1, 3, padding=1),
+        )  # fmt: skip
+        mirror_(self.net[2], self.net[4])
+
+    def logits(self, texture: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, H, W]."""
+        return _floored_logit(saliency(texture, self.channels)) + self.net(texture.float()).squeeze(1)
+
+    def forward(self, texture: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, H, W] in [0, 1]."""
+        return self.logits(texture).sigmoid()
+
+
+class ParticipatoryScorer(nn.Module):
+    """Coupling between cells and the tokens of a question.
+
+        s[h, n, l] = g_l * <A_h cell_n, B_h question_l>          heads h, cells n, question tokens l
+        logit[n]   = sum_h (max_l, mean_l, sum_l of s[h, n, l]) . mix_h + correction[n] + bias
+
+    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so that function
+    words fade; each question token also sees its two neighbours ("red circle" is one thing). The sum lets evidence for
+    several words add up (a cell that is red *and* a circle), the max finds a cell that answers any one of them.
+    Vision tokens are divided by the mean norm of their image (an empty cell stays small), question tokens by their own;
+    both are then folded to at most FOLD dimensions.
+
+    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine. A cosine is known to be a poor
+    relevance (Qwen's question and image tokens are not aligned): train it.
+
+    `preset="linear"`: no projections and no importance; the cosine plus texture channels weighted by a fixed sign hash of
+    the question.
+    """
+
+    def __init__(
+        self,
+        channels: Channels = "mvp13",
+        dim: int = 192,
+        rank: int | None = None,
+        heads: int = 4,
+        preset: str = "net",
+    ) -> None:
+        """Build for language-model width `dim`.
+
+        Args:
+            channels: Texture preset or list of channel groups.
+            dim: D, width of the question's embeddings and of the vision tokens.
+            rank: Rank of the coupling over all heads; None picks `automatic_rank(dim, heads)`.
+            heads: Number of heads.
+            preset: "net" or "linear".
+
+        Raises:
+            ValueError: the rank does not divide into the heads.
+        """
+        super().__init__()
+        rank = automatic_rank(dim, heads) if rank is None else rank
+        if rank < 1 or rank % heads:
+            raise ValueError(f"rank {rank} must be a positive multiple of heads {heads}")
+        size = texture_size(channels)
+        dim = min(dim, FOLD)
+        self.linear, self.heads = preset == "linear", 1 if preset == "linear" else heads
+        self.mix = nn.Parameter(torch.tensor([2.0, 2.0, 0.0]).expand(self.heads, 3) / self.heads)
+        self.bias = nn.Parameter(torch.zeros(()))
+        if self.linear:
+            self.channel_weight = nn.Parameter(torch.full((size,), 0.1))
+            self.register_buffer("hash", signs(size, dim), persistent=False)
+            return
+        # At rank < dim the expectation of <Ax, Ay> is that of x and y times rank / dim, and each head sees its share of it.
+        shared = nn.init.orthogonal_(torch.empty(rank, dim)) * (max(1.0, dim / rank) * heads) ** 0.5
+        self.cell, self.question = nn.Parameter(shared.clone()), nn.Parameter(shared.clone())
+        self.paint = nn.Parameter(torch.randn(rank, size) * 0.2)
+        self.neighbours = nn.Parameter(torch.zeros(2, rank))
+        self.importance = nn.Linear(dim, 1)
+        nn.init.zeros_(self.importance.weight)
+        nn.init.constant_(self.importance.bias, 2.0)
+        self.correction = nn.Sequential(nn.Conv2d(3 * heads + size, 32, 3, padding=1), nn.GELU(), nn.Conv2d(32, 1, 1))
+        mirror_(self.correction[0], self.correction[2])
+
+    def importances(self, query: Tensor) -> Tensor:
+        """How much each question token counts, [B, L, D] -> [B, L] in (0, 1); 1 for the linear preset."""
+        if self.linear:
+            return torch.ones(query.shape[:2], device=query.device)
+        return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
+
+    def couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
+        """Coupling of any set of M cells: texture [B, M, C], vision from `scale_tokens` -> [B, M, 3 * heads].
+
+        Max, mean and sum over the question's tokens for each head; zeros for a row without content tokens.
+        """
+        # Content first, in order: wherever padding lies, it then changes nothing. One padded place serves no question.
+        query, mask = F.pad(query, (0, 0, 0, 1)), F.pad(mask, (0, 1))
+        front = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+        length = max(1, int(mask.sum(1).max()))
+        front, mask = front[:, :length], mask.gather(1, front)[:, :length]
+        query = query.gather(1, front[..., None].expand(-1, -1, query.shape[-1])).masked_fill(~mask[..., None], 0.0)
+        gate = self.importances(query) * mask  # (B, L)
+        cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, M, R), (B, L, R)
+        cells, words = (x.unflatten(-1, (self.heads, -1)) for x in (cells, words * gate[..., None]))
+        score = torch.einsum("bmhr,blhr->bmhl", cells, words)
+        top = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).amax(-1)
+        total = score.sum(-1)
+        mean = total / gate.sum(1).clamp_min(1e-6)[:, None, None]
+        pooled = torch.stack((top, mean, total), dim=-1).flatten(2)
+        return pooled.where(mask.any(1)[:, None, None], torch.zeros_like(pooled))
+
+    def read(self, pooled: Tensor, texture: Tensor, mask: Tensor) -> Tensor:
+        """Coupling of every cell [B, 3 * heads, H, W] and texture [B, C, H, W] -> logits [B, H, W]."""
+        logits = torch.einsum("bphw,p->bhw", pooled, self.mix.flatten()) + self.bias
+        if not self.linear:
+            logits = logits + self.correction(torch.cat((pooled, texture.float()), dim=1)).squeeze(1)
+        return logits * mask.any(1)[:, None, None]
+
+    def _project(self, texture: Tensor, query: Tensor, vision: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.linear:
+            cells = texture * self.channel_weight
+            words = F.linear(query, self.hash)
+            return (cells, words) if vision is None else (torch.cat((vision, cells), -1), torch.cat((query, words), -1))
+        cells = F.linear(texture - 0.5, self.paint)
+        if vision is not None:
+            cells = cells + F.linear(vision, self.cell)
+        words = F.linear(query, self.question)
+        before, after = F.pad(words, (0, 0, 1, 0))[:, :-1], F.pad(words, (0, 0, 0, 1))[:, 1:]
+        return cells, words + before * self.neighbours[0] + after * self.neighbours[1]
+
+    def logits(self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None) -> Tensor:
+        """See `forward`; [B, H, W] before the sigmoid."""
+        rows = texture.flatten(2).transpose(1, 2)  # (B, N, C)
+        pooled = self.couple(rows, query, query_mask, None if vision is None else scale_tokens(vision))
+        return self.read(pooled.transpose(1, 2).unflatten(2, texture.shape[-2:]), texture, query_mask)
+
+    def forward(self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None) -> Tensor:
+        """Relevance of each cell to the question.
+
+        Args:
+            texture: [B, C, H, W] in [0, 1].
+            query: [B, L, D], word embeddings of the question.
+            query_mask: Bool [B, L], True at content tokens; a row without any scores 0.5 everywhere.
+            vision: [B, H*W, D], the encoded tokens, or None before encoding.
+
+        Returns:
+            [B, H, W] in [0, 1].
+        """
+        return self.logits(texture, query, query_mask, vision).sigmoid()
+
+
+def scale_tokens(vision: Tensor) -> Tensor:
+    """[B, N, D] divided by the mean norm of each image's tokens, folded, in float32."""
+    vision = vision.float()
+    vision = vision / vision.abs().amax((1, 2), keepdim=True).clamp_min(1e-12)
+    return fold(vision / vision.norm(dim=-1, keepdim=True).mean(1, keepdim=True).clamp_min(1e-12))

@@ -1,0 +1,318 @@
+"""ARRCOCLayer: texture, knowing, balancing and attending joined.
+
+    image -> texture -> three maps -> balanced map -> kept cells          `forward`
+                        `relevance` (differentiable)   `allocate`
+
+20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a hundred). Construction is
+deterministic and leaves the global random state alone; untrained, the layer is the documented fixed mixture of
+`balancing` over the untrained scorers of `knowing`. No image ever influences another of its batch.
+
+Keep the layer in float32 (it is small); its inputs may have any floating dtype. It knows nothing of any model: `seam`
+carries its decision into one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.allocation import TENSIONS, Allocation, grid_positions
+from arr_coc.attending import DEFAULT_BUDGET, Budget, TokenAllocator, gate, has_structure, parse_budget
+from arr_coc.balancing import AdaptiveTensionBalancer
+from arr_coc.knowing import (
+    PRESETS,
+    InformationScorer,
+    ParticipatoryScorer,
+    PerspectivalScorer,
+    pool_query,
+    scale_tokens,
+)
+from arr_coc.texture import channel_groups, generate_texture_array
+
+CELL = 32
+"""Pixels per side of a cell when nobody says what the grid is."""
+STRONG_PEAK = 0.5
+"""How far the best participatory cell must exceed the median one to overrule a semantic void."""
+
+
+@dataclass(frozen=True)
+class ARRCOCConfig:
+    """What an `ARRCOCLayer` is built from; JSON-safe by `to_dict` and `from_dict`.
+
+    Raises:
+        ValueError: a field is out of range; the message names it and its value.
+    """
+
+    dim: int = field(metadata={"help": "D, width of the language model's word embeddings and visual tokens"})
+    channels: str | tuple[str, ...] = field(
+        default="mvp13", metadata={"help": "texture preset (mvp13, fast13) or a list of channel groups"}
+    )
+    preset: str = field(default="net", metadata={"help": "net, or linear: weighted sums, about a hundred parameters"})
+    rank: int | None = field(
+        default=None, metadata={"help": "rank of the coupling over all heads; by default what the parameters allow"}
+    )
+    heads: int = field(default=4, metadata={"help": "heads of the coupling"})
+    explore: float = field(default=0.0, metadata={"help": "share of the budget spent on coverage, 0 to 0.5"})
+    budget: Budget = field(default=DEFAULT_BUDGET, metadata={"help": "tokens kept: a count, a fraction or auto"})
+    pooling: str = field(default="mean", metadata={"help": "the balancer's view of the question: mean, last, learned"})
+    candidates: int | None = field(
+        default=None, metadata={"help": "cells that are coupled with the question; by default all of them"}
+    )
+    void: bool = field(default=True, metadata={"help": "sample images without structure by an even grid"})
+
+    def __post_init__(self) -> None:
+        """Check every field; lists become tuples."""
+        if not isinstance(self.channels, str):
+            object.__setattr__(self, "channels", tuple(self.channels))
+        channel_groups(self.channels)
+        parse_budget(self.budget)
+        TokenAllocator(self.explore)
+        for name in ("dim", "heads", "rank", "candidates"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+        if self.preset not in PRESETS:
+            raise ValueError(f"unknown preset {self.preset!r}; choose one of {PRESETS}")
+        if self.pooling not in ("mean", "last", "learned"):
+            raise ValueError(f"unknown pooling {self.pooling!r}; choose mean, last or learned")
+        if self.rank is not None and self.rank % self.heads:
+            raise ValueError(f"rank {self.rank} must be a multiple of heads {self.heads}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary."""
+        data = dataclasses.asdict(self)
+        return data if isinstance(self.channels, str) else data | {"channels": list(self.channels)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
+        """Restore from `to_dict`.
+
+        Raises:
+            ValueError: a field is unknown, or `dim` is missing.
+        """
+        names = {f.name for f in dataclasses.fields(cls)}
+        if "dim" not in data or not set(data) <= names:
+            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
+        return cls(**data)
+
+
+class Relevance(NamedTuple):
+    """What the layer thinks of every cell; all maps [B, H, W] in [0, 1].
+
+    `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3]; `structured` (bool
+    [B]) says whether the image has anything to prefer, None when nobody looked.
+    """
+
+    information: Tensor
+    perspectival: Tensor
+    participatory: Tensor
+    balanced: Tensor
+    weights: Tensor
+    tensions: Tensor
+    logits: Tensor
+    structured: Tensor | None = None
+
+
+class ARRCOCOutput(NamedTuple):
+    """A batch of decisions, padded to the largest K.
+
+    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] relevance of each kept
+    token, mask [B, K] True at real entries, and the allocation record of each image. Padding is zero.
+    """
+
+    tokens: Tensor | None
+    positions: Tensor
+    budgets: Tensor
+    mask: Tensor
+    allocations: list[Allocation]
+
+    @property
+    def allocation(self) -> Allocation:
+        """The record of the first image."""
+        return self.allocations[0]
+
+
+class ARRCOCLayer(nn.Module):
+    """Three scorers, the balancer and the allocator as one module."""
+
+    def __init__(self, config: ARRCOCConfig) -> None:
+        """Build the untrained layer; `trained` tells whether weights were loaded since."""
+        super().__init__()
+        self.config = config
+        c = config
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            self.information = InformationScorer(c.channels)
+            self.perspectival = PerspectivalScorer(c.channels, c.preset)
+            self.participatory = ParticipatoryScorer(c.channels, c.dim, c.rank, c.heads, c.preset)
+            self.balancer = AdaptiveTensionBalancer(c.dim, preset=c.preset)
+        self.allocator = TokenAllocator(c.explore)
+        self.trained = False
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False) -> Any:
+        """As in torch; marks the layer as trained."""
+        result = super().load_state_dict(state_dict, strict=strict, assign=assign)
+        self.trained = True
+        return result
+
+    def relevance(
+        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
+    ) -> Relevance:
+        """Score every cell, with gradient to every parameter but those of `compress` and `exploit`.
+
+        Args:
+            texture: [B, C, H, W] from `generate_texture_array` with the config's channels.
+            query: [B, L, D], word embeddings of the question.
+            query_mask: Bool [B, L], True at content tokens (no padding, template or special tokens).
+            vision: [B, H*W, D], encoded tokens in raster order, or None before encoding.
+        """
+        scores = torch.stack(
+            (
+                self.information.logits(texture),
+                self.perspectival.logits(texture),
+                self._participate(texture, query, query_mask, vision),
+            ),
+            dim=1,
+        )  # (B, 3, H, W)
+        weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
+        pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
+        gestalt = None if vision is None else vision.float().mean(1)
+        logits, weights, tensions = self.balancer.mix(scores, pooled, gestalt)
+        maps = scores.sigmoid().unbind(1)
+        structured = has_structure(texture, self.config.channels)
+        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured)
+
+    def _participate(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
+        """Participatory logits; on grids beyond `candidates` coarse regions first, then the cells of the best."""
+        h, w = texture.shape[-2:]
+        count = self.config.candidates
+        if count is None or h * w <= count:
+            return self.participatory.logits(texture, query, mask, vision)
+        scorer, regions = self.participatory, _coarse_size((h, w), count)
+        cells = texture.float()
+        tokens = None if vision is None else scale_tokens(vision).transpose(1, 2).unflatten(2, (h, w))
+
+        def couple(pick: Callable[[Tensor], Tensor]) -> Tensor:
+            """Coupling [B, 3 * heads, M] of the cells that `pick` takes, [B, c, H, W] -> [B, c, M]."""
+            picked = None if tokens is None else pick(tokens).transpose(1, 2)
+            return scorer.couple(pick(cells).transpose(1, 2), query, mask, picked).transpose(1, 2)
+
+        coarse_cells = F.adaptive_avg_pool2d(cells, regions)
+        coarse = couple(lambda x: F.adaptive_avg_pool2d(x, regions).flatten(2)).unflatten(2, regions)
+        first = scorer.read(coarse, coarse_cells, mask)[:, None]
+        everywhere, rank = (F.interpolate(x, size=(h, w), mode="nearest-exact").flatten(2) for x in (coarse, first))
+        best = rank.argsort(dim=2, descending=True, stable=True)[..., :count]  # (B, 1, candidates)
+        fine = couple(lambda x: x.flatten(2).gather(2, best.expand(-1, x.shape[1], -1)))
+        everywhere = everywhere.scatter(2, best.expand(-1, fine.shape[1], -1), fine)
+        return scorer.read(everywhere.unflatten(2, (h, w)), texture, mask)
+
+    def allocate(
+        self,
+        relevance: Relevance,
+        budget: Budget | None = None,
+        grid: tuple[int, int] | tuple[int, int, int] | None = None,
+    ) -> list[Allocation]:
+        """Decide which cells of each image are kept; one frozen record per image.
+
+        Args:
+            relevance: What `relevance` returned.
+            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the default count.
+            grid: (H, W), or (T, H, W) when frames lie under each other in the maps; None is that of the maps.
+
+        Raises:
+            NonFiniteScores: a map is NaN or infinite.
+            ValueError: the budget is invalid or exceeds N, or the grid does not fit the maps.
+        """
+        r = Relevance(*(None if x is None else x.detach() for x in relevance))
+        full = _whole_grid(grid, tuple(r.balanced.shape[-2:]))
+        if budget is None:
+            default = self.config.budget == DEFAULT_BUDGET
+            asked, budget = (None, DEFAULT_BUDGET) if default else (self.config.budget, self.config.budget)
+        else:
+            asked = budget = parse_budget(budget)
+        void = None
+        if self.config.void and r.structured is not None:
+            seen = r.participatory.flatten(1)
+            void = ~r.structured & (seen.amax(1) - seen.median(1).values <= STRONG_PEAK)
+        chosen = self.allocator(
+            r.logits if asked != "auto" else r.balanced,
+            asked,
+            compress=r.tensions[:, 0],
+            exploit=r.tensions[:, 1],
+            void=void,
+        )
+        maps = torch.stack(r[:4], dim=1).float().view(len(chosen), 4, *full)
+        return [
+            Allocation(
+                full, s.keep, s.order, grid_positions(s.keep, full), *maps[i], weights=r.weights[i].float(),
+                tensions=dict(zip(TENSIONS, r.tensions[i].tolist(), strict=True)), budget=budget, reasons=s.reasons,
+                void=s.void,
+            )
+            for i, s in enumerate(chosen)
+        ]  # fmt: skip
+
+    def forward(
+        self,
+        vision_embeds: Tensor | None,
+        query_embeds: Tensor,
+        image: Tensor,
+        grid: tuple[int, int] | None = None,
+        query_mask: Tensor | None = None,
+        budget: Budget | None = None,
+    ) -> ARRCOCOutput:
+        """Score, choose and gather.
+
+        Args:
+            vision_embeds: [B, H*W, D] in raster order, or None before encoding.
+            query_embeds: [B, L, D], word embeddings of the question.
+            image: [B, 3, h, w] in [0, 1].
+            grid: (H, W); None is one cell per 32 px.
+            query_mask: Bool [B, L]; None takes every token.
+            budget: As in `allocate`.
+
+        Returns:
+            `ARRCOCOutput`. Kept tokens are unchanged in value and carry gradient to the scores through `gate`.
+
+        Raises:
+            ValueError: as in `allocate`, or the grid does not hold the vision tokens.
+        """
+        if grid is None:
+            grid = tuple(max(1, round(side / CELL)) for side in image.shape[-2:])
+        if vision_embeds is not None and vision_embeds.shape[1] != grid[0] * grid[1]:
+            raise ValueError(f"{vision_embeds.shape[1]} vision tokens do not fill a grid of {grid}; pass grid=(H, W)")
+        if query_mask is None:
+            query_mask = torch.ones(query_embeds.shape[:2], dtype=torch.bool, device=query_embeds.device)
+        texture = generate_texture_array(image, grid, self.config.channels)
+        relevance = self.relevance(texture, query_embeds, query_mask, vision_embeds)
+        allocations = self.allocate(relevance, budget, grid)
+
+        lengths = torch.tensor([a.kept for a in allocations], device=image.device)
+        mask = torch.arange(int(lengths.max()), device=image.device) < lengths[:, None]  # (B, K)
+        keep = torch.nn.utils.rnn.pad_sequence([a.keep for a in allocations], batch_first=True)
+        budgets = relevance.balanced.flatten(1).gather(1, keep) * mask
+        positions = torch.stack((keep // grid[1], keep % grid[1]), dim=-1) * mask[..., None]
+        tokens = None
+        if vision_embeds is not None:
+            tokens = vision_embeds.gather(1, keep[..., None].expand(-1, -1, vision_embeds.shape[-1]))
+            tokens = tokens * (gate(budgets) * mask)[..., None].to(tokens.dtype)
+        return ARRCOCOutput(tokens, positions, budgets, mask, allocations)
+
+
+def _whole_grid(grid: tuple[int, ...] | None, maps: tuple[int, int]) -> tuple[int, int, int]:
+    """(T, H, W) of maps [T*H, W]."""
+    full = (1, *maps) if grid is None else (1, *grid) if len(grid) == 2 else tuple(grid)
+    if full[0] * full[1] != maps[0] or full[2] != maps[1]:
+        raise ValueError(f"grid {grid} does not fit maps of {maps[0]}x{maps[1]} cells")
+    return full
+
+
+def _coarse_size(grid: tuple[int, int], candidates: int) -> tuple[int, int]:
+    """Regions (h, w) in the shape of the grid, about half as many as candidates."""
+    scale = (candidates / 2 / (grid[0] * grid[1])) ** 0.5
+    return max(1, round(grid[0] * scale)), max(1, round(grid[1] * scale))

@@ -1,0 +1,192 @@
+"""Realizing relevance for one call: from processor inputs and encoded images to kept cells.
+
+    pictures -> texture -+-> layer.relevance -> layer.allocate -> Allocation per image
+    question embeddings -+          ^
+    encoded cells ------------------+
+
+Each image is decided by the question of its own row, within its own budget. No state is kept between
+calls, except what the caller keeps in `EncodedImages`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arr_coc.allocation import TENSIONS, Allocation, Reason, grid_positions
+from arr_coc.attending import Budget, NonFiniteScores, gate
+from arr_coc.layer import ARRCOCLayer, Relevance
+from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.texture import generate_texture_array
+
+STAGES = ("texture", "score", "encode", "prefill", "decode", "total")
+
+
+class Stopwatch:
+    """Milliseconds per stage, summed; waits for the device where there is one.
+
+    Args:
+        device: where the work is done.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.ms = dict.fromkeys(STAGES, 0.0)
+        self._device = device
+
+    def now(self) -> float:
+        """Seconds, after all work on the device is done."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Generator[None, None, None]:
+        """Add the time of a block to a stage."""
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.ms[stage] += 1000.0 * (self.now() - start)
+
+
+@dataclass
+class EncodedImages:
+    """What a call knows of its images; a session keeps it for its next question.
+
+    Attributes:
+        features: the encoded images, None before they are needed.
+        textures: per image the texture array [1, C, H, W], None before they are needed.
+    """
+
+    features: VisualFeatures | None = None
+    textures: list[Tensor] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided for the images of one call.
+
+    Attributes:
+        allocations: one per image, tensors on the CPU.
+        gates: per image the factor [N_i] for each cell, or None: the relevance itself in mode "weight";
+            where the relevance carries a gradient, 1 going forward and the way back to the scores of
+            kept tokens.
+        fallback: deciding failed, all tokens are kept.
+    """
+
+    allocations: list[Allocation]
+    gates: list[Tensor] | None
+    fallback: bool
+
+
+def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
+    """The record of an image of which every token was kept: its maps are those given, or 1
+    everywhere.
+    """
+    keep = torch.arange(grid[0] * grid[1] * grid[2])
+    ones = torch.ones(grid)
+    maps = {name: ones for name in ("information", "perspectival", "participatory", "balanced")}
+    weights, tensions, order = torch.ones(3), torch.full((3,), 0.5), keep
+    if relevance is not None:
+        maps = {name: getattr(relevance, name).detach().float().cpu().view(grid) for name in maps}
+        weights, tensions = (
+            relevance.weights[0].detach().float().cpu(),
+            relevance.tensions[0].detach().cpu(),
+        )
+        order = maps["balanced"].flatten().argsort(descending=True, stable=True)
+    return Allocation(
+        grid=grid,
+        keep=keep,
+        order=order,
+        positions=grid_positions(keep, grid),
+        weights=weights,
+        tensions=dict(zip(TENSIONS, tensions.tolist(), strict=True)),
+        budget=1.0,
+        reasons=torch.full_like(keep, int(Reason.ALL)),
+        void=False,
+        **maps,
+    )
+
+
+def all_kept(features: VisualFeatures, fallback: bool = False) -> Decision:
+    """Keep everything, undecided."""
+    return Decision([everything_kept(grid) for grid in features.grids], None, fallback)
+
+
+def score(
+    adapter: FamilyAdapter,
+    layer: ARRCOCLayer,
+    inputs: Mapping[str, Any],
+    encoded: EncodedImages,
+    watch: Stopwatch,
+) -> list[Relevance]:
+    """Score the cells of each image by the question of its row.
+
+    Raises:
+        NonFiniteScores: a relevance that isn't finite.
+    """
+    features = encoded.features
+    assert features is not None, "images are encoded before they are scored"
+    like = next(layer.parameters())
+    with watch("texture"):
+        if encoded.textures is None:
+            encoded.textures = [
+                generate_texture_array(picture[None].to(like), grid[1:], layer.config.channels)
+                for picture, grid in zip(adapter.images(inputs, features), features.grids, strict=True)
+            ]
+    with watch("score"):
+        ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
+        question = adapter.question_mask(ids, mask)
+        text = mask & (ids != adapter.image_token_id)  # for a prompt without words of its own
+        question = torch.where(question.any(dim=1, keepdim=True), question, text)
+        embed = adapter.model.get_input_embeddings()
+        queries = [embed(row[words])[None].to(like) for row, words in zip(ids, question, strict=True)]
+        maps = []
+        for image, (row, _) in enumerate(adapter.columns(ids, features.counts)):
+            query, vision = queries[row], features.cell_tokens(image)[None].to(like)
+            words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
+            relevance = layer.relevance(encoded.textures[image], query, words, vision)
+            if not relevance.balanced.isfinite().all():
+                raise NonFiniteScores(
+                    f"the relevance of image {image} is not finite; check its features"
+                )
+            maps.append(relevance)
+    return maps
+
+
+def decide(
+    adapter: FamilyAdapter,
+    layer: ARRCOCLayer,
+    inputs: Mapping[str, Any],
+    encoded: EncodedImages,
+    budgets: Sequence[Budget],
+    mode: str,
+    watch: Stopwatch,
+) -> Decision:
+    """Decide which cells of each image stay (mode "prune"), or how strongly each counts (mode "weight").
+
+    Raises:
+        NonFiniteScores: a relevance that isn't finite. Whatever else fails in scoring comes through
+        as it is.
+    """
+    maps = score(adapter, layer, inputs, encoded, watch)
+    relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
+    assert encoded.features is not None
+    grids = encoded.features.grids
+    if mode == "weight":
+        whole = [everything_kept(grid, relevance) for grid, relevance in zip(grids, maps, strict=True)]
+        return Decision(whole, relevances, False)
+    with watch("score"):
+        allocations = [
+            layer.allocate(relevance, budget, grid)[0].cpu()
+            for relevance, budget, grid in zip(maps, budgets, grids, strict=True)
+        ]
+    if not any(relevance.requires_grad for relevance in relevances):
+        return Decision(allocations, None, False)
+    return Decision(allocations, [gate(relevance) for relevance in relevances], False)

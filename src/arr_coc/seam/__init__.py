@@ -1,0 +1,83 @@
+"""The seam between allocations and transformers: one small adapter per model family, one route for
+all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from arr_coc.seam.base import Compacted, FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.compaction import (
+    compact_columns,
+    consecutive_positions,
+    gather_columns,
+    image_spans,
+    kept_columns,
+)
+from arr_coc.seam.llava import LlavaAdapter
+from arr_coc.seam.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
+from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
+from arr_coc.seam.qwen3_5 import Qwen3_5Adapter
+from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
+
+ADAPTERS: dict[str, type[FamilyAdapter]] = {
+    model_type: adapter
+    for adapter in (
+        Qwen3VLAdapter,
+        Qwen2_5VLAdapter,
+        Qwen3_5Adapter,
+        LlavaAdapter,
+        LlavaNextAdapter,
+        LlavaOnevisionAdapter,
+    )
+    for model_type in adapter.model_types
+}
+"""Adapters by `config.model_type`. Add your own family here."""
+
+
+def check_model_type(model_type: str) -> None:
+    """Raise a ValueError that names an unsupported model type and lists the supported ones."""
+    if model_type not in ADAPTERS:
+        raise ValueError(
+            f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "
+            "(a new family is one FamilyAdapter in arr_coc.seam.ADAPTERS)"
+        )
+
+
+def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
+    """Choose the adapter of a loaded model.
+
+    Args:
+        model: a transformers image-text-to-text model with a generation head.
+        processor: its processor, if at hand.
+
+    Raises:
+        ValueError: an unsupported model type.
+        ImportError: a transformers without the seam.
+    """
+    check_model_type(model.config.model_type)
+    return ADAPTERS[model.config.model_type](model, processor)
+
+
+__all__ = [
+    "ADAPTERS",
+    "Compacted",
+    "FamilyAdapter",
+    "Grid",
+    "LlavaAdapter",
+    "LlavaNextAdapter",
+    "LlavaOnevisionAdapter",
+    "Qwen2_5VLAdapter",
+    "Qwen3VLAdapter",
+    "Qwen3_5Adapter",
+    "VisualFeatures",
+    "adapter_for",
+    "check_model_type",
+    "compact_columns",
+    "consecutive_positions",
+    "gather_columns",
+    "image_spans",
+    "kept_columns",
+]

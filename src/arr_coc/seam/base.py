@@ -1,0 +1,337 @@
+"""The seam: what one family of models says about its features, positions and patches, and the route they
+share.
+
+The route drops visual tokens on an unpatched model: features from the model's own encoder, the same
+indices kept in the features and in every tensor over the prompt, positions computed on the *whole*
+prompt, then the model's own `forward` / `generate` with `mm_encoder_outputs`. Three invariants:
+
+1. Text is never dropped.
+2. Kept tokens keep their original positions.
+3. Decoding continues after the end of the undropped sequence.
+
+Shapes: prompts [B, S]; image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as
+newline tokens, always stay). Nothing here scores or chooses: keep lists come from outside.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from arr_coc.seam.compaction import (
+    Span,
+    compact_columns,
+    consecutive_positions,
+    gather_columns,
+    image_spans,
+    kept_columns,
+)
+from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class VisualFeatures:
+    """The encoded images of one call, in order of appearance.
+
+    Attributes:
+        tokens: per image [n_i, D], what stands in the prompt.
+        levels: per deepstack level, per image [n_i, D]; empty for families without deepstack.
+        grids: per image the merged grid (T, H, W) of its cells.
+        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order.
+        kind: the model's own output class, for handing the features back.
+    """
+
+    tokens: list[Tensor]
+    levels: list[list[Tensor]]
+    grids: list[Grid]
+    cells: list[Tensor]
+    kind: type
+
+    @property
+    def counts(self) -> list[int]:
+        """Visual tokens of each image."""
+        return [len(tokens) for tokens in self.tokens]
+
+    def cell_tokens(self, image: int) -> Tensor:
+        """The encoded cells of one image, raster order: [N, D]."""
+        return self.tokens[image][self.cells[image]]
+
+    def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
+        """Turn kept cells [K_i] (raster indices) into kept tokens; tokens that are no cell always
+        stay.
+        """
+        chosen = []
+        for tokens, cells, indices in zip(self.tokens, self.cells, keep, strict=True):
+            stays = torch.ones(len(tokens), dtype=torch.bool, device=cells.device)
+            stays[cells] = False
+            stays[cells[indices.to(cells.device)]] = True
+            chosen.append(stays.nonzero().flatten())
+        return chosen
+
+    def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
+        """Keep the same token indices in every level. The result has no cells any more."""
+
+        def pick(images: list[Tensor]) -> list[Tensor]:
+            return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
+
+        return replace(
+            self, tokens=pick(self.tokens), levels=[pick(level) for level in self.levels], cells=[]
+        )
+
+    def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
+        """Multiply the cells of every level by a gate per cell [N_i]; tokens that are no cell stay as
+        they are.
+        """
+        factors = []
+        for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
+            ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
+            factors.append(ones.index_copy(0, cells, gate.to(ones).unsqueeze(1)))
+
+        def times(images: list[Tensor]) -> list[Tensor]:
+            return [tokens * factor for tokens, factor in zip(images, factors, strict=True)]
+
+        return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
+
+    def as_encoder_outputs(self) -> dict[str, Any]:
+        """A fresh value for `mm_encoder_outputs=`. Fresh, because `generate` expands it in place for
+        beams.
+        """
+        fields: dict[str, Any] = {"pooler_output": self.tokens}
+        if self.levels:
+            fields["deepstack_features"] = self.levels
+        return {"image": self.kind(**fields)}
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A prompt made ready for the base model.
+
+    Attributes:
+        kwargs: arguments for the base model's `forward` or `generate`.
+        columns: long [B, S'], the original column of each column handed over; -1 for padding.
+    """
+
+    kwargs: dict[str, Any] = field(repr=False)
+    columns: Tensor
+
+
+class FamilyAdapter(ABC):
+    """What a family says about itself: the four abstract methods and the class variables.
+
+    Args:
+        model: a loaded transformers model of this family. It is used, never changed.
+        processor: its processor, if at hand: gives the exact normalisation and the chat template.
+
+    Raises:
+        ImportError: the installed transformers has no `mm_encoder_outputs` (it came with 5.18).
+    """
+
+    model_types: ClassVar[tuple[str, ...]]
+    visual_names: ClassVar[tuple[str, ...]]
+    mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
+    std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
+    plain_positions: ClassVar[bool] = False
+    recurrent: ClassVar[bool] = False
+    """Has layers whose state depends on every token seen, so that dropping a token has no masked
+    equivalent."""
+
+    def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
+        if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
+            raise ImportError(
+                f"{type(model).__name__}.forward has no `mm_encoder_outputs` in this transformers; "
+                "install transformers >= 5.18, < 6"
+            )
+        self.model: Any = model
+        self.processor = processor
+
+    # ---- said by the family ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """The base model's own output of `get_image_features` for these inputs."""
+
+    @abstractmethod
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """Per image its merged grid and which of its tokens are cells (raster order)."""
+
+    @abstractmethod
+    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
+        """Position ids of the whole prompt: [3, B, S] or [B, S]."""
+
+    @abstractmethod
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+        """Per image the preprocessed, still normalised picture [3, h, w] that its cells cover."""
+
+    # ---- the prompt -----------------------------------------------------------------------------------
+
+    @property
+    def image_token_id(self) -> int:
+        """The id of the placeholder that stands for one visual token."""
+        return self.model.config.image_token_id
+
+    def has_images(self, inputs: Mapping[str, Any]) -> bool:
+        """Whether these inputs carry images to encode."""
+        return inputs.get("pixel_values") is not None
+
+    def columns(self, input_ids: Tensor, counts: Sequence[int]) -> list[Span]:
+        """Per image, in order of appearance, its row and the columns [n_i] of its visual tokens."""
+        return image_spans(input_ids == self.image_token_id, counts)
+
+    def attention_mask(self, inputs: Mapping[str, Any]) -> Tensor:
+        """The caller's mask [B, S], or all ones.
+
+        Raises:
+            ValueError: a mask that isn't one value per token.
+        """
+        mask = inputs.get("attention_mask")
+        ids = inputs["input_ids"]
+        if mask is None:
+            return torch.ones_like(ids)
+        if mask.shape != ids.shape:
+            raise ValueError(
+                f"attention_mask has shape {tuple(mask.shape)} but input_ids {tuple(ids.shape)}; "
+                "pass the processor's two-dimensional mask, or use mode='full'"
+            )
+        return mask
+
+    def positions(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Position ids of the whole, undropped prompt: [3, B, S], or [B, S] for families with plain
+        positions.
+        """
+        given = inputs.get("position_ids")
+        if given is None:
+            return self.prompt_positions(inputs, self.attention_mask(inputs))
+        return given[1:] if given.ndim == 3 and given.shape[0] == 4 else given
+
+    # ---- images ---------------------------------------------------------------------------------------
+
+    def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
+        """Encode the images with the model's own encoder, exactly as the stock model does."""
+        output = self.encode(inputs)
+        tokens = list(output.pooler_output)
+        levels = [list(level) for level in getattr(output, "deepstack_features", None) or []]
+        layout = self.cell_layout(inputs, [len(image) for image in tokens])
+        cells = [index.to(tokens[0].device) for _, index in layout]
+        return VisualFeatures(tokens, levels, [grid for grid, _ in layout], cells, type(output))
+
+    def images(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+        """Recover the exact pictures the model saw: per image float32 [3, h, w] in [0, 1].
+
+        Undoes the patch layout and the normalisation; no original image is needed.
+        """
+        processor = getattr(self.processor, "image_processor", None)
+        mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
+        std = torch.tensor(getattr(processor, "image_std", None) or self.std).view(3, 1, 1)
+        if getattr(processor, "do_normalize", True) is False:
+            mean, std = torch.zeros_like(mean), torch.ones_like(std)
+        pictures = [picture.float() for picture in self.patches(inputs, features)]
+        return [(p * std.to(p.device) + mean.to(p.device)).clamp(0.0, 1.0) for p in pictures]
+
+    # ---- the question ---------------------------------------------------------------------------------
+
+    @cached_property
+    def markers(self) -> TemplateMarkers | None:
+        """What the chat template puts before and after the user's words."""
+        return template_markers(self.processor)
+
+    def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Mark the content tokens of the last user turn: bool [B, S].
+
+        Never template, special, padding or image tokens. Without a processor, or when the prompt doesn't
+        follow its chat template, all attended text that is neither special nor an image.
+        """
+        attended = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        config = self.model.config
+        text = config.get_text_config()
+        special = {self.image_token_id, text.pad_token_id, text.bos_token_id}
+        special |= {
+            getattr(config, f"{name}_token_id", None) for name in ("video", "vision_start", "vision_end")
+        }
+        special |= set(text.eos_token_id) if isinstance(text.eos_token_id, list) else {text.eos_token_id}
+        images = {self.image_token_id, getattr(config, "video_token_id", None)}
+        rows = [
+            question_tokens(ids, attends, images, special - {None}, self.processor, self.markers)
+            for ids, attends in zip(input_ids, attended.bool(), strict=True)
+        ]
+        return torch.stack(rows)
+
+    # ---- the route ------------------------------------------------------------------------------------
+
+    def needs_spare_column(self, use_cache: bool) -> bool:
+        """Whether the compacted prompt must hold at least one padding column.
+
+        transformers takes gaps in plain position ids for packed sequences, and silently cuts the
+        attention between them, wherever it has no padding mask to go by: in `generate` without a cache,
+        and always with flash attention (both drop a mask of ones). One masked column on the left keeps
+        the mask alive.
+        """
+        implementation = self.model.config.get_text_config()._attn_implementation or ""
+        return self.plain_positions and (not use_cache or "flash" in implementation)
+
+    def compact(
+        self,
+        inputs: Mapping[str, Any],
+        features: VisualFeatures,
+        keep: Sequence[Tensor],
+        *,
+        use_cache: bool = True,
+    ) -> Compacted:
+        """Drop all cells that aren't kept from the prompt and its features.
+
+        Args:
+            inputs: what the caller would hand to the base model; names this route doesn't know are
+                passed on.
+            features: the encoded images.
+            keep: per image long [K_i], raster indices of kept cells, ascending.
+            use_cache: whether the call will use a key/value cache.
+
+        Returns:
+            Arguments for the base model. If nothing is dropped these are the caller's own, with the
+            encoded images in place of the pixels, so that the result is the stock model's to the last
+            bit.
+        """
+        ids = inputs["input_ids"]
+        attention_mask = self.attention_mask(inputs)
+        spans = self.columns(ids, features.counts)
+        indices = features.tokens_to_keep(keep)
+        passed_on = {name: value for name, value in inputs.items() if name != "pixel_values"}
+
+        if all(len(index) == count for index, count in zip(indices, features.counts, strict=True)):
+            columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+            return Compacted(passed_on | {"mm_encoder_outputs": features.as_encoder_outputs()}, columns)
+
+        kept = kept_columns(attention_mask, spans, indices)
+        columns = compact_columns(kept, spare=int(self.needs_spare_column(use_cache)))
+        mask = gather_columns(attention_mask, columns, fill=0)
+        positions = gather_columns(self.positions(inputs), columns, fill=0)
+        if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks
+            positions = torch.cat([consecutive_positions(mask)[None], positions])  # (4, B, S')
+
+        kwargs = {name: value for name, value in passed_on.items() if name not in self.visual_names}
+        for name, fill in (("mm_token_type_ids", 0), ("token_type_ids", 0), ("labels", -100)):
+            if kwargs.get(name) is not None:
+                kwargs[name] = gather_columns(kwargs[name], columns, fill)
+        kwargs |= {
+            "input_ids": gather_columns(ids, columns, fill=self.padding_id),
+            "attention_mask": mask,
+            "position_ids": positions,
+            "mm_encoder_outputs": features.select(indices).as_encoder_outputs(),
+        }
+        return Compacted(kwargs, columns)
+
+    @property
+    def padding_id(self) -> int:
+        """The id for padding columns; any id is right as long as it isn't an image's."""
+        generation, text = self.model.generation_config, self.model.config.get_text_config()
+        known = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
+        return next(i for i in [*known, 0, 1] if i != self.image_token_id)

@@ -1,0 +1,59 @@
+"""LLaVA(-1.5): one square picture per image, plain positions, a CLIP-like tower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.compaction import consecutive_positions
+
+
+class LlavaAdapter(FamilyAdapter):
+    """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
+
+    model_types = ("llava",)
+    visual_names = (
+        "pixel_values",
+        "image_sizes",
+        "vision_feature_layer",
+        "vision_feature_select_strategy",
+    )
+    plain_positions = True
+
+    @property
+    def side(self) -> int:
+        """Patches along each side of the tower's square input."""
+        return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
+
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """One tensor per image."""
+        given = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
+        return self.model.get_image_features(**given, return_dict=True)
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """A square of patches; with the strategy "full" a class token stands before it and always
+        stays.
+        """
+        side = self.side
+        if any(count - side * side not in (0, 1) for count in counts):
+            tower = self.model.config.vision_config.model_type
+            raise ValueError(
+                f"llava with a {tower!r} tower makes {list(counts)} tokens per image where "
+                f"{side}x{side} were "
+                "expected; only towers of one fixed input size (CLIP, SigLIP) are supported, or use "
+                "mode='full'"
+            )
+        return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
+
+    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
+        """Attended tokens counted from 0: [B, S]."""
+        return consecutive_positions(attention_mask)
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+        """The tower's input, less the rim that makes no whole patch."""
+        covered = self.side * self.model.config.vision_config.patch_size
+        return [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]

@@ -1,0 +1,117 @@
+"""Which tokens of a prompt are the question: the words of the last user turn, nothing around them.
+
+The chat template itself says what stands around the user's words: it is rendered once with probe words,
+and what it puts before and after them (the markers) is looked for in the prompt. No list of template
+tokens is kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from itertools import groupby, takewhile
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+class TemplateMarkers(NamedTuple):
+    """What the chat template writes right before (`opening`) and right after (`closing`) a user's
+    words.
+    """
+
+    opening: str
+    closing: str
+
+
+def template_markers(processor: Any) -> TemplateMarkers | None:
+    """Find the markers of a processor's chat template; None if it has none or can't be rendered."""
+    if getattr(processor, "chat_template", None) is None:
+        return None
+
+    def render(*words: str) -> str:
+        turns = [
+            {"role": ("user", "assistant")[i % 2], "content": [{"type": "text", "text": word}]}
+            for i, word in enumerate(words)
+        ]
+        return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+
+    first, answer, second = "probeone", "probetwo", "probethree"
+    try:
+        single, double = render(first), render(first, answer, second)
+        before, after = single.split(first)
+        between_words, rest = double.split(first)[1].split(answer)
+        between_turns = rest.split(second)[0]
+    except (
+        Exception
+    ) as error:  # a template may refuse anything, in any way; the question is then found without it
+        logger.warning(
+            "the chat template can't be rendered with plain turns (%s); using all text", error
+        )
+        return None
+    opening = _common_start(before[::-1], between_turns[::-1])[::-1]
+    closing = _common_start(after, between_words)
+    return TemplateMarkers(opening, closing) if opening and closing else None
+
+
+def _common_start(a: str, b: str) -> str:
+    return "".join(x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def question_tokens(
+    ids: Tensor,
+    attended: Tensor,
+    image_ids: Collection[int | None],
+    special_ids: Collection[int],
+    processor: Any = None,
+    markers: TemplateMarkers | None = None,
+) -> Tensor:
+    """Mark the content tokens of the last user turn of one prompt.
+
+    Args:
+        ids: [S].
+        attended: bool [S], false for padding.
+        image_ids: ids of visual placeholders.
+        special_ids: ids that are never content.
+        processor: gives the tokenizer.
+        markers: what stands around the user's words.
+
+    Returns:
+        bool [S]; all attended text that is not special if the turn can't be found.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)
+    special = set(special_ids) | set(getattr(tokenizer, "all_special_ids", []))
+    special |= {
+        i for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items() if token.special
+    }
+    content = attended & ~torch.isin(ids, torch.tensor(sorted(special), device=ids.device))
+    if markers is None or not getattr(tokenizer, "is_fast", False):
+        return content
+
+    # One token per image is enough to know the text, and keeps it short.
+    columns = attended.nonzero().flatten().tolist()
+    listed = ids[attended].tolist()
+    short: list[tuple[int, int]] = []  # (column, id)
+    for is_image, run in groupby(
+        zip(columns, listed, strict=True), key=lambda pair: pair[1] in image_ids
+    ):
+        tokens = list(run)
+        short += tokens[:1] if is_image else tokens
+    text = tokenizer.decode(
+        [i for _, i in short], skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    again = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    start = text.rfind(markers.opening)
+    if again["input_ids"] != [i for _, i in short] or start < 0:
+        return content
+    start += len(markers.opening)
+    end = text.find(markers.closing, start)
+    end = len(text) if end < 0 else end
+
+    turn = torch.zeros_like(content)
+    for (column, _), (left, right) in zip(short, again["offset_mapping"], strict=True):
+        turn[column] = left < end and right > start and not text[left:right].isspace()
+    return content & turn

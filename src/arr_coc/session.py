@@ -1,0 +1,220 @@
+"""A session: one image, encoded once, and any number of questions about it.
+
+Texture, patches and vision tokens depend on the image alone, so they are computed for the first question
+and reused. Each question is independent: a session is not a conversation and keeps nothing of earlier
+answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers.generation.streamers import BaseStreamer
+
+from arr_coc.allocation import Allocation
+from arr_coc.attending import Budget
+from arr_coc.decoding import generate_whole, refuse_settings
+from arr_coc.images import ImageSource, open_image
+from arr_coc.realize import EncodedImages, Stopwatch
+
+if TYPE_CHECKING:
+    from arr_coc.model import ARRCOCModel
+
+GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
+    ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
+)
+PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one question.
+
+    Attributes:
+        text: the answer.
+        allocation: which cells the answer was made from (all of them in mode "full" and after a
+            fallback).
+        ms: milliseconds per stage: texture (recovering the picture and its channels), score (scorers,
+            balancer, allocator), encode (vision encoder), prefill (up to the first new token), decode
+            (the rest), total (everything, with preprocessing). Texture and encode are 0 where a session
+            had them already.
+        fallback: the allocation failed and all tokens were used; the reason is in the log.
+        mode: "full", "prune" or "weight", as asked.
+        budget: as asked.
+        kept: visual cells the language model was given.
+        total: visual cells the image has.
+    """
+
+    text: str
+    allocation: Allocation
+    ms: dict[str, float]
+    fallback: bool
+    mode: str
+    budget: Budget
+    kept: int
+    total: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """(T, H, W) of the image's cells."""
+        return self.allocation.grid
+
+
+class FirstToken(BaseStreamer):
+    """Notes when the first new token arrives."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+        self._arrivals: list[float] = []
+
+    def put(self, value: Tensor) -> None:
+        """Called by `generate` with the prompt and then with each new token."""
+        if len(self._arrivals) < 2:
+            self._arrivals.append(self._watch.now())
+
+    def end(self) -> None:
+        """Called by `generate` at the end; nothing to do."""
+
+    def arrived(self) -> float:
+        """When the first new token came, in seconds of the stopwatch."""
+        return self._arrivals[-1]
+
+
+class Session:
+    """Many questions about one image. Made by `ARRCOCModel.session(image)`.
+
+    Args:
+        model: the model that answers.
+        image: a path, bytes or PIL image.
+
+    Raises:
+        ValueError: an image that can't be read, or a model without processor or chat template.
+    """
+
+    def __init__(self, model: ARRCOCModel, image: ImageSource) -> None:
+        processor = model.processor
+        if getattr(processor, "chat_template", None) is None:
+            raise ValueError(
+                "asking needs a processor with a chat template; load the model with one, "
+                "or write the prompt yourself and call generate()"
+            )
+        self.model = model
+        self.image = open_image(image)
+        self.encoded = EncodedImages()
+        batch = processor(images=[self.image], text=[processor.image_token], return_tensors="pt")
+        self._placeholder = processor.image_token * int(
+            (batch["input_ids"] == processor.image_token_id).sum()
+        )
+        self._names = [name for name in PROMPT_NAMES if name in batch]
+        self._visual = {
+            name: value.to(model.device) if isinstance(value, Tensor) else value
+            for name, value in batch.items()
+            if name not in PROMPT_NAMES
+        }
+
+    def inputs(self, question: str) -> dict[str, Any]:
+        """Ordinary processor inputs for a question about this image, without processing the image again.
+
+        Raises:
+            ValueError: an empty question, one that holds the model's image placeholder, or one that is
+            too long.
+        """
+        if not question.strip():
+            raise ValueError(f"the question is empty ({question!r}); ask something about the image")
+        processor = self.model.processor
+        for name in ("image_token", "video_token"):
+            token = getattr(processor, name, None)
+            if token and token in question:
+                raise ValueError(
+                    f"the question holds {token!r}, the model's own placeholder; leave it out"
+                )
+        content = [{"type": "image"}, {"type": "text", "text": question}]
+        text = processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+        )
+        before, after = text.split(processor.image_token)
+        bos = processor.tokenizer.bos_token
+        prompt = processor.tokenizer(
+            before + self._placeholder + after,
+            add_special_tokens=bos is None or not text.startswith(bos),
+            return_tensors="pt",
+        )
+        ids = prompt["input_ids"].to(self.model.device)
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **self._visual}
+        if "mm_token_type_ids" in self._names:
+            inputs["mm_token_type_ids"] = (ids == processor.image_token_id).long()
+        longest = int(self.model.adapter.positions(inputs).max()) + 1
+        if limit is not None and longest > limit:
+            raise ValueError(
+                f"the question is too long: image and question take {longest} positions and the model "
+                "has "
+                f"{limit}; ask a shorter question ({len(question.split())} words now)"
+            )
+        return inputs
+
+    def ask(
+        self,
+        question: str,
+        *,
+        budget: Budget | None = None,
+        mode: str | None = None,
+        max_new_tokens: int = 32,
+    ) -> Answer:
+        """Answer a question, greedily.
+
+        Args:
+            question: any text.
+            budget: visual tokens to keep: a count, a fraction or "auto"; None: the model's own.
+            mode: "full", "prune" or "weight"; None: the model's own.
+            max_new_tokens: where an answer is cut off.
+
+        Raises:
+            ValueError: an empty or too long question, or a bad budget or mode.
+        """
+        model = self.model
+        mode = model.mode if mode is None else mode
+        watch = Stopwatch(model.device)
+        first = FirstToken(watch)
+        with watch("total"), torch.no_grad():
+            inputs = self.inputs(question)
+            if mode != "full":
+                refuse_settings(model.base, GREEDY)
+            prepared = model.prepare(inputs, budget=budget, mode=mode, watch=watch, encoded=self.encoded)
+            start = watch.now()
+            options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
+            ids = generate_whole(model.base, inputs, prepared.compacted, **options)
+            end = watch.now()
+            new = ids[0, inputs["input_ids"].shape[1] :]
+            text = model.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+        watch.ms["prefill"] = 1000.0 * (first.arrived() - start)
+        watch.ms["decode"] = 1000.0 * (end - first.arrived())
+        allocation = prepared.allocations[0]
+        return Answer(
+            text=text,
+            allocation=allocation,
+            ms=watch.ms,
+            fallback=prepared.fallback,
+            mode=mode,
+            budget=model.budget if budget is None else budget,
+            kept=allocation.kept,
+            total=allocation.total,
+        )
+
+    def look(self, question: str, *, budget: Budget | None = None) -> Allocation:
+        """Where the model would look for this question: the allocation alone, nothing is generated.
+
+        Raises:
+            ValueError: an empty or too long question, or a bad budget.
+        """
+        with torch.no_grad():
+            mode = (
+                "prune" if self.model.mode == "full" else None
+            )  # looking is asking where, so something is chosen
+            prepared = self.model.prepare(
+                self.inputs(question), budget=budget, mode=mode, encoded=self.encoded
+            )
+        return prepared.allocations[0]

@@ -1,0 +1,225 @@
+"""Stage 2 of the bundled model: the language model, taught on symbolic pages. No picture is drawn.
+
+A symbolic page is what perfect eyes would say of a page (`words.py`), plus noise: cheap enough to ask hundreds of
+questions a second. Embeddings stay fixed, so what is learned here fits what the eyes learn in stage 1.
+
+Run as `python -m arr_coc.training.language OUT --steps 12000`; killed, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
+
+from arr_coc.training.bundled import CELL, DIM, build_model
+from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
+from arr_coc.training.packing import IGNORED, Packed, attention, pack
+from arr_coc.training.targets import fact_words, thing_words
+from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
+from arr_coc.world import Fact, Question, Thing
+from arr_coc.world.blocks import code
+from arr_coc.world.page import wanted_things
+from arr_coc.world.questions import ask_all
+from arr_coc.world.vocabulary import FAMILIES, LABELS, TITLE_FIRST, TITLE_SECOND
+
+
+def symbolic_page(
+    rng: random.Random, most_facts: int, most_things: int, labels: int
+) -> tuple[list[Fact], list[Thing], tuple[int, int]]:
+    """Facts and things without a picture; `labels` limits how many different labels there are."""
+    side = rng.randint(6, 40)
+    grid = (side, max(4, min(48, round(side * rng.uniform(0.6, 1.6)))))
+    facts = []
+    for label in rng.sample(LABELS[:labels], min(labels, rng.randint(1, most_facts))):
+        facts.append(Fact("value", label, tuple(code(rng)), ()))
+    for label, likely in (("title", 0.7), ("note", 0.5), ("gray", 0.5), ("small", 0.5)):
+        if rng.random() < likely * min(1, most_facts / 8):
+            if label in ("title", "note"):
+                value = (rng.choice(TITLE_FIRST), " " + rng.choice(TITLE_SECOND))
+            else:
+                value = tuple(code(rng))
+            facts.append(Fact(label, label, value, ()))
+    width = grid[1] * CELL
+    things = [
+        Thing(c, s, rng.randrange(width), 0, int(42 * 2 ** rng.uniform(0, 1.35)))
+        for c, s in wanted_things(rng, rng.randint(2, most_things))
+    ]
+    return facts, things, grid
+
+
+def choose(rng: random.Random, questions: list[Question], count: int) -> list[Question]:
+    """`count` questions, families as even as can be."""
+    order = sorted(questions, key=lambda q: (rng.random() * (3 if q.family in ("value", "table") else 1), q.text))
+    chosen: list[Question] = []
+    for limit in (2, 4, 99):
+        for q in order:
+            if len(chosen) < count and q not in chosen and sum(c.family == q.family for c in chosen) < limit:
+                chosen.append(q)
+    return chosen
+
+
+class SymbolicPages(Dataset):
+    """Batch i of packed symbolic pages: ids, positions, masks, labels, hints and role words of the visual tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, batch: int, total: int) -> None:
+        self.tokenizer, self.first, self.last, self.batch, self.total = tokenizer, first, last, batch, total
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __getitem__(self, index: int) -> dict[str, Tensor | list[list[str]]]:
+        step = self.first + index
+        # Curriculum: few labels and fields first.
+        grown = min(1.0, step / (0.35 * self.total))
+        pages, words, weights, families = [], [], [], []
+        for i in range(self.batch):
+            rng = random.Random(step * 1000 + i)
+            facts, things, grid = symbolic_page(
+                rng, 3 + round(grown * 19), 6 + round(grown * 20), 6 + round(grown * (len(LABELS) - 6))
+            )
+            rows, cells = [], []
+            used = rng.sample(range(grid[0] * grid[1]), min(grid[0] * grid[1], 3 * (len(facts) + len(things)) + 40))
+            for fact in facts:
+                rows += [fact_words(fact)] * rng.choice((1, 1, 2))
+            for thing in things:
+                found = thing_words(thing, grid[1] * CELL)
+                rows += [found | {"centre": 0}] + [found] * rng.choice((0, 1, 1, 2))
+            empty = rng.randint(6, 16)
+            rows = rows[: len(used) - 1] + [{}] * empty
+            cells = sorted(used[: len(rows)])
+            rows = rows[: len(cells)]
+            rng.shuffle(rows)
+            # An empty token stands for many (more and more: they drown the rest); so does a token of a text.
+            many = [rng.uniform(10, 60) if not r else (rng.uniform(1, 5) if "label" in r else 1.0) for r in rows]
+            weight = [w**grown for w in many]
+            asked = choose(rng, ask_all(rng, facts, things, grid[1] * CELL), 12)
+            at = torch.tensor([(c // grid[1], c % grid[1]) for c in cells])
+            pages.append(pack(self.tokenizer, at, grid, asked))
+            words.append(torch.tensor([[r.get(role, -1) for role in ROLES] for r in rows]))
+            weights.append(torch.tensor(weight))
+            families.append([q.family for q in asked])
+        return collate(pages, self.tokenizer.pad_token_id, weights) | {
+            "words": torch.cat(words),
+            "families": families,
+        }
+
+
+def collate(pages: list[Packed], pad: int, weights: list[Tensor] | None = None) -> dict[str, Tensor]:
+    """Right-pad packed pages to a batch: ids, positions [3, B, S], mask [B, 1, S, S], labels, hints, block, visual."""
+    longest = max(len(p.ids) for p in pages)
+
+    def fill(x: Tensor, value: int) -> Tensor:
+        return F.pad(x, (0, longest - x.shape[-1]), value=value)
+
+    masks, visual = [], []
+    for i, p in enumerate(pages):
+        block = fill(p.block, -1)
+        weight = None
+        if weights is not None:
+            weight = torch.ones(longest)
+            weight[p.visual] = weights[i]
+        masks.append(attention(block, weight))
+        there = torch.zeros(longest, dtype=torch.bool)
+        there[p.visual] = True
+        visual.append(there)
+    return {
+        "ids": torch.stack([fill(p.ids, pad) for p in pages]),
+        "positions": torch.stack([fill(p.positions, 0) for p in pages], 1),
+        "mask": torch.stack(masks),
+        "labels": torch.stack([fill(p.labels, IGNORED) for p in pages]),
+        "hints": torch.stack([fill(p.hints, IGNORED) for p in pages]),
+        "block": torch.stack([fill(p.block, -1) for p in pages]),
+        "visual": torch.stack(visual),
+    }
+
+
+def sum_of_words(words: Tensor, roles: RoleSpace, noise: float = 0.45) -> Tensor:
+    """What the eyes would say: words [M, R] -> tokens [M, D], with uneven strengths and noise."""
+    tokens = torch.zeros(len(words), DIM)
+    for r, role in enumerate(ROLES):
+        there = words[:, r] >= 0
+        strength = torch.empty(int(there.sum()), 1).uniform_(0.75, 1.1)
+        tokens[there] += strength * roles.directions[roles.spans[role][0] + words[there, r]]
+    level = torch.rand(len(words), 1) * noise
+    return tokens + level * F.normalize(torch.randn_like(tokens), dim=-1)
+
+
+def answer_loss(logits: Tensor, batch: dict[str, Tensor], hint_weight: float) -> Tensor:
+    """Cross-entropy of the answers plus `hint_weight` times that of the early hints; logits [B, S, V]."""
+    flat = logits.flatten(0, 1)
+    loss = F.cross_entropy(flat, batch["labels"].flatten(), ignore_index=IGNORED)
+    if hint_weight:
+        loss = loss + hint_weight * F.cross_entropy(flat, batch["hints"].flatten(), ignore_index=IGNORED)
+    return loss
+
+
+def exact(logits: Tensor, batch: dict[str, Tensor], families: list[list[str]]) -> dict[str, list[float]]:
+    """Per family, 1.0 for every question whose whole answer is right given its own beginning."""
+    right = (logits.argmax(-1) == batch["labels"]) | (batch["labels"] == IGNORED)
+    found: dict[str, list[float]] = {}
+    for row, names in enumerate(families):
+        for number, family in enumerate(names, start=1):
+            here = batch["block"][row] == number
+            found.setdefault(family, []).append(float(right[row][here].all()))
+    return found
+
+
+def train(out: Path, steps: int, batch: int, lr: float, threads: int) -> None:
+    """Train (or go on training) and write `out`; a line of JSON per 100 steps goes to `out`.jsonl."""
+    torch.set_num_threads(threads)
+    tokenizer = build_tokenizer()
+    embeddings = build_embeddings(tokenizer, DIM)
+    roles = build_roles(tokenizer, embeddings)
+    model: Qwen3VLForConditionalGeneration = build_model(tokenizer, embeddings)
+    mind = model.model.language_model
+    mind.embed_tokens.weight.requires_grad_(False)
+    optimizer = Optimizers(mind.named_parameters(), lr)
+    first = load_checkpoint(out, mind, optimizer)
+    data = SymbolicPages(tokenizer, first, steps, batch, steps)
+    loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=8)
+    since, mean = time.time(), dict[str, list[float]]()
+    for step, packed in enumerate(loader, start=first):
+        rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
+        torch.manual_seed(step)
+        embeds = mind.embed_tokens(packed["ids"])
+        embeds[packed["visual"]] = sum_of_words(packed["words"], roles)
+        out_states = mind(
+            inputs_embeds=embeds, position_ids=packed["positions"], attention_mask=packed["mask"], use_cache=False
+        ).last_hidden_state
+        wanted = (packed["labels"] != IGNORED) | (packed["hints"] != IGNORED)
+        logits = torch.zeros(*wanted.shape, len(embeddings))
+        logits[wanted] = model.lm_head(out_states[wanted])
+        loss = answer_loss(logits, packed, hint_weight=0.5)
+        optimizer.step(loss, rate)
+        mean.setdefault("loss", []).append(loss.item())
+        for family, found in exact(logits, packed, packed["families"]).items():
+            mean.setdefault(family, []).extend(found)
+        if (step + 1) % 100 == 0:
+            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
+            line |= {k: round(float(np.mean(mean[k])), 3) for k in ("loss", *FAMILIES) if k in mean}
+            with out.with_suffix(".jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            mean = {}
+        if (step + 1) % 500 == 0 or step + 1 == steps:
+            save_checkpoint(out, mind, optimizer, step + 1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=12000)
+    parser.add_argument("--batch", type=int, default=8, help="pages a batch")
+    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    train(args.out, args.steps, args.batch, args.lr, args.threads)

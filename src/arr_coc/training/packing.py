@@ -1,0 +1,117 @@
+"""Pack one page and many questions about it into one sequence.
+
+    [<|im_start|>user\\n<|vision_start|>] [visual tokens] [<|vision_end|>] [question 1 + answer 1] [question 2 + answer 2] ...
+
+Every question sees the page and itself, never another question, and stands at the positions it would have alone; so
+one pass over a page teaches all of its questions. The mask is additive and may carry log-multiplicities: a single
+empty token can stand for many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from arr_coc.training.words import ROLE_WORDS
+from arr_coc.world import Question
+from arr_coc.world.vocabulary import SHAPES, plural
+
+IGNORED = -100
+_KEYS = {w.strip().lower() for role in ("colour", "shape", "label") for w in ROLE_WORDS[role]} | {plural(s) for s in SHAPES}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A page and its questions, as ids; the caller puts visual tokens at `visual`.
+
+    ids [S]; positions [3, S]; block [S] (0 the page, 1.. the questions); visual: slice of the visual tokens;
+    labels [S]: the next answer token, or IGNORED; hints [S]: the answer's first token at every place of the question
+    from its last telling word on (so that the answer is fetched as early as it can be), or IGNORED;
+    owner [S]: index of the question, -1 for the page.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    block: Tensor
+    visual: slice
+    labels: Tensor
+    hints: Tensor
+
+
+@lru_cache(maxsize=4096)
+def _encode(tokenizer: PreTrainedTokenizerFast, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def prompt_tokens(tokenizer: PreTrainedTokenizerFast, question: str) -> list[int]:
+    """Ids of everything after the image up to where the answer begins."""
+    return list(_encode(tokenizer, "<|vision_end|>" + question + "<|im_end|>\n<|im_start|>assistant\n"))
+
+
+def telling(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> int:
+    """Index of the last token that names a label, colour or shape; the end where there is none."""
+    for i in range(len(ids) - 1, -1, -1):
+        if _encode_word(tokenizer, ids[i]) in _KEYS:
+            return i
+    return len(ids) - 1
+
+
+@lru_cache(maxsize=4096)
+def _encode_word(tokenizer: PreTrainedTokenizerFast, index: int) -> str:
+    return tokenizer.decode([index]).strip().lower()
+
+
+def pack(
+    tokenizer: PreTrainedTokenizerFast, cells: Tensor, grid: tuple[int, int], questions: list[Question]
+) -> Packed:
+    """Lay out a page and its questions.
+
+    Args:
+        tokenizer: of the bundled model.
+        cells: long [M, 2], (y, x) of the visual tokens, in their order.
+        grid: (H, W) of the whole image: text resumes after the whole image, whatever was kept of it.
+        questions: asked one beside another.
+    """
+    head = list(_encode(tokenizer, "<|im_start|>user\n<|vision_start|>"))
+    pad = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    ids, start = head + [pad] * len(cells), len(head)
+    at = torch.cat([torch.zeros(len(cells), 1, dtype=torch.long), cells], 1).T + start  # (3, M)
+    positions = [torch.arange(start).expand(3, -1), at]
+    labels, hints, block = [IGNORED] * len(ids), [IGNORED] * len(ids), [0] * len(ids)
+    resume = start + max(grid)
+    for number, question in enumerate(questions, start=1):
+        prompt = prompt_tokens(tokenizer, question.text)
+        answer = [_encode(tokenizer, piece)[0] for piece in question.pieces] + [tokenizer.eos_token_id]
+        first = telling(tokenizer, prompt)
+        ids += prompt + answer[:-1]
+        labels += [IGNORED] * (len(prompt) - 1) + answer
+        hints += [IGNORED] * first + [answer[0]] * (len(prompt) - first) + [IGNORED] * (len(answer) - 1)
+        block += [number] * (len(prompt) + len(answer) - 1)
+        positions.append(torch.arange(resume, resume + len(prompt) + len(answer) - 1).expand(3, -1))
+    return Packed(
+        torch.tensor(ids),
+        torch.cat(positions, 1),
+        torch.tensor(block),
+        slice(start, start + len(cells)),
+        torch.tensor(labels),
+        torch.tensor(hints),
+    )
+
+
+def attention(block: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Additive mask [1, S, S] of a packed sequence; `weight` [S] adds log-multiplicities to the keys.
+
+    Padding has block -1: it sees itself and nobody sees it.
+    """
+    size = len(block)
+    same = (block[:, None] == block[None, :]) | ((block[None, :] == 0) & (block[:, None] >= 0))
+    seen = same & torch.ones(size, size, dtype=torch.bool).tril()
+    seen &= (block[None, :] >= 0) | torch.eye(size, dtype=torch.bool)
+    mask = torch.zeros(size, size).masked_fill(~seen, torch.finfo(torch.float32).min)
+    if weight is not None:
+        mask = mask + weight.log()[None, :]
+    return mask[None]

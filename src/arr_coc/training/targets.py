@@ -1,0 +1,110 @@
+"""What every cell of a page holds: free, dense labels for training the bundled model's eyes.
+
+`cell_targets(page) -> words [R, H, W], glyphs [2H, 2W]`: for each role the index of the cell's word in
+`ROLE_WORDS[role]`, NONE where the role does not hold, IGNORE where the cell is cut too finely to say.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from arr_coc.training.bundled import CELL, PATCH
+from arr_coc.training.words import COLUMN_BUCKETS, ROLE_WORDS, ROLES, SIZE_BUCKETS
+from arr_coc.world import Fact, Page, Thing
+from arr_coc.world.blocks import Rect
+from arr_coc.world.vocabulary import ALPHABET
+
+NONE, IGNORE = -1, -2
+GLYPHS = ALPHABET + "abcdefghijklmnopqrstuvwxyzOI01"
+
+_INDEX = {role: {word: i for i, word in enumerate(words)} for role, words in ROLE_WORDS.items()}
+_GLYPH = {c: i for i, c in enumerate(GLYPHS)}
+
+
+def size_bucket(size: int) -> int:
+    """Diameter in px -> one of eight buckets, evenly spaced in the logarithm from 36 to 128 px."""
+    return min(SIZE_BUCKETS - 1, max(0, int(SIZE_BUCKETS * math.log(size / 36) / math.log(128 / 36))))
+
+
+def fact_words(fact: Fact) -> dict[str, int]:
+    """Role -> word index, for a cell of a text."""
+    words = {"label": _INDEX["label"][" " + fact.label]}
+    words.update({f"value{i + 1}": _INDEX[f"value{i + 1}"][piece] for i, piece in enumerate(fact.value)})
+    return words
+
+
+def thing_words(thing: Thing, width: int) -> dict[str, int]:
+    """Role -> word index, for a cell of a shape (its middle cell also has the role `centre`)."""
+    return {
+        "colour": _INDEX["colour"][thing.colour],
+        "shape": _INDEX["shape"][thing.shape],
+        "size": size_bucket(thing.size),
+        "column": min(COLUMN_BUCKETS - 1, thing.x * COLUMN_BUCKETS // width),
+    }
+
+
+def _cells(box: Rect, step: int, height: int, width: int) -> list[tuple[int, int, int, int]]:
+    """Grid squares that a box touches: (y, x, overlap height, overlap width) in px."""
+    x0, y0, x1, y1 = (max(0, v) for v in box)
+    return [
+        (y, x, min(y1, (y + 1) * step) - max(y0, y * step), min(x1, (x + 1) * step) - max(x0, x * step))
+        for y in range(y0 // step, min(height, (y1 - 1) // step + 1))
+        for x in range(x0 // step, min(width, (x1 - 1) // step + 1))
+    ]
+
+
+def evidence_mask(boxes: tuple[Rect, ...], height: int, width: int) -> np.ndarray:
+    """Bool [H, W]: cells of which a box covers a part that can be seen (6 px or more each way)."""
+    mask = np.zeros((height, width), dtype=bool)
+    for box in boxes:
+        for y, x, oh, ow in _cells(box, CELL, height, width):
+            mask[y, x] |= min(oh, ow) >= 6
+    return mask
+
+
+def cell_targets(page: Page) -> tuple[np.ndarray, np.ndarray]:
+    """Dense labels of a page whose sides are multiples of 32 px.
+
+    Returns:
+        words: int16 [R, H, W] in the order of `ROLES`.
+        glyphs: int16 [2H, 2W], the character under each 16-px patch (index into GLYPHS) or NONE.
+    """
+    w, h = page.image.width // CELL, page.image.height // CELL
+    words = np.full((len(ROLES), h, w), NONE, dtype=np.int16)
+    best = np.zeros((h, w))
+    unsure = np.zeros((h, w), dtype=bool)
+
+    def claim(y: int, x: int, area: float, sure: bool, found: dict[str, int]) -> None:
+        if area <= best[y, x]:
+            unsure[y, x] |= area > 0.5 * best[y, x]
+            return
+        unsure[y, x] = not sure or best[y, x] > 0.5 * area
+        best[y, x] = area
+        words[:, y, x] = [found.get(role, NONE) for role in ROLES]
+
+    for fact in page.facts:
+        found = fact_words(fact)
+        for box in fact.boxes:
+            for y, x, oh, ow in _cells(box, CELL, h, w):
+                claim(y, x, oh * ow, ow >= 6 and oh >= min(14, 0.45 * (box[3] - box[1])), found)
+    for thing in page.things:
+        found = thing_words(thing, page.image.width)
+        x0, y0, x1, y1 = thing.box
+        cut = thing.size // 10
+        for y, x, oh, ow in _cells((x0 + cut, y0 + cut, x1 - cut, y1 - cut), CELL, h, w):
+            claim(y, x, oh * ow, oh * ow >= 0.3 * CELL * CELL, found)
+        cy, cx = thing.y // CELL, thing.x // CELL
+        if 0 <= cy < h and 0 <= cx < w:
+            words[:, cy, cx] = [({"centre": 0} | found).get(role, NONE) for role in ROLES]
+            unsure[cy, cx], best[cy, cx] = False, 1e9
+    words[:, unsure] = IGNORE
+
+    glyphs = np.full((2 * h, 2 * w), NONE, dtype=np.int16)
+    most = np.zeros((2 * h, 2 * w))
+    for char, box in page.glyphs:
+        for y, x, oh, ow in _cells(box, PATCH, 2 * h, 2 * w):
+            if char in _GLYPH and oh * ow > most[y, x] and oh >= 5 and ow >= 4:
+                most[y, x], glyphs[y, x] = oh * ow, _GLYPH[char]
+    return words, glyphs

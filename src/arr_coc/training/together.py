@@ -1,0 +1,186 @@
+"""Stage 3 of the bundled model: eyes and language model together, on the answers to questions about drawn pages.
+
+DeepStack starts at zero and learns here; the dense loss of stage 1 stays on at a low weight; on some pages only part of
+the tokens is shown (always the evidence), so that the model is at ease with fewer. Embeddings stay fixed.
+
+Run as `python -m arr_coc.training.together OUT --eyes FILE --mind FILE --sizes 256,384,512 --steps 1500`; killed, it goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
+
+from arr_coc.training.bundled import CELL, DIM, build_model, build_processor, patchify, save
+from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
+from arr_coc.training.language import answer_loss, choose, collate, exact
+from arr_coc.training.packing import IGNORED, pack
+from arr_coc.training.targets import cell_targets, evidence_mask
+from arr_coc.training.vision import Eyes, dense_loss
+from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
+from arr_coc.world import draw_page
+from arr_coc.world.vocabulary import FAMILIES
+
+
+class AskedPages(Dataset):
+    """Batch i of drawn pages with packed questions; the size of batch i is drawn from `sizes` (px)."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        sizes: list[int],
+        cells: int,
+        first: int,
+        last: int,
+        drop: float = 0.35,
+        split: str = "train",
+    ) -> None:
+        self.tokenizer, self.sizes, self.cells = tokenizer, sizes, cells
+        self.first, self.last, self.drop, self.split = first, last, drop, split
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __getitem__(self, index: int) -> dict:
+        step = self.first + index
+        rng = random.Random(step)
+        side = rng.choice(self.sizes) // CELL
+        stretch = rng.uniform(-0.25, 0.25)
+        h, w = max(3, round(side * np.exp(stretch))), max(3, round(side * np.exp(-stretch)))
+        pixels, words, packs, kept, families = [], [], [], [], []
+        for i in range(max(1, self.cells // (h * w))):
+            page = draw_page(50_000_000 + step * 64 + i, (w * CELL, h * CELL), self.split)
+            asked = choose(rng, list(page.questions), 14)
+            if rng.random() < self.drop:
+                keep = np.random.default_rng(step).random((h, w)) < rng.uniform(0.05, 0.7)
+                for question in asked:
+                    keep |= evidence_mask(question.evidence, h, w)
+                keep[0, 0] |= not keep.any()
+            else:
+                keep = np.ones((h, w), bool)
+            cells = torch.from_numpy(np.argwhere(keep))
+            pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
+            words.append(torch.from_numpy(cell_targets(page)[0]).flatten(1))
+            kept.append(torch.from_numpy(keep).flatten())
+            packs.append(pack(self.tokenizer, cells, (h, w), asked))
+            families.append([q.family for q in asked])
+        return collate(packs, self.tokenizer.pad_token_id) | {
+            "pixels": torch.cat(pixels),
+            "grid": torch.tensor([[1, 2 * h, 2 * w]] * len(pixels)),
+            "words": torch.cat(words, 1).long(),
+            "kept": torch.cat(kept),
+            "families": families,
+        }
+
+
+def answer_logits(model: Qwen3VLForConditionalGeneration, batch: dict, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Run eyes and language model on a packed batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
+    seen = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
+    tokens, kept = seen.pooler_output, batch["kept"]
+    mind = model.model.language_model
+    embeds = mind.embed_tokens(batch["ids"]).clone()
+    embeds[batch["visual"]] = tokens[kept]
+    states = mind(
+        inputs_embeds=embeds,
+        position_ids=batch["positions"],
+        attention_mask=batch["mask"],
+        visual_pos_masks=batch["visual"],
+        deepstack_visual_embeds=[level[kept] for level in seen.deepstack_features],
+        use_cache=False,
+    ).last_hidden_state
+    logits = torch.zeros(*wanted.shape, model.config.text_config.vocab_size)
+    logits[wanted] = model.lm_head(states[wanted])
+    return logits, tokens
+
+
+@torch.no_grad()
+def measure(model: Qwen3VLForConditionalGeneration, data: AskedPages) -> dict[str, float]:
+    """Exact match per family and over all questions of a data set, all tokens shown."""
+    found: dict[str, list[float]] = {}
+    for batch in (data[i] for i in range(len(data))):
+        logits, _ = answer_logits(model, batch, batch["labels"] != IGNORED)
+        for family, hits in exact(logits, batch, batch["families"]).items():
+            found.setdefault(family, []).extend(hits)
+    every = [hit for hits in found.values() for hit in hits]
+    rows = {family: round(float(np.mean(found[family])), 3) for family in FAMILIES if family in found}
+    return rows | {"all": round(float(np.mean(every)), 4), "questions": len(every)}
+
+
+def train(
+    out: Path, eyes_file: Path, mind_file: Path, sizes: list[int], cells: int, steps: int, lr: float, hint: float,
+    dense: float, threads: int, init: Path | None, folder: Path | None,
+) -> None:  # fmt: skip
+    """Train (or go on training), write `out` and, at the end, the folder of the finished model."""
+    torch.set_num_threads(threads)
+    tokenizer = build_tokenizer()
+    embeddings = build_embeddings(tokenizer, DIM)
+    roles = build_roles(tokenizer, embeddings)
+    model = build_model(tokenizer, embeddings)
+    if not out.exists():
+        if init is not None:
+            load_checkpoint(init, model)
+        else:
+            load_checkpoint(eyes_file, Eyes(model))
+            load_checkpoint(mind_file, model.model.language_model)
+    model.get_input_embeddings().weight.requires_grad_(False)
+    optimizer = Optimizers(model.named_parameters(), lr)
+    first = load_checkpoint(out, model, optimizer)
+    data = AskedPages(tokenizer, sizes, cells, first, steps)
+    loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
+    since, mean = time.time(), dict[str, list[float]]()
+    log = out.with_suffix(".jsonl")
+    for step, batch in enumerate(loader, start=first):
+        rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
+        wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
+        logits, tokens = answer_logits(model, batch, wanted)
+        loss = answer_loss(logits, batch, hint)
+        seen, accuracy = dense_loss(tokens, batch["words"], roles)
+        optimizer.step(loss + dense * seen, rate)
+        mean.setdefault("loss", []).append(loss.item())
+        mean.setdefault("seen", []).append(seen.item())
+        for role, value in accuracy.items():
+            mean.setdefault("eyes." + role, []).append(value)
+        for family, found in exact(logits, batch, batch["families"]).items():
+            mean.setdefault(family, []).extend(found)
+        if (step + 1) % 25 == 0:
+            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
+            line |= {k: round(float(np.mean(v)), 3) for k, v in mean.items()}
+            with log.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            mean = {}
+        if (step + 1) % 100 == 0 or step + 1 == steps:
+            save_checkpoint(out, model, optimizer, step + 1)
+    with log.open("a") as file:
+        held = AskedPages(tokenizer, [max(sizes)], 0, 10**6, 10**6 + 12, drop=0.0, split="validation")
+        file.write(json.dumps({"validation": measure(model, held), "size": max(sizes)}) + "\n")
+    if folder is not None:
+        save(model, build_processor(tokenizer), folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--eyes", type=Path, help="checkpoint of stage 1")
+    parser.add_argument("--mind", type=Path, help="checkpoint of stage 2")
+    parser.add_argument("--init", type=Path, help="checkpoint of an earlier run of this stage, instead of the two")
+    parser.add_argument("--sizes", default="256,384,512", help="typical sides of a page in px, one a batch")
+    parser.add_argument("--cells", type=int, default=512, help="cells a batch")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--hint", type=float, default=0.2, help="weight of the early hints")
+    parser.add_argument("--dense", type=float, default=0.05, help="weight of the dense loss of stage 1")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="write the finished model folder here")
+    a = parser.parse_args()
+    train(a.out, a.eyes, a.mind, [int(s) for s in a.sizes.split(",")], a.cells, a.steps, a.lr, a.hint, a.dense, a.threads,
+          a.init, a.folder)  # fmt: skip

@@ -1,0 +1,157 @@
+"""Stage 1 of the bundled model: the eyes, taught densely. Every visual token learns to say what its cell holds.
+
+    loss = CE over (words of the role, "nothing") for each role and cell  +  distance to the sum of the cell's words
+         + CE of the character under each 16-px patch (an auxiliary head that is thrown away)
+
+Run as `python -m arr_coc.training.vision OUT --size 256 --steps 4000`; killed, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import Qwen3VLForConditionalGeneration
+
+from arr_coc.training.bundled import CELL, build_model, patchify
+from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
+from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets
+from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
+from arr_coc.world import draw_page
+
+SHARPNESS = 12.0
+GLYPH_WEIGHT = 10.0
+ROLE_WEIGHT = {"shape": 3.0, "size": 2.0, "column": 2.0, "label": 2.0}  # 1 for the others
+GLYPH_LAYER = 3  # characters are read half-way up; the layers above put words and fields together
+
+
+class Eyes(nn.Module):
+    """The vision tower and a throw-away head that names the character under each patch."""
+
+    def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
+        super().__init__()
+        self.visual = model.model.visual
+        self.glyphs = nn.Linear(model.config.vision_config.hidden_size, len(GLYPHS))
+
+    def forward(self, patches: Tensor, grid_thw: Tensor) -> tuple[Tensor, Tensor]:
+        """Patches [4N, 1536] -> tokens [N, D], glyph logits [4N, G]."""
+        out = self.visual(patches, grid_thw=grid_thw, return_dict=True, output_hidden_states=True)
+        return out.pooler_output, self.glyphs(out.hidden_states[GLYPH_LAYER])
+
+
+class Pages(Dataset):
+    """Batch i of pages: sizes vary round the given one, at a constant number of cells a batch."""
+
+    def __init__(self, size: int, cells: int, first: int, last: int, split: str = "train") -> None:
+        self.size, self.cells, self.first, self.last, self.split = size, cells, first, last, split
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        step = self.first + index
+        rng = np.random.default_rng((step, self.size))
+        side = self.size // CELL
+        h, w = (max(3, round(side * np.exp(rng.uniform(-0.25, 0.25)))) for _ in range(2))
+        count = max(1, self.cells // (h * w))
+        pixels, words, glyphs = [], [], []
+        for i in range(count):
+            page = draw_page((step * 64 + i) * 7 + self.size, (w * CELL, h * CELL), self.split)
+            pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
+            a, b = cell_targets(page)
+            words.append(torch.from_numpy(a).flatten(1))
+            # Patches come in merge-block order: 2 x 2 patches of a cell together.
+            glyphs.append(torch.from_numpy(b).reshape(h, 2, w, 2).permute(0, 2, 1, 3).flatten())
+        grid = torch.tensor([[1, 2 * h, 2 * w]] * count)
+        return torch.cat(pixels), grid, torch.cat(words, 1).long(), torch.cat(glyphs).long()
+
+
+def dense_loss(tokens: Tensor, words: Tensor, roles: RoleSpace, text: float = 1.0) -> tuple[Tensor, dict[str, float]]:
+    """Read every token in every role.
+
+    Args:
+        tokens: [N, D].
+        words: long [R, N], word index, NONE or IGNORE.
+        roles: the read-out directions.
+        text: weight of the values of texts; low until characters are read, as no value can be learned before.
+
+    Returns:
+        The loss, and per role the accuracy over cells where the role holds.
+    """
+    scores = roles.scores(tokens)  # (N, M)
+    keep = words[0] != IGNORE
+    target = torch.zeros_like(tokens)
+    total, accuracy = tokens.new_zeros(()), {}
+    for r, role in enumerate(ROLES):
+        start, stop = roles.spans[role]
+        there = words[r] >= 0
+        target[there] += roles.directions[start + words[r][there]]
+        logits = SHARPNESS * F.pad(scores[:, start:stop], (1, 0), value=0.5)  # nothing = 0.5
+        loss = F.cross_entropy(logits, (words[r] + 1).clamp_min(0), reduction="none")
+        weight = torch.where(there, 1.0, 0.25) * keep
+        share = text if role.startswith("value") else ROLE_WEIGHT.get(role, 1.0)
+        total = total + share * (loss * weight).sum() / weight.sum().clamp_min(1) * 3
+        total = total + share * (loss * (there & keep)).sum() / (there & keep).sum().clamp_min(1)
+        if (there & keep).any():
+            accuracy[role] = (logits.argmax(-1) - 1 == words[r])[there & keep].float().mean().item()
+    distance = (tokens - target).square().sum(-1)
+    total = total + 2.0 * (distance * keep).sum() / keep.sum()
+    return total, accuracy
+
+
+def train(out: Path, size: int, steps: int, cells: int, lr: float, threads: int, init: Path | None) -> None:
+    """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
+    torch.set_num_threads(threads)
+    tokenizer = build_tokenizer()
+    embeddings = build_embeddings(tokenizer, 192)
+    roles = build_roles(tokenizer, embeddings)
+    eyes = Eyes(build_model(tokenizer, embeddings))
+    if init is not None and not out.exists():
+        load_checkpoint(init, eyes)
+    for name, parameter in eyes.named_parameters():
+        parameter.requires_grad_("deepstack" not in name)
+    optimizer = Optimizers(eyes.named_parameters(), lr)
+    first = load_checkpoint(out, eyes, optimizer)
+    loader = DataLoader(Pages(size, cells, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
+    log, since, seen = out.with_suffix(".jsonl"), time.time(), 0
+    mean: dict[str, list[float]] = {}
+    for step, (patches, grid, words, glyphs) in enumerate(loader, start=first):
+        rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
+        tokens, letters = eyes(patches, grid)
+        loss, accuracy = dense_loss(tokens, words, roles, text=min(1.0, max(0.05, (step - 600) / 1600)))
+        shown = glyphs != NONE
+        if shown.any():
+            loss = loss + GLYPH_WEIGHT * F.cross_entropy(letters[shown], glyphs[shown])
+            accuracy["glyph"] = (letters.argmax(-1) == glyphs)[shown].float().mean().item()
+        optimizer.step(loss, rate)
+        seen += len(grid)
+        for key, value in {"loss": loss.item(), **accuracy}.items():
+            mean.setdefault(key, []).append(value)
+        if (step + 1) % 50 == 0:
+            line = {"step": step + 1, "seconds": round(time.time() - since, 1), "images": seen}
+            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
+            with log.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            mean = {}
+        if (step + 1) % 200 == 0 or step + 1 == steps:
+            save_checkpoint(out, eyes, optimizer, step + 1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--init", type=Path, help="weights to start from")
+    parser.add_argument("--size", type=int, default=256, help="typical side of a page in px")
+    parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    train(args.out, args.size, args.steps, args.cells, args.lr, args.threads, args.init)

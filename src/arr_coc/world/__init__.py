@@ -1,0 +1,12 @@
+"""The bundled world: pages and scenes drawn from a seed, with questions, answers and evidence boxes.
+
+    page = draw_page(seed=7, size=(1024, 1024), split="test")
+    page.image, page.questions[0].text, page.questions[0].answer, page.questions[0].evidence
+
+No picture is stored and none is downloaded: everything is drawn with Pillow from fonts that ship with Pillow
+and matplotlib. `vocabulary` lists the words, `blocks` draws, `layout` divides the page, `questions` asks.
+"""
+
+from arr_coc.world.page import Fact, Page, Question, Thing, draw_page, page_seed
+
+__all__ = ["Fact", "Page", "Question", "Thing", "draw_page", "page_seed"]

@@ -1,0 +1,21 @@
+"""Fonts that are there without a download: matplotlib's and Pillow's own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from PIL import ImageFont
+
+TRAIN_FONTS: tuple[str, ...] = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "Aileron")
+HELD_OUT_FONTS: tuple[str, ...] = ("DejaVuSansMono-Bold.ttf",)
+
+
+@lru_cache(maxsize=512)
+def font(name: str, size: int) -> ImageFont.FreeTypeFont:
+    """Load a font by file name at `size` pixels; `Aileron` is the one inside Pillow."""
+    if name == "Aileron":
+        return ImageFont.load_default(size)
+    import matplotlib
+
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)

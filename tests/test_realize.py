@@ -1,0 +1,115 @@
+"""The records of undecided images, the stopwatch, and what each image is scored by.
+
+Run: pytest tests/test_realize.py
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from arr_coc.allocation import Reason
+from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.realize import EncodedImages, Stopwatch, all_kept, decide, everything_kept, score
+from arr_coc.seam import adapter_for
+from tiny import WIDTH, picture, prompts, tiny
+
+ROWS = [("One?", [picture(1), picture(2)]), ("Another one, longer?", [picture(1)])]
+
+
+def set_up(rows: list = ROWS) -> tuple[Any, ARRCOCLayer, dict, EncodedImages]:
+    built = tiny("qwen3_vl")
+    adapter = adapter_for(built.model, built.processor)
+    inputs = prompts(built, rows)
+    with torch.no_grad():
+        encoded = EncodedImages(adapter.features(inputs))
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return adapter, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)).eval(), inputs, encoded
+
+
+def watch() -> Stopwatch:
+    return Stopwatch(torch.device("cpu"))
+
+
+class TestEverythingKept:
+    def test_feature(self) -> None:
+        allocation = everything_kept((1, 2, 3))
+        assert allocation.keep.tolist() == [0, 1, 2, 3, 4, 5]
+        assert (allocation.reasons == Reason.ALL).all()
+        assert (allocation.balanced == 1).all()
+        assert allocation.reason_text(0) == "all 6 tokens kept"
+
+    def test_with_relevance_the_maps_are_recorded(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        maps = score(adapter, layer, inputs, encoded, watch())
+        allocation = everything_kept(encoded.features.grids[0], maps[0])
+        assert torch.equal(allocation.balanced, maps[0].balanced.detach())
+        values = allocation.balanced.flatten()[allocation.order]
+        assert (values[:-1] >= values[1:]).all()
+
+
+class TestStopwatch:
+    def test_feature(self) -> None:
+        stopwatch = watch()
+        for _ in range(2):
+            with stopwatch("score"):
+                time.sleep(0.01)
+        assert 20 <= stopwatch.ms["score"] < 500
+        assert stopwatch.ms["encode"] == 0
+
+    def test_counts_a_block_that_fails(self) -> None:
+        stopwatch = watch()
+        with pytest.raises(KeyError), stopwatch("total"):
+            raise KeyError("inside")
+        assert stopwatch.ms["total"] > 0
+
+
+class TestScore:
+    def test_each_image_is_scored_by_the_question_of_its_row(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        maps = score(adapter, layer, inputs, encoded, watch())
+        assert [m.balanced.shape for m in maps] == [(1, 6, 6)] * 3
+        assert not torch.equal(
+            maps[0].participatory, maps[2].participatory
+        )  # same picture, another question
+        for row, picked in ((0, maps[:2]), (1, maps[2:])):
+            alone = score(*set_up([ROWS[row]]), watch())
+            for one, other in zip(alone, picked, strict=True):
+                assert torch.allclose(one.balanced, other.balanced, atol=1e-5)
+
+    def test_textures_are_kept_for_the_next_question(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        score(adapter, layer, inputs, encoded, watch())
+        kept = encoded.textures
+        score(adapter, layer, inputs, encoded, watch())
+        assert encoded.textures is kept
+        assert len(kept) == 3
+
+
+class TestDecide:
+    def test_modes(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        with torch.no_grad():
+            pruned = decide(adapter, layer, inputs, encoded, [5, 6, 7], "prune", watch())
+            weighted = decide(adapter, layer, inputs, encoded, [5, 6, 7], "weight", watch())
+        assert [a.kept for a in pruned.allocations] == [5, 6, 7]
+        assert pruned.gates is None
+        assert [a.kept for a in weighted.allocations] == [36, 36, 36]
+        assert torch.equal(weighted.gates[0], weighted.allocations[0].balanced.flatten())
+
+    def test_gates_are_one_and_carry_gradient(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        decision = decide(adapter, layer, inputs, encoded, [5, 6, 7], "prune", watch())
+        assert all((gate == 1).all() for gate in decision.gates)
+        sum(gate.sum() for gate in decision.gates).backward()
+        assert any(p.grad is not None and (p.grad != 0).any() for p in layer.parameters())
+
+    def test_all_kept(self) -> None:
+        _, _, _, encoded = set_up()
+        decision = all_kept(encoded.features, fallback=True)
+        assert decision.fallback
+        assert [a.kept for a in decision.allocations] == [36, 36, 36]

@@ -1,0 +1,214 @@
+"""Asking and looking: answers, timings, one encoding for many questions, questions that can't be asked.
+
+Run: pytest tests/test_session.py
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arr_coc.model import ARRCOCModel
+from arr_coc.session import Answer, Session
+from tiny import FAMILIES, picture, prompts, tiny
+
+IMAGE = picture(1, (48, 40))
+STAGES = ["texture", "score", "encode", "prefill", "decode", "total"]
+
+
+@pytest.fixture
+def model() -> ARRCOCModel:
+    built = tiny("qwen3_vl")
+    return ARRCOCModel.wrap(built.model, built.processor, budget=9).eval()
+
+
+@pytest.fixture
+def encodings(model: ARRCOCModel) -> Any:
+    """How often the vision tower ran."""
+    calls: list[int] = []
+    hook = model.base.model.visual.register_forward_hook(lambda *_: calls.append(1))
+    yield calls
+    hook.remove()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_inputs_are_the_processors_own(family: str) -> None:
+    built = tiny(family)
+    session = ARRCOCModel.wrap(built.model, built.processor).session(IMAGE)
+    for question in ("What is the number?", "naïve – 好 <b>\n2nd line"):
+        expected = prompts(built, [(question, [IMAGE])])
+        inputs = session.inputs(question)
+        assert inputs.keys() == expected.keys()
+        assert all(
+            torch.equal(torch.as_tensor(inputs[name]), torch.as_tensor(expected[name]))
+            for name in inputs
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answer_is_that_of_generate(family: str) -> None:
+    built = tiny(family)
+    model = ARRCOCModel.wrap(built.model, built.processor, budget=9)
+    inputs = prompts(built, [("What?", [IMAGE])])
+    for mode in ("prune", "full", "weight"):
+        answer = model.ask(IMAGE, "What?", mode=mode, max_new_tokens=5)
+        out = model.generate(**inputs, mode=mode, do_sample=False, max_new_tokens=5)
+        new = out[0, inputs["input_ids"].shape[1] :]
+        assert answer.text == built.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+        assert answer.kept == (9 if mode == "prune" else answer.total)
+        assert answer.mode == mode
+
+
+class TestAnswer:
+    def test_smoke(self, model: ARRCOCModel) -> None:
+        answer = model.ask(IMAGE, "What is the number?", max_new_tokens=3)
+        assert isinstance(answer, Answer)
+        assert (answer.kept, answer.total, answer.grid) == (9, 30, (1, 5, 6))
+        assert (answer.mode, answer.budget, answer.fallback) == ("prune", 9, False)
+        assert torch.equal(answer.allocation.keep, model.look(IMAGE, "What is the number?").keep)
+
+    def test_milliseconds(self, model: ARRCOCModel) -> None:
+        ms = model.ask(IMAGE, "What is the number?", max_new_tokens=8).ms
+        assert list(ms) == STAGES
+        assert all(value > 0 for value in ms.values())
+        assert sum(ms[stage] for stage in STAGES[:-1]) <= ms["total"]
+
+    def test_one_token_has_no_decoding_to_speak_of(self, model: ARRCOCModel) -> None:
+        long, short = (model.ask(IMAGE, "What?", max_new_tokens=n).ms for n in (20, 1))
+        assert short["decode"] < long["decode"]
+
+    def test_budget_and_mode_of_a_call(self, model: ARRCOCModel) -> None:
+        assert model.ask(IMAGE, "What?", budget=4, max_new_tokens=1).kept == 4
+        assert model.ask(IMAGE, "What?", budget=0.5, max_new_tokens=1).budget == 0.5
+        with model.full():
+            answer = model.ask(IMAGE, "What?", max_new_tokens=1)
+            assert (answer.mode, answer.kept) == ("full", 30)
+            assert model.look(IMAGE, "What?").kept == 9
+        with pytest.raises(ValueError, match="31"):
+            model.ask(IMAGE, "What?", budget=31)
+        with pytest.raises(ValueError, match="mode 'sparse' is unknown"):
+            model.ask(IMAGE, "What?", mode="sparse")
+
+    def test_sampling_settings_of_the_model_neither_matter_nor_warn(
+        self, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        plain = model.ask(IMAGE, "What?", max_new_tokens=6).text
+        config = model.base.generation_config
+        for name, value in {
+            "do_sample": True,
+            "temperature": 9.0,
+            "top_p": 0.5,
+            "top_k": 3,
+            "num_beams": 2,
+        }.items():
+            monkeypatch.setattr(config, name, value)
+        with caplog.at_level(logging.WARNING):
+            assert model.ask(IMAGE, "What?", max_new_tokens=6).text == plain
+        assert "temperature" not in caplog.text
+
+    def test_another_question_looks_elsewhere(self, model: ARRCOCModel) -> None:
+        maps = [
+            model.look(IMAGE, question).participatory for question in ("What?", "Where is the red ball?")
+        ]
+        assert not torch.equal(*maps)
+
+    @pytest.mark.parametrize("kind", ["path", "text", "bytes", "pil"])
+    def test_kinds_of_images(self, model: ARRCOCModel, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / "page.png"
+        IMAGE.save(path)
+        source = {"path": path, "text": str(path), "bytes": path.read_bytes(), "pil": IMAGE}[kind]
+        assert torch.equal(model.look(source, "What?").keep, model.look(IMAGE, "What?").keep)
+
+    @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1), (700, 9)])
+    def test_odd_sizes(self, model: ARRCOCModel, size: tuple[int, int]) -> None:
+        file = io.BytesIO()
+        picture(2, size).save(file, "PNG")
+        answer = model.ask(file.getvalue(), "What?", budget=0.3, max_new_tokens=1)
+        assert 1 <= answer.kept <= answer.total
+
+    def test_fallback_is_said(
+        self, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError("broken scorer")
+
+        full = model.ask(IMAGE, "What?", mode="full", max_new_tokens=4)
+        monkeypatch.setattr(model.layer, "relevance", broken)
+        answer = model.ask(IMAGE, "What?", max_new_tokens=4)
+        assert answer.fallback
+        assert (answer.text, answer.kept) == (full.text, 30)
+        assert "broken scorer" in caplog.text
+        model.strict = True
+        with pytest.raises(RuntimeError, match="broken scorer"):
+            model.ask(IMAGE, "What?")
+
+
+class TestSession:
+    def test_an_image_is_encoded_once(self, model: ARRCOCModel, encodings: list[int]) -> None:
+        session = model.session(IMAGE)
+        assert isinstance(session, Session)
+        assert encodings == []  # not before it is needed
+        questions = ["What?", "Where is the red ball?", "How many are there?"]
+        answers = [session.ask(question, max_new_tokens=4) for question in questions]
+        session.look("And this?")
+        full = session.ask("What?", mode="full", max_new_tokens=4)
+        assert encodings == [1]
+        assert answers[0].ms["encode"] > 0
+        assert answers[1].ms["texture"] < answers[0].ms["texture"]
+        for question, answer in zip(questions, answers, strict=True):
+            alone = model.ask(IMAGE, question, max_new_tokens=4)
+            assert answer.text == alone.text
+            assert torch.equal(answer.allocation.keep, alone.allocation.keep)
+        assert full.text == model.ask(IMAGE, "What?", mode="full", max_new_tokens=4).text
+
+    def test_sessions_do_not_mix(self, model: ARRCOCModel) -> None:
+        other = picture(9, (72, 56))
+        one, two = model.session(IMAGE), model.session(other)
+        first, second = one.look("What?"), two.look("What?")
+        assert torch.equal(one.look("What?").keep, first.keep)
+        assert torch.equal(model.look(other, "What?").keep, second.keep)
+
+    def test_no_growth_over_many_questions(self, model: ARRCOCModel) -> None:
+        session = model.session(IMAGE)
+        session.look("What?")
+        before = {name: id(value) for name, value in vars(session).items()}
+        for i in range(30):
+            session.look(f"Question {i}?")
+        assert {name: id(value) for name, value in vars(session).items()} == before
+
+
+class TestQuestions:
+    @pytest.mark.parametrize("question", ["", " ", "\n\t "])
+    def test_empty(self, model: ARRCOCModel, question: str) -> None:
+        for call in (model.ask, model.look):
+            with pytest.raises(ValueError, match="the question is empty"):
+                call(IMAGE, question)
+
+    def test_placeholder(self, model: ARRCOCModel) -> None:
+        with pytest.raises(ValueError, match=r"holds '<\|image_pad\|>', the model's own placeholder"):
+            model.ask(IMAGE, "What is <|image_pad|>?")
+
+    def test_ten_thousand_words(self, model: ARRCOCModel) -> None:
+        with pytest.raises(
+            ValueError, match=r"too long: .* positions and the model has 4096; .*10000 words"
+        ):
+            model.ask(IMAGE, "word " * 10_000)
+
+    def test_long_but_legal(self, model: ARRCOCModel) -> None:
+        assert model.ask(IMAGE, "word " * 600, max_new_tokens=1).kept == 9
+
+    def test_any_text_is_legal(self, model: ARRCOCModel) -> None:
+        assert model.ask(IMAGE, "\0🙂 <|im_end|>\n<|im_start|>user\n—", max_new_tokens=1).kept == 9
+
+    def test_no_template(self, model: ARRCOCModel) -> None:
+        with pytest.raises(ValueError, match="processor with a chat template"):
+            ARRCOCModel.wrap(model.base).ask(IMAGE, "What?")
+
+    def test_unreadable_image(self, model: ARRCOCModel) -> None:
+        with pytest.raises(ValueError, match="no-such-file"):
+            model.ask("no-such-file.png", "What?")

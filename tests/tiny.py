@@ -1,0 +1,336 @@
+"""Tiny random models of every supported family, with real processors, for tests. No downloads.
+
+`tiny(family)` builds (once) a model of some 30,000 parameters and its processor; `prompts(...)` makes
+ordinary processor inputs of any number of rows and images. Weights are drawn wide, so that logits depend
+visibly on every token and on its position: an error of the route shows as an error of 0.01 to 1, not of
+1e-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoProcessor,
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+    LlavaNextImageProcessor,
+    LlavaNextProcessor,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+    LlavaProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2_5_VLProcessor,
+    Qwen2Config,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+    SiglipVisionConfig,
+)
+
+QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
+LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
+FAMILIES = QWEN_FAMILIES + LLAVA_FAMILIES
+MASKABLE = tuple(family for family in FAMILIES if family != "qwen3_5")
+WIDTH = 32
+
+SPECIAL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<image>",
+    "<video>",
+)
+
+_CONTENT = (
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
+    "{% if c.type == 'image' %}IMAGE{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}"
+)
+QWEN_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    + _CONTENT.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+    + "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+LLAVA_TEMPLATE = (
+    "{% for m in messages %}{{ m.role | upper }}: "
+    + _CONTENT.replace("IMAGE", "<image>\n")
+    + " {% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A tiny model and its processor."""
+
+    family: str
+    model: PreTrainedModel
+    processor: Any
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer without merges: any text is legal, one token per byte."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    built = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+        additional_special_tokens=list(SPECIAL),
+    )
+    return built
+
+
+def _text(**more: Any) -> dict[str, Any]:
+    words = tokenizer()
+    return {
+        "vocab_size": len(words),
+        "hidden_size": WIDTH,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+        "initializer_range": 0.35,
+        "pad_token_id": words.pad_token_id,
+        "bos_token_id": None,
+        "eos_token_id": words.eos_token_id,
+        **more,
+    }
+
+
+def _ids() -> dict[str, int]:
+    words = tokenizer()
+    names = ("image_pad", "video_pad", "vision_start", "vision_end")
+    keys = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    return {
+        key: words.convert_tokens_to_ids(f"<|{name}|>") for key, name in zip(keys, names, strict=True)
+    }
+
+
+def _mrope(sections: Sequence[int], **more: Any) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": list(sections), **more}
+
+
+def _qwen_vision(**more: Any) -> dict[str, Any]:
+    return {
+        "depth": 3,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_heads": 2,
+        "patch_size": 4,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": WIDTH,
+        "initializer_range": 0.2,
+        **more,
+    }
+
+
+def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
+    halves = {"mean": [0.5] * 3, "std": [0.5] * 3} if family in ("qwen3_vl", "qwen3_5") else {}
+    pictures = Qwen2VLImageProcessor(
+        patch_size=4,
+        temporal_patch_size=2,
+        merge_size=2,
+        size={"shortest_edge": 16 * 16, "longest_edge": 96 * 96},
+        **{f"image_{name}": value for name, value in halves.items()},
+    )
+    words = tokenizer()
+    if family == "qwen3_vl":
+        config = Qwen3VLConfig(
+            text_config=_text(head_dim=8, rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True)),
+            vision_config=_qwen_vision(deepstack_visual_indexes=[0, 1], num_position_embeddings=64),
+            **_ids(),
+        )
+        model: PreTrainedModel = Qwen3VLForConditionalGeneration(config)
+        return model, Qwen3VLProcessor(
+            pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+        )
+    if family == "qwen2_5_vl":
+        vision = _qwen_vision(window_size=16, fullatt_block_indexes=[1], tokens_per_second=2)
+        config = Qwen2_5_VLConfig(
+            text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
+        )
+        model = Qwen2_5_VLForConditionalGeneration(config)
+        return model, Qwen2_5_VLProcessor(
+            pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+        )
+    if family == "qwen2_vl":
+        vision = _qwen_vision(embed_dim=32, hidden_size=WIDTH, mlp_ratio=2)
+        del vision["intermediate_size"], vision["out_hidden_size"]
+        config = Qwen2VLConfig(
+            text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
+        )
+        model = Qwen2VLForConditionalGeneration(config)
+        return model, Qwen2VLProcessor(
+            pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+        )
+    text = _text(
+        head_dim=8,
+        layer_types=["linear_attention", "full_attention"],
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True, partial_rotary_factor=1.0),
+    )
+    config = Qwen3_5Config(
+        text_config=text, vision_config=_qwen_vision(num_position_embeddings=64), **_ids()
+    )
+    model = Qwen3_5ForConditionalGeneration(config)
+    return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
+
+
+def _llava(family: str) -> tuple[PreTrainedModel, Any]:
+    words = tokenizer()
+    image_id, video_id = words.convert_tokens_to_ids(["<image>", "<video>"])
+    tower = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": 24,
+        "patch_size": 4,
+        "initializer_range": 0.2,
+    }
+    square = {"height": 24, "width": 24}
+    resized = {"size": {"shortest_edge": 24}, "crop_size": square, "patch_size": 4}
+    common = {
+        "patch_size": 4,
+        "vision_feature_select_strategy": "default",
+        "num_additional_image_tokens": 1,
+    }
+    pinpoints = [[24, 48], [48, 24], [48, 48], [72, 24], [24, 72]]
+    if family == "llava":
+        config = LlavaConfig(
+            text_config=LlamaConfig(**_text()),
+            vision_config=CLIPVisionConfig(**tower),
+            image_token_index=image_id,
+        )
+        model: PreTrainedModel = LlavaForConditionalGeneration(config)
+        pictures = CLIPImageProcessor(size={"shortest_edge": 24}, crop_size=square)
+        return model, LlavaProcessor(pictures, words, chat_template=LLAVA_TEMPLATE, **common)
+    if family == "llava_next":
+        config = LlavaNextConfig(
+            text_config=LlamaConfig(**_text()),
+            vision_config=CLIPVisionConfig(**tower),
+            image_token_index=image_id,
+            image_grid_pinpoints=pinpoints,
+        )
+        model = LlavaNextForConditionalGeneration(config)
+        resized.pop("patch_size")
+        pictures = LlavaNextImageProcessor(image_grid_pinpoints=pinpoints, **resized)
+        return model, LlavaNextProcessor(pictures, words, chat_template=LLAVA_TEMPLATE, **common)
+    config = LlavaOnevisionConfig(
+        text_config=Qwen2Config(**_text()),
+        vision_config=SiglipVisionConfig(**tower, vision_use_head=False),
+        image_token_index=image_id,
+        video_token_index=video_id,
+        image_grid_pinpoints=[[24 * i, 24 * j] for i in range(1, 5) for j in range(1, 5)],
+        vision_aspect_ratio="anyres_max_4",
+    )
+    model = LlavaOnevisionForConditionalGeneration(config)
+    pictures = LlavaOnevisionImageProcessor(
+        image_grid_pinpoints=config.image_grid_pinpoints,
+        size=square,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    )
+    processor = LlavaOnevisionProcessor(
+        pictures,
+        words,
+        LlavaOnevisionVideoProcessor(),
+        num_image_tokens=36,
+        vision_feature_select_strategy="full",
+        vision_aspect_ratio="anyres_max_4",
+        chat_template=LLAVA_TEMPLATE,
+    )
+    return model, processor
+
+
+@cache
+def tiny(family: str) -> Tiny:
+    """The tiny model of a family (built once, in evaluation mode, float32) and its processor."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)
+        with torch.no_grad():  # every weight moves, also those that start as zeros or ones
+            for parameter in model.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+    model.generation_config.eos_token_id = None  # random text should not stop by chance
+    model.generation_config.pad_token_id = processor.tokenizer.pad_token_id
+    model.requires_grad_(False)
+    return Tiny(family, model.eval(), processor)
+
+
+def save_tiny(family: str, folder: Any) -> None:
+    """Save a tiny model and its processor as an ordinary model folder."""
+    built = tiny(family)
+    built.model.save_pretrained(folder)
+    built.processor.save_pretrained(folder)
+    AutoProcessor.from_pretrained(folder)
+
+
+def picture(seed: int, size: tuple[int, int] = (48, 48)) -> Image.Image:
+    """A random but smooth picture, (width, height) px."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.randint(0, 256, (6, 6, 3), generator=generator, dtype=torch.uint8)
+    return Image.fromarray(coarse.numpy()).resize(size, Image.Resampling.BICUBIC)
+
+
+def prompts(built: Tiny, rows: Sequence[tuple[str, Sequence[Image.Image]]]) -> dict[str, Any]:
+    """Ordinary processor inputs for rows of (question, its images), left-padded."""
+    texts, pictures = [], []
+    for question, images in rows:
+        content = [{"type": "image"} for _ in images] + [{"type": "text", "text": question}]
+        turns = [{"role": "user", "content": content}]
+        texts.append(
+            built.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        )
+        pictures.append(list(images))
+    given = {"images": pictures} if any(pictures) else {}
+    if (
+        given and built.family in LLAVA_FAMILIES and not all(pictures)
+    ):  # their processors take no empty row
+        given = {"images": [[image] for row in pictures for image in row]}
+    if built.family == "llava" and given:
+        given = {"images": [image for row in given["images"] for image in row]}
+    return dict(built.processor(text=texts, padding=True, return_tensors="pt", **given))
+
+
+def some_cells(total: int, count: int, seed: int = 0) -> torch.Tensor:
+    """`count` of `total` cells, drawn from a seed, ascending."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(total, generator=generator)[:count].sort().values
