@@ -1,4 +1,4 @@
-"""The allocation record: its law, its round trips, its words. Run: pytest tests/test_allocation.py"""
+"""The allocation record: its law, its round trips, its words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def record(grid=(1, 2, 4), keep=(1, 4, 7), order=(7, 1, 4), **changes) -> Alloca
     keep, order = torch.tensor(keep), torch.tensor(order)
     relevance = torch.linspace(0, 0.7, 8)
     relevance[1] = 0.65
-    maps = {k: relevance.view(1, 2, 4) for k in ("information", "perspectival", "participatory", "balanced")}
+    maps = {
+        k: relevance.view(1, 2, 4) for k in ("information", "perspectival", "participatory", "balanced")
+    }
     plain = {
         "weights": torch.tensor([0.25, 0.125, 0.5]),
         "tensions": dict.fromkeys(TENSIONS, 0.5),
@@ -61,7 +63,11 @@ class TestRecord:
             record(**changes)
 
     def test_positions_count_frames(self):
-        assert grid_positions(torch.tensor([0, 7, 23]), (2, 3, 4)).tolist() == [[0, 0, 0], [0, 1, 3], [1, 2, 3]]
+        assert grid_positions(torch.tensor([0, 7, 23]), (2, 3, 4)).tolist() == [
+            [0, 0, 0],
+            [0, 1, 3],
+            [1, 2, 3],
+        ]
 
 
 class TestReading:

@@ -193,7 +193,11 @@ class TestBaseRefusals:
         for file in folder.iterdir():
             if file.name not in ("config.json", "generation_config.json", "model.safetensors"):
                 file.unlink()
-        self.refused(folder, "processor")
+        self.refused(folder, "the processor of .*save it beside the model")
+
+    def test_damaged_tokenizer(self, folder: Path) -> None:
+        (folder / "tokenizer.json").write_text("{}")
+        self.refused(folder, "the processor of .*save it beside the model")
 
     def test_hub_out_of_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from huggingface_hub import constants

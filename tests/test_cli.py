@@ -308,7 +308,11 @@ class TestProcess:
                 "sys.exit(99 if {'torch', 'transformers'} & set(sys.modules) else code)"
             )
             done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=False
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=ENVIRONMENT,
             )
             assert done.returncode == wanted
 

@@ -58,7 +58,7 @@ class TestStopwatch:
         for _ in range(2):
             with stopwatch("score"):
                 time.sleep(0.01)
-        assert 20 <= stopwatch.ms["score"] < 500
+        assert stopwatch.ms["score"] >= 20
         assert stopwatch.ms["encode"] == 0
 
     def test_counts_a_block_that_fails(self) -> None:

@@ -1,4 +1,4 @@
-"""The texture array: shapes, ranges, hand-worked channels, registry. Run: pytest tests/test_texture.py"""
+"""The texture array: shapes, ranges, hand-worked channels, registry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class TestShape:
         assert not generate_texture_array(image().requires_grad_(), (2, 2)).requires_grad
 
     def test_deterministic(self):
-        assert torch.equal(generate_texture_array(image(), (4, 4)), generate_texture_array(image(), (4, 4)))
+        assert torch.equal(
+            generate_texture_array(image(), (4, 4)), generate_texture_array(image(), (4, 4))
+        )
 
     def test_batch_equals_single(self):
         a, b = image(seed=1), image(seed=2) * 0.2
@@ -161,7 +163,11 @@ class TestFeature:
         assert by_name["high_pass"][:, [0, 3]].max() < 1e-5 < by_name["high_pass"][:, [1, 2]].min()
         assert (by_name["low_pass"].diff(dim=1) < 0).all()
         assert by_name["eccentricity.0"][0, 0] == pytest.approx(0.75)
-        assert by_name["centre_bias.0"][1, 1] > by_name["centre_bias.0"][0, 1] > by_name["centre_bias.0"][0, 0]
+        assert (
+            by_name["centre_bias.0"][1, 1]
+            > by_name["centre_bias.0"][0, 1]
+            > by_name["centre_bias.0"][0, 0]
+        )
 
     def test_edge_distance_is_exact(self):
         x = torch.ones(1, 3, 60, 80)
@@ -200,7 +206,13 @@ class TestRegistry:
         "wrong", [{"count": 0}, {"cost": "huge"}, {"channels": ("a", "b")}, {"spread": ("other",)}]
     )
     def test_a_group_that_contradicts_itself(self, wrong):
-        fields = {"name": "mine", "count": 1, "source": "", "cost": "free", "compute": lambda p, _: p.luma}
+        fields = {
+            "name": "mine",
+            "count": 1,
+            "source": "",
+            "cost": "free",
+            "compute": lambda p, _: p.luma,
+        }
         with pytest.raises(ValueError, match="mine"):
             ChannelGroup(**fields | wrong)
 

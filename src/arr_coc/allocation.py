@@ -1,9 +1,12 @@
 """The allocation record: one frozen account of which visual tokens of one image were kept, and why.
 
-Law: `keep` is strictly rising (unique, raster order), `order` holds the same indices with the most relevant first,
-`positions[i] = (t, y, x)` of `keep[i]`. Every picture, statistic and test reads this record; nothing recomputes it.
+Law: `keep` is strictly rising (unique, raster order), `order` holds the same indices with the most
+    relevant first,
+`positions[i] = (t, y, x)` of `keep[i]`. Every picture, statistic and test reads this record; nothing
+recomputes it.
 
-Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens. This file only records; `attending` decides.
+Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens. This file only records;
+    `attending` decides.
 """
 
 from __future__ import annotations
@@ -90,11 +93,17 @@ class Allocation:
             raise ValueError("order must hold the indices of keep, each once")
         if not torch.equal(self.positions, grid_positions(keep, self.grid)):
             raise ValueError(f"positions are not those of keep on a grid of {self.grid}")
-        if self.reasons.shape != keep.shape or set(self.tensions) != set(TENSIONS) or self.weights.shape != (3,):
+        if (
+            self.reasons.shape != keep.shape
+            or set(self.tensions) != set(TENSIONS)
+            or self.weights.shape != (3,)
+        ):
             raise ValueError(f"need a reason per kept token, 3 weights and the tensions {TENSIONS}")
         for name in ("information", "perspectival", "participatory", "balanced"):
             if tuple(getattr(self, name).shape) != tuple(self.grid):
-                raise ValueError(f"{name} has shape {tuple(getattr(self, name).shape)}, the grid is {self.grid}")
+                raise ValueError(
+                    f"{name} has shape {tuple(getattr(self, name).shape)}, the grid is {self.grid}"
+                )
 
     @property
     def kept(self) -> int:
@@ -118,7 +127,7 @@ class Allocation:
         return self.balanced.flatten()[self.keep]
 
     def ranks(self) -> Tensor:
-        """Long [K], the rank of each of `keep` among all N tokens by balanced relevance; 1 is the most relevant."""
+        """Long [K], the rank of each of `keep` among all N by balanced relevance; 1 is the most relevant."""
         by_rank = self.balanced.flatten().argsort(descending=True, stable=True)
         ranks = torch.empty_like(by_rank)
         ranks[by_rank] = torch.arange(1, self.total + 1, device=by_rank.device)
@@ -128,7 +137,9 @@ class Allocation:
         """Why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
         reason = Reason(int(self.reasons[i]))
         # Relevant tokens are the first of `order`, whatever ties rounding has made of their relevance.
-        found = (self.order == self.keep[i]).nonzero() + 1 if reason == Reason.RELEVANT else self.ranks()[i]
+        found = (
+            (self.order == self.keep[i]).nonzero() + 1 if reason == Reason.RELEVANT else self.ranks()[i]
+        )
         rank = int(found)
         return {
             Reason.RELEVANT: f"rank {rank} <= K {self.kept}",
@@ -172,7 +183,8 @@ class Allocation:
             raise ValueError(f"not an allocation: fields differ in {sorted(set(data) ^ names)}")
         longs = {k: torch.tensor(data[k], dtype=torch.long) for k in _LONGS}
         floats = {k: torch.tensor(data[k], dtype=torch.float32) for k in _FLOATS}
-        return cls(**{**data, **longs, **floats, "grid": tuple(data["grid"])})
+        fields: dict[str, Any] = {**data, **longs, **floats, "grid": tuple(data["grid"])}
+        return cls(**fields)
 
     def save(self, path: str | Path) -> None:
         """Write the record as one safetensors file (floats in float32).
@@ -181,7 +193,10 @@ class Allocation:
             OSError: the path cannot be written.
         """
         plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
-        tensors = {k: v.cpu().contiguous() for k, v in self._tensors().items()}
+        # Maps may be one tensor or views of one; the file holds each on its own.
+        tensors = {
+            k: v.cpu().clone(memory_format=torch.contiguous_format) for k, v in self._tensors().items()
+        }
         Path(path).write_bytes(to_safetensors(tensors, {"format": _FORMAT, "plain": json.dumps(plain)}))
 
     @classmethod
@@ -196,9 +211,13 @@ class Allocation:
                 meta = file.metadata() or {}
                 tensors = {k: file.get_tensor(k) for k in file.keys()}
         except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path} is not a saved allocation ({error}); write one with Allocation.save") from error
+            raise ValueError(
+                f"{path} is not a saved allocation ({error}); write one with Allocation.save"
+            ) from error
         if meta.get("format") != _FORMAT:
-            raise ValueError(f"{path} is not a saved allocation (format {meta.get('format')!r}, need {_FORMAT!r})")
+            raise ValueError(
+                f"{path} is not a saved allocation (format {meta.get('format')!r}, need {_FORMAT!r})"
+            )
         plain = json.loads(meta["plain"])
         return cls(**tensors, **plain | {"grid": tuple(plain["grid"])})
 

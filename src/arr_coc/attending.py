@@ -2,9 +2,11 @@
 
     TokenAllocator(...)(scores [B, H, W], budget) -> one Selection(keep, order, reasons, void) per image
 
-Laws: indices are unique, in bounds and in raster order; ties go to the earlier cell; a budget is spent exactly (fewer
-good cells than slots: the next best, never padding); each image is decided alone. "auto" spends `AUTO_RANGE` tokens,
-few on a peaked map and many on a flat one. Selection carries no gradient; `gate` carries it to the scores of the kept.
+Laws: indices are unique, in bounds and in raster order; ties go to the earlier cell; a budget is spent
+    exactly (fewer
+good cells than slots: the next best, never padding); each image is decided alone. "auto" spends
+`AUTO_RANGE` tokens, few on a peaked map and many on a flat one. Selection carries no gradient; `gate`
+carries it to the scores of the kept.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Budget = int | float | str
 DEFAULT_BUDGET = 273
 AUTO_RANGE: tuple[int, int] = (64, 400)
 COHERENT = 0.25
-"""Autocorrelation two cells apart above which an image has structure: noise 0.03, splatter under 0.22, pages over 0.4."""
+"""Autocorrelation, two cells apart, of an image with structure: noise 0.03, splatter < 0.22, pages > 0.4."""
 
 _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
@@ -37,7 +39,7 @@ class NonFiniteScores(ValueError):
 
 
 class Selection(NamedTuple):
-    """What was kept of one image: keep [K] in raster order, order [K] by relevance, reasons [K] of `keep`, void."""
+    """What was kept of one image: keep [K] in raster order, order [K] by relevance, reasons [K], void."""
 
     keep: Tensor
     order: Tensor
@@ -49,8 +51,8 @@ def parse_budget(value: Budget) -> Budget:
     """A valid budget from what a user typed.
 
     Args:
-        value: A count >= 1 (273, "273"), a fraction in (0, 1] (0.25, "0.25"; 1.0 is everything, 1 is one token), or
-            "auto".
+        value: A count >= 1 (273, "273"), a fraction in (0, 1] (0.25, "0.25"; 1.0 is everything, 1 is one
+            token), or "auto".
 
     Raises:
         ValueError: anything else, NaN included.
@@ -83,20 +85,25 @@ def budget_count(budget: Budget | None, total: int) -> int:
     if budget is None:
         return min(DEFAULT_BUDGET, total)
     budget = parse_budget(budget)
-    if budget == "auto":
-        raise ValueError('budget "auto" has no count before scores are known; use a count or a fraction here')
+    if isinstance(budget, str):
+        raise ValueError(
+            'budget "auto" has no count before scores are known; use a count or a fraction here'
+        )
     if isinstance(budget, float):
         return max(1, math.floor(budget * total + 0.5))
     if budget > total:
-        raise ValueError(f"budget {budget} exceeds the {total} visual tokens of the image; use at most {total}, or 1.0")
-    return int(budget)
+        raise ValueError(
+            f"budget {budget} exceeds the {total} visual tokens; use at most {total}, or 1.0 for all"
+        )
+    return budget
 
 
 def effective_cells(scores: Tensor) -> Tensor:
     """Effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
 
-    Inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4. The softmax entropy of
-    scores in [0, 1] is nearly that of a flat map for every image; this spans the range. Differentiable.
+    Inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4. The
+    softmax entropy of scores in [0, 1] is nearly that of a flat map for every image; this spans the
+    range. Differentiable.
     """
     mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
@@ -105,7 +112,8 @@ def effective_cells(scores: Tensor) -> Tensor:
 def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
     """Tokens that "auto" spends before rounding, [..., N] -> [...] within AUTO_RANGE and at most N.
 
-    The effective number of cells, times 4 when particularizing (compress 0), divided by 4 when compressing (1).
+    The effective number of cells, times 4 when particularizing (compress 0), divided by 4 when
+    compressing (1).
     """
     low, high = AUTO_RANGE
     count = effective_cells(scores) * 4.0 ** (1 - 2 * compress)
@@ -113,7 +121,7 @@ def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
 
 
 def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> int:
-    """Number of tokens kept of `total`, known before any score: what a serving engine sizes its placeholders by.
+    """Number of tokens kept of `total`, known before any score: a serving engine sizes its prompt by it.
 
     Raises:
         ValueError: as `budget_count`.
@@ -122,7 +130,7 @@ def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> i
 
 
 def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
-    """Keep the `count` highest of `scores` [..., N] (or a batch of maps [B, H, W]); ties go to the earlier cell.
+    """Keep the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
 
     Returns:
         Bool, shape of `scores`.
@@ -142,24 +150,27 @@ def _ranked(scores: Tensor) -> Tensor:
     """Indices [..., N], highest score first, stable."""
     if not bool(scores.isfinite().all()):
         bad = int((~scores.isfinite()).sum())
-        raise NonFiniteScores(f"{bad} of {scores.numel()} scores are NaN or infinite; check the inputs of the scorers")
+        raise NonFiniteScores(
+            f"{bad} of {scores.numel()} scores are NaN or infinite; check the inputs of the scorers"
+        )
     return scores.argsort(dim=-1, descending=True, stable=True)
 
 
 def gate(scores: Tensor) -> Tensor:
     """Exactly 1 for every score, with the gradient of log(score).
 
-    Multiplying kept features by it changes nothing in the forward pass and lets a loss behind a frozen model teach the
-    scores of the tokens that were kept.
+    Multiplying kept features by it changes nothing in the forward pass and lets a loss behind a frozen
+    model teach the scores of the tokens that were kept.
     """
     safe = scores.clamp_min(1e-6)
     return safe / safe.detach()
 
 
 def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Exactly `count` distinct cells spread evenly over an (H, W) grid, rising flat indices, for any 1 <= count <= H*W.
+    """Exactly `count` distinct cells spread evenly over an (H, W) grid, rising, for any 1 <= count <= H*W.
 
-    Rows in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each row.
+    Rows in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each
+    row.
     """
     h, w = grid
     assert 1 <= count <= h * w, (count, grid)
@@ -174,7 +185,7 @@ def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "c
 
 
 def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> Tensor:
-    """[H*W], rank of every cell in an order of which any beginning covers the grid (ordered dither, Bayer 1973)."""
+    """[H*W], rank of every cell in an order whose every beginning covers the grid (dither, Bayer 1973)."""
     h, w = grid
     y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
     key = torch.zeros_like(y)
@@ -184,7 +195,7 @@ def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> T
 
 
 def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
-    """`count` cells [count] away from `kept` (bool [H*W]): cells with no kept neighbour first, evenly spread."""
+    """`count` cells away from `kept` (bool [H*W]), evenly spread; those with no kept neighbour first."""
     near = F.max_pool2d(kept.view(1, 1, *grid).float(), 3, 1, padding=1).flatten() > 0
     cost = spread_order(grid, kept.device) + near * kept.numel() + kept * 2 * kept.numel()
     return cost.argsort(stable=True)[:count]
@@ -193,22 +204,27 @@ def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
 def has_structure(texture: Tensor, channels: Channels) -> Tensor:
     """Whether there is anything in an image to prefer, [B, C, H, W] -> bool [B].
 
-    Structure is coherence between cells: the autocorrelation, two cells apart, of the information inside cells or of
-    their colour exceeds COHERENT. Pages and photographs have it; noise, splatter and blank pages do not. A few busy
-    cells on a quiet ground (one word on a blank page) are structure too. On fewer than 64 cells the statistic means
-    nothing, and only a blank image is void.
+    Structure is coherence between cells: the autocorrelation, two cells apart, of the information inside
+    cells or of their colour exceeds COHERENT. Pages and photographs have it; noise, splatter and blank
+    pages do not. A few busy cells on a quiet ground (one word on a blank page) are structure too. On
+    fewer than 64 cells the statistic means nothing, and only a blank image is void.
     """
     information = cell_information(texture, channels).mean(1, keepdim=True)
     names = channel_names(channels)
     colour = texture[:, [names.index(c) for c in ("red", "green", "blue") if c in names]].float()
     busy = information.flatten(1)
-    coherent = torch.stack([_autocorrelation(m) for m in (information, colour) if m.shape[1]]).amax(0) > COHERENT
-    sparse = (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
+    coherent = (
+        torch.stack([_autocorrelation(m) for m in (information, colour) if m.shape[1]]).amax(0)
+        > COHERENT
+    )
+    sparse = (
+        (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
+    )
     return (busy.amax(1) > 0.01) & (coherent | sparse | (busy.shape[1] < 64))
 
 
 def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
-    """[B, c, H, W] -> [B], correlation of cells `lag` apart, over rows and columns; 0 for a constant map."""
+    """[B, c, H, W] -> [B], correlation of cells `lag` apart in rows and columns; 0 for a constant map."""
     centred = maps - maps.mean((-2, -1), keepdim=True)
     across = (centred[..., lag:] * centred[..., :-lag]).flatten(1)
     down = (centred[..., lag:, :] * centred[..., :-lag, :]).flatten(1)
@@ -221,7 +237,8 @@ class TokenAllocator:
     """Decides which cells of each image are kept.
 
     Attributes:
-        explore: Share of the budget spent on coverage when the exploit tension is neutral, 0 to MAX_EXPLORE.
+        explore: Share of the budget spent on coverage when the exploit tension is neutral, 0 to
+            MAX_EXPLORE.
 
     Raises:
         ValueError: the share is out of range.
@@ -232,7 +249,9 @@ class TokenAllocator:
     def __post_init__(self) -> None:
         """Check the share."""
         if not 0 <= self.explore <= MAX_EXPLORE:
-            raise ValueError(f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]")
+            raise ValueError(
+                f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]"
+            )
 
     def __call__(
         self,
@@ -261,7 +280,12 @@ class TokenAllocator:
         ranked = _ranked(flat)
         neutral = torch.full((size,), 0.5, device=flat.device)
         if isinstance(budget, str) and parse_budget(budget) == "auto":
-            counts = expected_tokens(flat.float(), neutral if compress is None else compress).round().int().tolist()
+            counts = (
+                expected_tokens(flat.float(), neutral if compress is None else compress)
+                .round()
+                .int()
+                .tolist()
+            )
         else:
             counts = [budget_count(budget, h * w)] * size
         shares = explore_share(self.explore, neutral if exploit is None else exploit).tolist()
@@ -269,7 +293,9 @@ class TokenAllocator:
         each = zip(ranked, counts, shares, empty, strict=True)
         return [self._select(r, k, share, blank, (h, w)) for r, k, share, blank in each]
 
-    def _select(self, ranked: Tensor, count: int, share: float, void: bool, grid: tuple[int, int]) -> Selection:
+    def _select(
+        self, ranked: Tensor, count: int, share: float, void: bool, grid: tuple[int, int]
+    ) -> Selection:
         reason = torch.full_like(ranked, -1)
         if count == len(ranked):
             reason[:], void = Reason.ALL, False

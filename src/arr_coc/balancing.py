@@ -2,16 +2,19 @@
 
     logit[n] = steepness * (sum_i gate_i * logit(map_i[n]) + bias)          balanced = sigmoid(logit)
 
-Gates are sigmoids: all three may be high, and a trained participatory map alone can drive the result. A policy net
-reads the pooled question, the gestalt vector and the mean, maximum and spread of the three maps.
+Gates are sigmoids: all three may be high, and a trained participatory map alone can drive the result. A
+policy net reads the pooled question, the gestalt vector and the mean, maximum and spread of the three
+maps.
 
 Three tensions in [0, 1], neutral at 0.5, each with one effect:
-- compress (1) <-> particularize (0): how many tokens an "auto" budget spends (`attending.expected_tokens`);
+- compress (1) <-> particularize (0): how many tokens an "auto" budget spends
+  (`attending.expected_tokens`);
 - exploit (1) <-> explore (0): how much of the budget goes to coverage (`explore_share`);
 - focus (1) <-> diversify (0): `steepness`, how sharply relevance separates cells.
 
-Untrained, the gates are FIXED_MIXTURE and the tensions neutral, whatever the question and the image; only the law of
-weak saliency holds from the start: a perspectival map whose maximum m is under 0.3 has its gate multiplied by m / 0.3.
+Untrained, the gates are FIXED_MIXTURE and the tensions neutral, whatever the question and the image;
+only the law of weak saliency holds from the start: a perspectival map whose maximum m is under 0.3 has
+its gate multiplied by m / 0.3.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ MAX_EXPLORE = 0.5
 
 
 class Balance(NamedTuple):
-    """One map from three: balanced [B, H, W], weights [B, 3], tensions [B, 3] (compress, exploit, focus)."""
+    """One map from three: balanced [B, H, W], weights [B, 3], tensions [B, 3] in the order of TENSIONS."""
 
     balanced: Tensor
     weights: Tensor
@@ -45,15 +48,15 @@ def steepness(focus: Tensor) -> Tensor:
 
 
 def explore_share(explore: float, exploit: Tensor) -> Tensor:
-    """Share of the budget for coverage: the stated `explore` when neutral, twice that at exploit 0, none at 1."""
+    """Share of the budget for coverage: `explore` when neutral, twice that at exploit 0, none at 1."""
     return (2 * explore * (1 - exploit)).clamp(max=MAX_EXPLORE)
 
 
 class AdaptiveTensionBalancer(nn.Module):
-    """Gates and tensions from a small policy net (`preset="net"`), or from map statistics alone (`"linear"`)."""
+    """Gates and tensions from a small policy net (`preset="net"`), or from map statistics alone ("linear")."""
 
     def __init__(self, dim: int, width: int = 16, preset: str = "net") -> None:
-        """Build for questions and gestalt vectors of `dim`, projected to `width` by one shared matrix."""
+        """Build for questions and gestalt vectors of `dim`; one shared matrix takes them to `width`."""
         super().__init__()
         self.start = nn.Parameter(torch.cat((torch.logit(torch.tensor(FIXED_MIXTURE)), torch.zeros(3))))
         self.bias = nn.Parameter(torch.zeros(()))
@@ -66,13 +69,16 @@ class AdaptiveTensionBalancer(nn.Module):
         self.policy = nn.Sequential(nn.Linear(2 * width + 9, 16), nn.Tanh(), nn.Linear(16, 6))
         mirror_(self.policy[0], self.policy[2])
 
-    def mix(self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def mix(
+        self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The balance in logits, for training.
 
         Args:
             logits: [B, 3, H, W] of information, perspectival and participatory.
             query: [B, D], the pooled question.
-            gestalt: [B, D], mean of the coarse view or of the vision tokens; None before anything is encoded.
+            gestalt: [B, D], mean of the coarse view or of the vision tokens; None before anything is
+                encoded.
 
         Returns:
             logits [B, H, W] of the balanced map, weights [B, 3], tensions [B, 3].
@@ -86,7 +92,9 @@ class AdaptiveTensionBalancer(nn.Module):
             facts = torch.cat((*seen, facts), dim=-1)
         gates, tensions = (self.start + self.policy(facts)).sigmoid().split(3, dim=-1)
         strength = (peak[:, 1] / WEAK_SALIENCY).clamp(max=1.0)
-        weights = gates * torch.stack((torch.ones_like(strength), strength, torch.ones_like(strength)), dim=-1)
+        weights = gates * torch.stack(
+            (torch.ones_like(strength), strength, torch.ones_like(strength)), dim=-1
+        )
         mixed = torch.einsum("bkhw,bk->bhw", logits, weights) + self.bias
         return mixed * steepness(tensions[:, 2])[:, None, None], weights, tensions
 

@@ -71,7 +71,6 @@ def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple
             output_loading_info=True,
         )
         model, report = loaded
-        processor = AutoProcessor.from_pretrained(source, trust_remote_code=False)
     except (OSError, HfHubHTTPError, HFValidationError) as error:
         if folder.is_dir():
             raise ValueError(f"model folder {source!r} can't be read: {one_line(error)}") from error
@@ -85,9 +84,17 @@ def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple
         lacking = sorted(report["missing_keys"]) or sorted(report["mismatched_keys"])
         raise ValueError(
             f"the weights of {source!r} don't fit its config.json: {len(lacking)} missing or of another "
-            "shape "
-            f"(first: {lacking[0]}); save model and config together again with save_pretrained"
+            f"shape (first: {lacking[0]}); save model and config together again with save_pretrained"
         )
+    try:
+        processor = AutoProcessor.from_pretrained(source, trust_remote_code=False)
+    except (
+        Exception
+    ) as error:  # tokenizer and image processor files fail in as many ways as they have parsers
+        raise ValueError(
+            f"the processor of {source!r} can't be loaded ({one_line(error)}); "
+            "save it beside the model with its own save_pretrained"
+        ) from error
     return model.eval(), processor
 
 

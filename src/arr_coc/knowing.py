@@ -2,11 +2,13 @@
 
 - `InformationScorer` (propositional): how much is inside a cell. Law: a uniform cell scores lowest.
 - `PerspectivalScorer`: what stands out. Untrained it is a parameter-free saliency, exactly.
-- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map, padding does not.
+- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map, padding
+  does not.
 
-Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite input. Scorers run
-in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums of channels (some 35 parameters in
-all), the first rung of every ablation. Balancing the three maps is not done here.
+Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite
+input. Scorers run in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums
+of channels (some 35 parameters in all), the first rung of every ablation. Balancing the three maps is
+not done here.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from arr_coc.texture import Channels, channel_groups, channel_names, texture_size
 
 FLOOR = 0.02
-"""Information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite and pass a gradient."""
+"""Information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite."""
 PRESETS: tuple[str, str] = ("net", "linear")
 POOLINGS: tuple[str, ...] = ("mean", "last", "learned", "contextual")
 FOLD = 256
@@ -33,14 +35,14 @@ _NOISE = 0.05
 
 
 def unit(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    """Divide by the Euclidean norm over `dim`, in float32; zeros stay zeros, and nothing overflows on the way."""
+    """Divide by the Euclidean norm over `dim`, in float32; zeros stay zeros and nothing overflows."""
     x = x.float()
     x = x / x.abs().amax(dim, keepdim=True).clamp_min(1e-12)
     return x / x.norm(dim=dim, keepdim=True).clamp_min(1e-12)
 
 
 def signs(rows: int, columns: int) -> Tensor:
-    """[rows, columns] of -1 and 1 by an integer hash: fixed, without a random generator and without storage."""
+    """[rows, columns] of -1 and 1 by an integer hash: fixed, without a generator and without storage."""
     index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
     mixed = (index * 2654435761) % 2**32
     mixed = ((mixed >> 15 ^ mixed) * 2246822519) % 2**32
@@ -48,10 +50,10 @@ def signs(rows: int, columns: int) -> Tensor:
 
 
 def fold(x: Tensor) -> Tensor:
-    """[..., D] -> [..., min(D, FOLD)], inner products kept on average (feature hashing, Weinberger et al., ICML 2009).
+    """[..., D] -> [..., min(D, FOLD)], inner products kept on average.
 
-    Keeps the learned part small at any width; at equal parameters a folded rank 128 learned far faster than a rank 16 on
-    all of D = 2048.
+    Feature hashing (Weinberger et al., ICML 2009). Keeps the learned part small at any width; at equal parameters a folded rank 128 learned far faster
+    than a rank 16 on all of D = 2048.
     """
     dim = x.shape[-1]
     if dim <= FOLD:
@@ -60,21 +62,22 @@ def fold(x: Tensor) -> Tensor:
     return signed.unflatten(-1, (-1, FOLD)).sum(-2)
 
 
-def mirror_(hidden: nn.Linear | nn.Conv2d, last: nn.Linear | nn.Conv2d) -> None:
+def mirror_(hidden: nn.Module, last: nn.Module) -> None:
     """Make a net start at zero without blocking its gradient (a zeroed last layer would).
 
     The second half of the hidden units copies the first, and the last layer takes their difference.
     """
-    half = last.weight.shape[1] // 2
+    weight, bias = last.parameters()
+    half = weight.shape[1] // 2
     with torch.no_grad():
         for parameter in hidden.parameters():
             parameter[half:] = parameter[:half]
-        last.weight[:, half:] = -last.weight[:, :half]
-        last.bias.zero_()
+        weight[:, half:] = -weight[:, :half]
+        bias.zero_()
 
 
 def automatic_rank(dim: int, heads: int) -> int:
-    """Rank over all heads for which the two projections stay within PROJECTION_BUDGET, at most 64 a head."""
+    """Rank over all heads that keeps both projections within PROJECTION_BUDGET, at most 64 a head."""
     per_head = PROJECTION_BUDGET // (2 * min(dim, FOLD) * heads)
     return heads * max(1, min(64, per_head))
 
@@ -92,10 +95,11 @@ def pool_query(
     Args:
         query: Float [B, L, D], embeddings of the question's tokens.
         mask: Bool [B, L], True at content tokens (not padding, template or special tokens).
-        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`); "contextual" (run
-            through `encode`, then the last content token, which has seen the others).
+        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`);
+            "contextual" (run through `encode`, then the last content token, which has seen the others).
         importance: Float [B, L] >= 0, for "learned".
-        encode: (query, mask) -> hidden states [B, L, D], for "contextual": the language model's own layers.
+        encode: (query, mask) -> hidden states [B, L, D], for "contextual": the language model's own
+            layers.
 
     Returns:
         Float32 [B, D]; zeros where a row has no content token.
@@ -106,7 +110,9 @@ def pool_query(
     if how not in POOLINGS:
         raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
     if (how == "learned") != (importance is not None) or (how == "contextual") != (encode is not None):
-        raise ValueError(f"pooling {how!r}: pass `importance` for 'learned' only and `encode` for 'contextual' only")
+        raise ValueError(
+            f"pooling {how!r}: pass `importance` for 'learned' only and `encode` for 'contextual' only"
+        )
     weight = mask.float()
     if importance is not None:
         weight = weight * importance
@@ -119,9 +125,10 @@ def pool_query(
 
 
 def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
-    """Channels [B, c, H, W] that their groups declare as `spread` or `salient`; without any, local contrast [B, C, H, W].
+    """Channels [B, c, H, W] that their groups declare as `spread` or `salient`; else local contrast of all C.
 
-    Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not inside them.
+    Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not
+    inside them.
     """
     declared = {name for group in channel_groups(channels) for name in getattr(group, kind)}
     index = [i for i, name in enumerate(channel_names(channels)) if name in declared]
@@ -135,15 +142,15 @@ def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
 def cell_information(texture: Tensor, channels: Channels) -> Tensor:
     """Information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
 
-    log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon 1948), as a share of
-    what the largest spread carries. A uniform cell has none.
+    log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon
+    1948), as a share of what the largest spread carries. A uniform cell has none.
     """
     spread = _pick(texture, channels, "spread")
     return torch.log1p((spread / _NOISE) ** 2) / math.log1p(_NOISE**-2)
 
 
 def saliency(texture: Tensor, channels: Channels) -> Tensor:
-    """What stands out in at least one salient channel, 1 - prod(1 - s), [B, H, W] in [0, 1]; no parameters."""
+    """What stands out in any salient channel, 1 - prod(1 - s), [B, H, W] in [0, 1]; no parameters."""
     return 1 - (1 - _pick(texture, channels, "salient")).prod(dim=1)
 
 
@@ -154,8 +161,9 @@ def _floored_logit(score: Tensor) -> Tensor:
 class InformationScorer(nn.Module):
     """Shannon information of what is inside a cell.
 
-    A convex combination of `cell_information` over the spread channels, so the law (a uniform cell scores lowest, a more
-    varied cell higher) holds for every value of the learned channel weights. Both presets are the same.
+    A convex combination of `cell_information` over the spread channels, so the law (a uniform cell
+    scores lowest, a more varied cell higher) holds for every value of the learned channel weights. Both
+    presets are the same.
     """
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
@@ -176,7 +184,7 @@ class InformationScorer(nn.Module):
 
 
 class PerspectivalScorer(nn.Module):
-    """What stands out: `saliency` corrected by a convolutional net (C -> 32 -> 16 -> 1) that starts at zero."""
+    """What stands out: `saliency`, corrected by a small net (C -> 32 -> 16 -> 1) that starts at zero."""
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
         """Build the correction: the net, or one weight per channel for `preset="linear"`."""
@@ -185,8 +193,8 @@ class PerspectivalScorer(nn.Module):
         size = texture_size(channels)
         if preset == "linear":
             self.net = nn.Sequential(nn.Conv2d(size, 1, 1))
-            nn.init.zeros_(self.net[0].weight)
-            nn.init.zeros_(self.net[0].bias)
+            for parameter in self.net.parameters():
+                nn.init.zeros_(parameter)
             return
         self.net = nn.Sequential(
             nn.Conv2d(size, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 16, 3, padding=1), nn.ReLU(),
@@ -209,17 +217,18 @@ class ParticipatoryScorer(nn.Module):
         s[h, n, l] = g_l * <A_h cell_n, B_h question_l>          heads h, cells n, question tokens l
         logit[n]   = sum_h (max_l, mean_l, sum_l of s[h, n, l]) . mix_h + correction[n] + bias
 
-    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so that function
-    words fade; each question token also sees its two neighbours ("red circle" is one thing). The sum lets evidence for
-    several words add up (a cell that is red *and* a circle), the max finds a cell that answers any one of them.
-    Vision tokens are divided by the mean norm of their image (an empty cell stays small), question tokens by their own;
-    both are then folded to at most FOLD dimensions.
+    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so
+    that function words fade; each question token also sees its two neighbours ("red circle" is one
+    thing). The sum lets evidence for several words add up (a cell that is red *and* a circle), the max
+    finds a cell that answers any one of them. Vision tokens are divided by the mean norm of their image
+    (an empty cell stays small), question tokens by their own; both are then folded to at most FOLD
+    dimensions.
 
-    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine. A cosine is known to be a poor
-    relevance (Qwen's question and image tokens are not aligned): train it.
+    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine. A cosine is
+    known to be a poor relevance (Qwen's question and image tokens are not aligned): train it.
 
-    `preset="linear"`: no projections and no importance; the cosine plus texture channels weighted by a fixed sign hash of
-    the question.
+    `preset="linear"`: no projections and no importance; the cosine plus texture channels weighted by a
+    fixed sign hash of the question.
     """
 
     def __init__(
@@ -243,6 +252,7 @@ class ParticipatoryScorer(nn.Module):
             ValueError: the rank does not divide into the heads.
         """
         super().__init__()
+        self.hash: Tensor
         rank = automatic_rank(dim, heads) if rank is None else rank
         if rank < 1 or rank % heads:
             raise ValueError(f"rank {rank} must be a positive multiple of heads {heads}")
@@ -255,7 +265,8 @@ class ParticipatoryScorer(nn.Module):
             self.channel_weight = nn.Parameter(torch.full((size,), 0.1))
             self.register_buffer("hash", signs(size, dim), persistent=False)
             return
-        # At rank < dim the expectation of <Ax, Ay> is that of x and y times rank / dim, and each head sees its share of it.
+        # At rank < dim the expectation of <Ax, Ay> is that of x and y times rank / dim, and each head
+        # sees its share of it.
         shared = nn.init.orthogonal_(torch.empty(rank, dim)) * (max(1.0, dim / rank) * heads) ** 0.5
         self.cell, self.question = nn.Parameter(shared.clone()), nn.Parameter(shared.clone())
         self.paint = nn.Parameter(torch.randn(rank, size) * 0.2)
@@ -263,26 +274,32 @@ class ParticipatoryScorer(nn.Module):
         self.importance = nn.Linear(dim, 1)
         nn.init.zeros_(self.importance.weight)
         nn.init.constant_(self.importance.bias, 2.0)
-        self.correction = nn.Sequential(nn.Conv2d(3 * heads + size, 32, 3, padding=1), nn.GELU(), nn.Conv2d(32, 1, 1))
+        self.correction = nn.Sequential(
+            nn.Conv2d(3 * heads + size, 32, 3, padding=1), nn.GELU(), nn.Conv2d(32, 1, 1)
+        )
         mirror_(self.correction[0], self.correction[2])
 
     def importances(self, query: Tensor) -> Tensor:
-        """How much each question token counts, [B, L, D] -> [B, L] in (0, 1); 1 for the linear preset."""
+        """How much each question token counts, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
         if self.linear:
             return torch.ones(query.shape[:2], device=query.device)
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
 
     def couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """Coupling of any set of M cells: texture [B, M, C], vision from `scale_tokens` -> [B, M, 3 * heads].
+        """Coupling of any M cells: texture [B, M, C], vision from `scale_tokens` -> [B, M, 3 * heads].
 
-        Max, mean and sum over the question's tokens for each head; zeros for a row without content tokens.
+        Max, mean and sum over the question's tokens for each head; zeros for a row without content
+        tokens.
         """
-        # Content first, in order: wherever padding lies, it then changes nothing. One padded place serves no question.
+        # Content first, in order: wherever padding lies, it then changes nothing. One padded place
+        # serves no question.
         query, mask = F.pad(query, (0, 0, 0, 1)), F.pad(mask, (0, 1))
         front = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
         length = max(1, int(mask.sum(1).max()))
         front, mask = front[:, :length], mask.gather(1, front)[:, :length]
-        query = query.gather(1, front[..., None].expand(-1, -1, query.shape[-1])).masked_fill(~mask[..., None], 0.0)
+        query = query.gather(1, front[..., None].expand(-1, -1, query.shape[-1])).masked_fill(
+            ~mask[..., None], 0.0
+        )
         gate = self.importances(query) * mask  # (B, L)
         cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, M, R), (B, L, R)
         cells, words = (x.unflatten(-1, (self.heads, -1)) for x in (cells, words * gate[..., None]))
@@ -304,7 +321,11 @@ class ParticipatoryScorer(nn.Module):
         if self.linear:
             cells = texture * self.channel_weight
             words = F.linear(query, self.hash)
-            return (cells, words) if vision is None else (torch.cat((vision, cells), -1), torch.cat((query, words), -1))
+            return (
+                (cells, words)
+                if vision is None
+                else (torch.cat((vision, cells), -1), torch.cat((query, words), -1))
+            )
         cells = F.linear(texture - 0.5, self.paint)
         if vision is not None:
             cells = cells + F.linear(vision, self.cell)
@@ -312,13 +333,17 @@ class ParticipatoryScorer(nn.Module):
         before, after = F.pad(words, (0, 0, 1, 0))[:, :-1], F.pad(words, (0, 0, 0, 1))[:, 1:]
         return cells, words + before * self.neighbours[0] + after * self.neighbours[1]
 
-    def logits(self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None) -> Tensor:
+    def logits(
+        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
+    ) -> Tensor:
         """See `forward`; [B, H, W] before the sigmoid."""
         rows = texture.flatten(2).transpose(1, 2)  # (B, N, C)
         pooled = self.couple(rows, query, query_mask, None if vision is None else scale_tokens(vision))
         return self.read(pooled.transpose(1, 2).unflatten(2, texture.shape[-2:]), texture, query_mask)
 
-    def forward(self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None) -> Tensor:
+    def forward(
+        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
+    ) -> Tensor:
         """Relevance of each cell to the question.
 
         Args:

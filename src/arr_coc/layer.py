@@ -3,18 +3,19 @@
     image -> texture -> three maps -> balanced map -> kept cells          `forward`
                         `relevance` (differentiable)   `allocate`
 
-20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a hundred). Construction is
-deterministic and leaves the global random state alone; untrained, the layer is the documented fixed mixture of
-`balancing` over the untrained scorers of `knowing`. No image ever influences another of its batch.
+20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a hundred).
+Construction is deterministic and leaves the global random state alone; untrained, the layer is the
+documented fixed mixture of `balancing` over the untrained scorers of `knowing`. No image ever influences
+another of its batch.
 
-Keep the layer in float32 (it is small); its inputs may have any floating dtype. It knows nothing of any model: `seam`
-carries its decision into one.
+Keep the layer in float32 (it is small); its inputs may have any floating dtype. It knows nothing of any
+model: `seam` carries its decision into one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,22 +50,36 @@ class ARRCOCConfig:
         ValueError: a field is out of range; the message names it and its value.
     """
 
-    dim: int = field(metadata={"help": "D, width of the language model's word embeddings and visual tokens"})
+    dim: int = field(
+        metadata={"help": "D, width of the language model's word embeddings and visual tokens"}
+    )
     channels: str | tuple[str, ...] = field(
         default="mvp13", metadata={"help": "texture preset (mvp13, fast13) or a list of channel groups"}
     )
-    preset: str = field(default="net", metadata={"help": "net, or linear: weighted sums, about a hundred parameters"})
+    preset: str = field(
+        default="net", metadata={"help": "net, or linear: weighted sums, about a hundred parameters"}
+    )
     rank: int | None = field(
-        default=None, metadata={"help": "rank of the coupling over all heads; by default what the parameters allow"}
+        default=None,
+        metadata={"help": "rank of the coupling over all heads; by default what the parameters allow"},
     )
     heads: int = field(default=4, metadata={"help": "heads of the coupling"})
-    explore: float = field(default=0.0, metadata={"help": "share of the budget spent on coverage, 0 to 0.5"})
-    budget: Budget = field(default=DEFAULT_BUDGET, metadata={"help": "tokens kept: a count, a fraction or auto"})
-    pooling: str = field(default="mean", metadata={"help": "the balancer's view of the question: mean, last, learned"})
-    candidates: int | None = field(
-        default=None, metadata={"help": "cells that are coupled with the question; by default all of them"}
+    explore: float = field(
+        default=0.0, metadata={"help": "share of the budget spent on coverage, 0 to 0.5"}
     )
-    void: bool = field(default=True, metadata={"help": "sample images without structure by an even grid"})
+    budget: Budget = field(
+        default=DEFAULT_BUDGET, metadata={"help": "tokens kept: a count, a fraction or auto"}
+    )
+    pooling: str = field(
+        default="mean", metadata={"help": "the balancer's view of the question: mean, last, learned"}
+    )
+    candidates: int | None = field(
+        default=None,
+        metadata={"help": "cells that are coupled with the question; by default all of them"},
+    )
+    void: bool = field(
+        default=True, metadata={"help": "sample images without structure by an even grid"}
+    )
 
     def __post_init__(self) -> None:
         """Check every field; lists become tuples."""
@@ -98,15 +113,17 @@ class ARRCOCConfig:
         """
         names = {f.name for f in dataclasses.fields(cls)}
         if "dim" not in data or not set(data) <= names:
-            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
+            raise ValueError(
+                f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}"
+            )
         return cls(**data)
 
 
 class Relevance(NamedTuple):
     """What the layer thinks of every cell; all maps [B, H, W] in [0, 1].
 
-    `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3]; `structured` (bool
-    [B]) says whether the image has anything to prefer, None when nobody looked.
+    `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3];
+    `structured` (bool [B]) says whether the image has anything to prefer, None when nobody looked.
     """
 
     information: Tensor
@@ -122,8 +139,9 @@ class Relevance(NamedTuple):
 class ARRCOCOutput(NamedTuple):
     """A batch of decisions, padded to the largest K.
 
-    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] relevance of each kept
-    token, mask [B, K] True at real entries, and the allocation record of each image. Padding is zero.
+    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] relevance
+    of each kept token, mask [B, K] True at real entries, and the allocation record of each image.
+    Padding is zero.
     """
 
     tokens: Tensor | None
@@ -155,7 +173,9 @@ class ARRCOCLayer(nn.Module):
         self.allocator = TokenAllocator(c.explore)
         self.trained = False
 
-    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
         """As in torch; marks the layer as trained."""
         result = super().load_state_dict(state_dict, strict=strict, assign=assign)
         self.trained = True
@@ -188,8 +208,10 @@ class ARRCOCLayer(nn.Module):
         structured = has_structure(texture, self.config.channels)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured)
 
-    def _participate(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """Participatory logits; on grids beyond `candidates` coarse regions first, then the cells of the best."""
+    def _participate(
+        self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None
+    ) -> Tensor:
+        """Participatory logits; beyond `candidates` cells coarse regions first, then the cells of the best."""
         h, w = texture.shape[-2:]
         count = self.config.candidates
         if count is None or h * w <= count:
@@ -206,7 +228,9 @@ class ARRCOCLayer(nn.Module):
         coarse_cells = F.adaptive_avg_pool2d(cells, regions)
         coarse = couple(lambda x: F.adaptive_avg_pool2d(x, regions).flatten(2)).unflatten(2, regions)
         first = scorer.read(coarse, coarse_cells, mask)[:, None]
-        everywhere, rank = (F.interpolate(x, size=(h, w), mode="nearest-exact").flatten(2) for x in (coarse, first))
+        everywhere, rank = (
+            F.interpolate(x, size=(h, w), mode="nearest-exact").flatten(2) for x in (coarse, first)
+        )
         best = rank.argsort(dim=2, descending=True, stable=True)[..., :count]  # (B, 1, candidates)
         fine = couple(lambda x: x.flatten(2).gather(2, best.expand(-1, x.shape[1], -1)))
         everywhere = everywhere.scatter(2, best.expand(-1, fine.shape[1], -1), fine)
@@ -222,40 +246,49 @@ class ARRCOCLayer(nn.Module):
 
         Args:
             relevance: What `relevance` returned.
-            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the default count.
-            grid: (H, W), or (T, H, W) when frames lie under each other in the maps; None is that of the maps.
+            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the
+                default count.
+            grid: (H, W), or (T, H, W) when frames lie under each other in the maps; None is that of the
+                maps.
 
         Raises:
             NonFiniteScores: a map is NaN or infinite.
             ValueError: the budget is invalid or exceeds N, or the grid does not fit the maps.
         """
-        r = Relevance(*(None if x is None else x.detach() for x in relevance))
-        full = _whole_grid(grid, tuple(r.balanced.shape[-2:]))
-        if budget is None:
-            default = self.config.budget == DEFAULT_BUDGET
-            asked, budget = (None, DEFAULT_BUDGET) if default else (self.config.budget, self.config.budget)
-        else:
-            asked = budget = parse_budget(budget)
+        full = _whole_grid(grid, relevance.balanced)
+        asked = parse_budget(self.config.budget if budget is None else budget)
+        clamped = budget is None and asked == DEFAULT_BUDGET
         void = None
-        if self.config.void and r.structured is not None:
-            seen = r.participatory.flatten(1)
-            void = ~r.structured & (seen.amax(1) - seen.median(1).values <= STRONG_PEAK)
+        if self.config.void and relevance.structured is not None:
+            seen = relevance.participatory.detach().flatten(1)
+            void = ~relevance.structured & (seen.amax(1) - seen.median(1).values <= STRONG_PEAK)
+        tensions, weights = relevance.tensions.detach(), relevance.weights.detach().float()
         chosen = self.allocator(
-            r.logits if asked != "auto" else r.balanced,
-            asked,
-            compress=r.tensions[:, 0],
-            exploit=r.tensions[:, 1],
+            relevance.balanced if asked == "auto" else relevance.logits,  # logits rank what saturates
+            None if clamped else asked,
+            compress=tensions[:, 0],
+            exploit=tensions[:, 1],
             void=void,
         )
-        maps = torch.stack(r[:4], dim=1).float().view(len(chosen), 4, *full)
+        maps = torch.stack(relevance[:4]).detach().float().unflatten(2, full[:2])  # (4, B, T, H, W)
         return [
             Allocation(
-                full, s.keep, s.order, grid_positions(s.keep, full), *maps[i], weights=r.weights[i].float(),
-                tensions=dict(zip(TENSIONS, r.tensions[i].tolist(), strict=True)), budget=budget, reasons=s.reasons,
+                grid=full,
+                keep=s.keep,
+                order=s.order,
+                positions=grid_positions(s.keep, full),
+                information=maps[0, i],
+                perspectival=maps[1, i],
+                participatory=maps[2, i],
+                balanced=maps[3, i],
+                weights=weights[i],
+                tensions=dict(zip(TENSIONS, tensions[i].tolist(), strict=True)),
+                budget=asked,
+                reasons=s.reasons,
                 void=s.void,
             )
             for i, s in enumerate(chosen)
-        ]  # fmt: skip
+        ]
 
     def forward(
         self,
@@ -277,26 +310,28 @@ class ARRCOCLayer(nn.Module):
             budget: As in `allocate`.
 
         Returns:
-            `ARRCOCOutput`. Kept tokens are unchanged in value and carry gradient to the scores through `gate`.
+            `ARRCOCOutput`. Kept tokens are unchanged in value and carry gradient to the scores through
+            `gate`.
 
         Raises:
             ValueError: as in `allocate`, or the grid does not hold the vision tokens.
         """
-        if grid is None:
-            grid = tuple(max(1, round(side / CELL)) for side in image.shape[-2:])
-        if vision_embeds is not None and vision_embeds.shape[1] != grid[0] * grid[1]:
-            raise ValueError(f"{vision_embeds.shape[1]} vision tokens do not fill a grid of {grid}; pass grid=(H, W)")
+        h, w = grid or (max(1, round(image.shape[-2] / CELL)), max(1, round(image.shape[-1] / CELL)))
+        if vision_embeds is not None and vision_embeds.shape[1] != h * w:
+            raise ValueError(
+                f"{vision_embeds.shape[1]} vision tokens do not fill a grid of ({h}, {w}); pass grid=(H, W)"
+            )
         if query_mask is None:
             query_mask = torch.ones(query_embeds.shape[:2], dtype=torch.bool, device=query_embeds.device)
-        texture = generate_texture_array(image, grid, self.config.channels)
+        texture = generate_texture_array(image, (h, w), self.config.channels)
         relevance = self.relevance(texture, query_embeds, query_mask, vision_embeds)
-        allocations = self.allocate(relevance, budget, grid)
+        allocations = self.allocate(relevance, budget)
 
         lengths = torch.tensor([a.kept for a in allocations], device=image.device)
         mask = torch.arange(int(lengths.max()), device=image.device) < lengths[:, None]  # (B, K)
         keep = torch.nn.utils.rnn.pad_sequence([a.keep for a in allocations], batch_first=True)
         budgets = relevance.balanced.flatten(1).gather(1, keep) * mask
-        positions = torch.stack((keep // grid[1], keep % grid[1]), dim=-1) * mask[..., None]
+        positions = torch.stack((keep // w, keep % w), dim=-1) * mask[..., None]
         tokens = None
         if vision_embeds is not None:
             tokens = vision_embeds.gather(1, keep[..., None].expand(-1, -1, vision_embeds.shape[-1]))
@@ -304,12 +339,13 @@ class ARRCOCLayer(nn.Module):
         return ARRCOCOutput(tokens, positions, budgets, mask, allocations)
 
 
-def _whole_grid(grid: tuple[int, ...] | None, maps: tuple[int, int]) -> tuple[int, int, int]:
-    """(T, H, W) of maps [T*H, W]."""
-    full = (1, *maps) if grid is None else (1, *grid) if len(grid) == 2 else tuple(grid)
-    if full[0] * full[1] != maps[0] or full[2] != maps[1]:
-        raise ValueError(f"grid {grid} does not fit maps of {maps[0]}x{maps[1]} cells")
-    return full
+def _whole_grid(grid: tuple[int, ...] | None, maps: Tensor) -> tuple[int, int, int]:
+    """(T, H, W) of maps [B, T*H, W]."""
+    rows, columns = maps.shape[-2:]
+    t, h, w = (1, rows, columns) if grid is None else (1, *grid)[-3:]
+    if (t * h, w) != (rows, columns):
+        raise ValueError(f"grid {grid} does not fit maps of {rows}x{columns} cells")
+    return t, h, w
 
 
 def _coarse_size(grid: tuple[int, int], candidates: int) -> tuple[int, int]:

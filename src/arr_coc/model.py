@@ -29,8 +29,8 @@ from arr_coc.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
 from arr_coc.decoding import generate_whole, refuse_arguments, refuse_cache, refuse_settings, setting
 from arr_coc.images import ImageSource
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.realize import EncodedImages, Stopwatch, all_kept, decide
-from arr_coc.seam import Compacted, adapter_for
+from arr_coc.realize import EncodedImages, Prepared, Stopwatch, all_kept, decide
+from arr_coc.seam import adapter_for
 from arr_coc.session import Answer, Session
 
 logger = logging.getLogger(__name__)
@@ -56,15 +56,6 @@ class Generated:
     details: Any = None
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A call that is ready for the base model, and what was decided for it."""
-
-    compacted: Compacted
-    allocations: list[Allocation]
-    fallback: bool
-
-
 class ARRCOCModel(nn.Module):
     """A vision-language model that keeps only the visual tokens a question needs.
 
@@ -74,8 +65,9 @@ class ARRCOCModel(nn.Module):
         base: a loaded transformers model; it is frozen.
         processor: its processor, or None if only `forward` and `generate` are used.
         layer: the learned part; None: the untrained one, a documented fixed mixture.
-        budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto"; None: what
-            the layer was configured with. Only the default count, 273, is cut to smaller images.
+        budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto";
+            None: what the layer was configured with. Only the default count, 273, is cut to smaller
+            images.
         mode: one of `MODES`, for calls that don't say.
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
@@ -130,7 +122,8 @@ class ARRCOCModel(nn.Module):
         Args:
             name_or_folder: a model folder or Hub name; an allocator folder or Hub name (its base model
                 is loaded by the name it was saved with); None: the bundled model.
-            budget: visual tokens to keep: a count, a fraction or "auto"; None: the allocator's own (273).
+            budget: visual tokens to keep: a count, a fraction or "auto"; None: the allocator's own
+                (273).
             allocator: an allocator folder or Hub name; None: the one that comes with the name, if any.
             device: where to put the model; None: the CPU.
             dtype: of the base model's weights; None: as saved.
@@ -143,28 +136,20 @@ class ARRCOCModel(nn.Module):
         cls._checked(mode)
         if budget is not None:
             parse_budget(budget)  # a bad value should not cost a download
-        own = (
-            checkpoint.BUNDLED_ALLOCATOR
-            if name_or_folder is None
-            else checkpoint.find_allocator(name_or_folder)
-        )
-        base_name = checkpoint.BUNDLED if name_or_folder is None else str(name_or_folder)
-        if name_or_folder is not None and own is not None and not (own / "config.json").is_file():
+        own = checkpoint.find_allocator(name_or_folder or checkpoint.BUNDLED_ALLOCATOR)
+        base_name = str(name_or_folder or checkpoint.BUNDLED)
+        if name_or_folder and own is not None and not (own / "config.json").is_file():
             base_name = checkpoint.read_settings(own)["base_model"]
         base, processor = checkpoint.load_base(base_name, dtype)
         if device is not None:
             base = base.to(device)
-        folder = own
-        if allocator is not None:
-            folder = checkpoint.find_allocator(allocator)
-            if folder is None:
-                raise ValueError(
-                    f"{str(allocator)!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}; "
-                    "give a folder that save_pretrained wrote"
-                )
-        layer = None
-        if folder is not None and (folder / checkpoint.CONFIG_NAME).is_file():
-            layer = checkpoint.load_layer(folder, base)
+        folder = own if allocator is None else checkpoint.find_allocator(allocator)
+        if allocator is not None and folder is None:
+            raise ValueError(
+                f"{str(allocator)!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}; "
+                "give a folder that save_pretrained wrote"
+            )
+        layer = None if folder is None else checkpoint.load_layer(folder, base)
         return cls(base, processor, layer, budget=budget, mode=mode, strict=strict, base_name=base_name)
 
     @classmethod

@@ -22,7 +22,7 @@ from torch import Tensor
 from arr_coc.allocation import TENSIONS, Allocation, Reason, grid_positions
 from arr_coc.attending import Budget, NonFiniteScores, gate
 from arr_coc.layer import ARRCOCLayer, Relevance
-from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam import Compacted, FamilyAdapter, Grid, VisualFeatures
 from arr_coc.texture import generate_texture_array
 
 STAGES = ("texture", "score", "encode", "prefill", "decode", "total")
@@ -82,6 +82,15 @@ class Decision:
 
     allocations: list[Allocation]
     gates: list[Tensor] | None
+    fallback: bool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call that is ready for the base model, and what was decided for it."""
+
+    compacted: Compacted
+    allocations: list[Allocation]
     fallback: bool
 
 
@@ -153,9 +162,7 @@ def score(
             words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
             relevance = layer.relevance(encoded.textures[image], query, words, vision)
             if not relevance.balanced.isfinite().all():
-                raise NonFiniteScores(
-                    f"the relevance of image {image} is not finite; check its features"
-                )
+                raise NonFiniteScores(f"the relevance of image {image} is not finite")
             maps.append(relevance)
     return maps
 

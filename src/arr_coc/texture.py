@@ -1,14 +1,18 @@
 """The texture array: cheap features of every cell of an image, from its pixels alone.
 
-    generate_texture_array(image [B, 3, h, w], grid=(H, W), channels) -> [B, C, H, W], each channel in [0, 1]
+    generate_texture_array(image [B, 3, h, w], grid=(H, W), channels) -> [B, C, H, W], each channel in
+    [0, 1]
 
-- Channels are data: `CHANNEL_GROUPS` holds named groups, `PRESETS` lists of them; `register_channel_group` adds yours.
-- Any aspect ratio, any grid (it need not divide the image, and may be finer than it), deterministic, no gradient.
-- Each image is scaled by fixed constants, never by its neighbours or by its own maximum: a blank page stays dark.
+- Channels are data: `CHANNEL_GROUPS` holds named groups, `PRESETS` lists of them;
+  `register_channel_group` adds yours.
+- Any aspect ratio, any grid (it need not divide the image, and may be finer than it), deterministic, no
+  gradient.
+- Each image is scaled by fixed constants, never by its neighbours or by its own maximum: a blank page
+  stays dark.
 - Computed in float32, returned in the dtype and on the device of the image.
 
-Gradients and spread see every pixel; blurred maps are computed from at most `COARSE` x `COARSE` px per cell.
-Costly groups (text mask, encoder features, clusters) and the temporal ones are not here.
+Gradients and spread see every pixel; blurred maps are computed from at most `COARSE` x `COARSE` px per
+cell. Costly groups (text mask, encoder features, clusters) and the temporal ones are not here.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ SPECTRUM_SIZE = 64
 
 
 class Pixels:
-    """One batch of images and the views that several channel groups share, each computed when first asked for."""
+    """One batch of images and the views that channel groups share, each computed when first asked for."""
 
     def __init__(self, image: Tensor, grid: Grid) -> None:
         """Hold `image` [B, 3, h, w], float32 in [0, 1], to be described on `grid`."""
@@ -49,14 +53,17 @@ class Pixels:
 
     @cached_property
     def edges(self) -> Tensor:
-        """[B, 3, H, W], |d/dx|, |d/dy| and their length by Sobel, cell means; a straight black-white edge has 1."""
+        """[B, 3, H, W], Sobel |d/dx|, |d/dy| and their length, cell means; a black-white edge has 1."""
         dx, dy = (2 * spatial_gradient(self.luma, mode="sobel")[:, 0]).split(1, dim=1)
         return torch.cat([self.per_cell(g) for g in (dx.abs(), dy.abs(), torch.hypot(dx, dy))], dim=1)
 
     @cached_property
     def coarse(self) -> Tensor:
         """[B, 3, h', w'], at most COARSE x COARSE px per cell."""
-        h, w = (min(side, COARSE * cells) for side, cells in zip(self.image.shape[-2:], self.grid, strict=True))
+        h, w = (
+            min(side, COARSE * cells)
+            for side, cells in zip(self.image.shape[-2:], self.grid, strict=True)
+        )
         return F.adaptive_avg_pool2d(self.image, (h, w))
 
     @cached_property
@@ -97,11 +104,17 @@ class ChannelGroup:
         names = self.channels or tuple(f"{self.name}.{i}" for i in range(self.count))
         object.__setattr__(self, "channels", names)
         if self.count < 1 or len(names) != self.count:
-            raise ValueError(f"channel group {self.name!r}: count {self.count} does not fit its channels {names}")
+            raise ValueError(
+                f"channel group {self.name!r}: count {self.count} does not fit its channels {names}"
+            )
         if unknown := set(self.spread + self.salient) - set(names):
-            raise ValueError(f"channel group {self.name!r}: {sorted(unknown)} are not among its channels {names}")
+            raise ValueError(
+                f"channel group {self.name!r}: {sorted(unknown)} are not among its channels {names}"
+            )
         if self.cost not in ("free", "cheap", "costly"):
-            raise ValueError(f"channel group {self.name!r}: cost {self.cost!r} is not free, cheap or costly")
+            raise ValueError(
+                f"channel group {self.name!r}: cost {self.cost!r} is not free, cheap or costly"
+            )
 
 
 @lru_cache(maxsize=32)
@@ -135,11 +148,11 @@ def _surround(x: Tensor, cells: float) -> Tensor:
 
 
 def spectral_residual(luma: Tensor, grid: Grid) -> Tensor:
-    """What is unexpected in the spectrum (Hou & Zhang, CVPR 2007), [B, 1, h, w] -> [B, 1, H, W] in [0, 1).
+    """What is unexpected in the spectrum (Hou & Zhang, CVPR 2007), [B, 1, h, w] -> [B, 1, H, W].
 
-    The log amplitude less its own local mean, with the phase kept, is turned back into an image and squared.
-    A flat spectrum (noise) gives no peak and an empty one (a blank page) nothing: only what exceeds the image's mean
-    counts, on a fixed scale.
+    The log amplitude less its own local mean, with the phase kept, is turned back into an image and
+    squared. A flat spectrum (noise) gives no peak and an empty one (a blank page) nothing: only what
+    exceeds the image's mean counts, on a fixed scale.
     """
     side = SPECTRUM_SIZE
     small = F.adaptive_avg_pool2d(luma, (side, side))
@@ -147,21 +160,24 @@ def spectral_residual(luma: Tensor, grid: Grid) -> Tensor:
     amplitude = spectrum.abs()
     log = torch.log(amplitude + 1e-2)
     residual = log - box_blur(log, 3, border_type="circular")
-    # Dividing by (amplitude + 1e-2) keeps the phase, and keeps frequencies that hold only rounding noise at zero.
+    # Dividing by (amplitude + 1e-2) keeps the phase, and keeps frequencies that hold only rounding noise
+    # at zero.
     energy = torch.fft.ifft2(spectrum / (amplitude + 1e-2) * residual.exp(), norm="ortho").abs() ** 2
-    energy = F.adaptive_avg_pool2d(gaussian_blur2d(energy, (9, 9), (2.0, 2.0), border_type="replicate"), grid)
+    energy = F.adaptive_avg_pool2d(
+        gaussian_blur2d(energy, (9, 9), (2.0, 2.0), border_type="replicate"), grid
+    )
     excess = (energy - energy.mean(dim=(-2, -1), keepdim=True)).relu()
     return excess / (excess + 3.0)
 
 
 def centre_surround(colour: Tensor) -> Tensor:
-    """Brightness of a cell against that of its surroundings (Itti et al., PAMI 1998), [B, 3, H, W] -> [B, 1, H, W]."""
+    """Brightness of a cell against its surroundings (Itti et al., PAMI 1998), [B, 3, H, W] -> [B, 1, H, W]."""
     luma = rgb_to_grayscale(colour)
     return (luma - _surround(luma, 3.0)).abs() * 2
 
 
 def colour_opponency(colour: Tensor) -> Tensor:
-    """Red-green and blue-yellow of a cell (CIELAB a, b) against its surroundings, [B, 3, H, W] -> [B, 1, H, W]."""
+    """Hue of a cell (CIELAB a and b) against its surroundings, [B, 3, H, W] -> [B, 1, H, W]."""
     ab = rgb_to_lab(colour)[:, 1:]
     return (ab - _surround(ab, 3.0)).norm(dim=1, keepdim=True) / 60
 
@@ -185,11 +201,11 @@ def _passes(pixels: Pixels, grid: Grid) -> Tensor:
 
 
 def _edge_distance(pixels: Pixels, grid: Grid) -> Tensor:
-    """Distance from each cell to the nearest cell with an edge, as a share of the grid's diagonal; 1 without edges.
+    """Distance to the nearest cell with an edge, as a share of the grid's diagonal; 1 without edges.
 
     Exact and separable: the least squared distance along rows first, then along columns.
     """
-    (h, w), far = grid, float(grid[0] ** 2 + grid[1] ** 2)
+    far = float(grid[0] ** 2 + grid[1] ** 2)
     y, x = (torch.arange(n, device=pixels.image.device, dtype=torch.float32) for n in grid)
     start = torch.where(pixels.edges[:, 2] > 0.05, 0.0, far)  # (B, H, W)
     rows = (start[:, :, None, :] + (x[:, None] - x) ** 2).amin(-1)  # (B, H, W)
@@ -205,7 +221,8 @@ CHANNEL_GROUPS: dict[str, ChannelGroup] = {}
 PRESETS: dict[str, tuple[str, ...]] = {
     "mvp13": ("rgb", "position", "sobel", "saliency", "grouping"),
     "fast13": (
-        "rgb", "position", "eccentricity", "edge_pair", "passes", "motion", "centre_bias", "edge_distance"
+        "rgb", "position", "eccentricity", "edge_pair", "passes", "motion",
+        "centre_bias", "edge_distance",
     ),
 }  # fmt: skip
 
@@ -222,7 +239,7 @@ def register_channel_group(group: ChannelGroup) -> None:
 
 
 for _group in (
-    ChannelGroup("rgb", 3, "mean over the cell", "cheap", lambda p, _: p.colour, ("red", "green", "blue")),
+    ChannelGroup("rgb", 3, "mean of the cell", "cheap", lambda p, _: p.colour, ("red", "green", "blue")),
     ChannelGroup("position", 2, "(i + 1/2) / cells", "free", _position, ("y", "x")),
     ChannelGroup(
         "sobel", 3, "mean of |Sobel| over the cell", "cheap", lambda p, _: p.edges,
@@ -243,12 +260,12 @@ for _group in (
         spread=("edges",), salient=("edges",),
     ),
     ChannelGroup(
-        "passes", 2, "mean |Laplacian|; Gaussian of brightness", "cheap", _passes, ("high_pass", "low_pass"),
+        "passes", 2, "mean |Laplacian|; blurred brightness", "cheap", _passes, ("high_pass", "low_pass"),
         spread=("high_pass",),
     ),
     ChannelGroup("motion", 1, "0 for a still", "free", _still, salient=("motion.0",)),
     ChannelGroup("centre_bias", 1, "exp(-4 eccentricity^2)", "free", _centre_bias),
-    ChannelGroup("edge_distance", 1, "Euclidean, to a cell whose edges exceed 0.05", "cheap", _edge_distance),
+    ChannelGroup("edge_distance", 1, "Euclidean, to edges over 0.05", "cheap", _edge_distance),
 ):  # fmt: skip
     register_channel_group(_group)
 
@@ -260,7 +277,9 @@ def channel_groups(channels: Channels = "mvp13") -> tuple[ChannelGroup, ...]:
         ValueError: a name is unknown, or nothing is listed.
     """
     if isinstance(channels, str) and channels not in PRESETS:
-        raise ValueError(f"unknown texture preset {channels!r}; choose one of {sorted(PRESETS)} or list channel groups")
+        raise ValueError(
+            f"unknown texture preset {channels!r}; use one of {sorted(PRESETS)} or list channel groups"
+        )
     names = PRESETS[channels] if isinstance(channels, str) else tuple(channels)
     if not names or (unknown := [n for n in names if n not in CHANNEL_GROUPS]):
         wrong = unknown if names else "an empty list"
@@ -291,8 +310,8 @@ def generate_texture_array(image: Tensor, grid: Grid, channels: Channels = "mvp1
         [B, C, H, W] in [0, 1], dtype and device of `image`, without gradient.
 
     Raises:
-        ValueError: the image is not of that shape, kind and range (NaN included), the grid is empty, or a group is
-            unknown or returns another shape than it declares.
+        ValueError: the image is not of that shape, kind and range (NaN included), the grid is empty, or
+            a group is unknown or returns another shape than it declares.
     """
     if image.ndim != 4 or image.shape[1] != 3 or 0 in image.shape or not image.is_floating_point():
         raise ValueError(
@@ -304,12 +323,16 @@ def generate_texture_array(image: Tensor, grid: Grid, channels: Channels = "mvp1
     low, high = (float(v) for v in image.aminmax())
     # Undoing a processor's normalisation in bfloat16 leaves values up to half a percent outside.
     if not (low >= -0.01 and high <= 1.01):
-        raise ValueError(f"image values must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
+        raise ValueError(
+            f"image values must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255"
+        )
     pixels = Pixels(image.float().clamp(0, 1), tuple(grid))
     parts = []
     for group in channel_groups(channels):
         part = group.compute(pixels, pixels.grid)
         if part.shape != (len(image), group.count, *grid):
-            raise ValueError(f"channel group {group.name!r} returned {tuple(part.shape)} for a grid of {tuple(grid)}")
+            raise ValueError(
+                f"channel group {group.name!r} returned {tuple(part.shape)} for a grid of {tuple(grid)}"
+            )
         parts.append(part.clamp(0, 1))
     return torch.cat(parts, dim=1).to(image.dtype)

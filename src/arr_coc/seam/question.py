@@ -111,7 +111,11 @@ def question_tokens(
     end = text.find(markers.closing, start)
     end = len(text) if end < 0 else end
 
+    within = [
+        column
+        for (column, _), (left, right) in zip(short, again["offset_mapping"], strict=True)
+        if left < end and right > start and not text[left:right].isspace()
+    ]
     turn = torch.zeros_like(content)
-    for (column, _), (left, right) in zip(short, again["offset_mapping"], strict=True):
-        turn[column] = left < end and right > start and not text[left:right].isspace()
+    turn[within] = True
     return content & turn

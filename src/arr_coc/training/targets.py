@@ -1,5 +1,6 @@
 """What every cell of a page holds: free, dense labels for training the bundled model's eyes.
 
+Every cell of a text knows the text's label; a piece of its value is known where it is printed.
 `cell_targets(page) -> words [R, H, W], glyphs [2H, 2W]`: for each role the index of the cell's word in
 `ROLE_WORDS[role]`, NONE where the role does not hold, IGNORE where the cell is cut too finely to say.
 """
@@ -7,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -28,11 +30,10 @@ def size_bucket(size: int) -> int:
     return min(SIZE_BUCKETS - 1, max(0, int(SIZE_BUCKETS * math.log(size / 36) / math.log(128 / 36))))
 
 
-def fact_words(fact: Fact) -> dict[str, int]:
-    """Role -> word index, for a cell of a text."""
+def fact_words(fact: Fact, pieces: Iterable[int] = ()) -> dict[str, int]:
+    """Role -> word index, for a cell of a text that shows the given pieces of its value (0 the first)."""
     words = {"label": _INDEX["label"][" " + fact.label]}
-    words.update({f"value{i + 1}": _INDEX[f"value{i + 1}"][piece] for i, piece in enumerate(fact.value)})
-    return words
+    return words | {f"value{i + 1}": _INDEX[f"value{i + 1}"][fact.value[i]] for i in pieces}
 
 
 def thing_words(thing: Thing, width: int) -> dict[str, int]:
@@ -85,10 +86,15 @@ def cell_targets(page: Page) -> tuple[np.ndarray, np.ndarray]:
         words[:, y, x] = [found.get(role, NONE) for role in ROLES]
 
     for fact in page.facts:
-        found = fact_words(fact)
+        shown: dict[tuple[int, int], list[int]] = {}
+        for i, box in enumerate(fact.spans):
+            for y, x, _, ow in _cells(box, CELL, h, w):
+                if ow >= min(6, 0.45 * (box[2] - box[0])):
+                    shown.setdefault((y, x), []).append(i)
         for box in fact.boxes:
             for y, x, oh, ow in _cells(box, CELL, h, w):
-                claim(y, x, oh * ow, ow >= 6 and oh >= min(14, 0.45 * (box[3] - box[1])), found)
+                sure = ow >= 6 and oh >= min(14, 0.45 * (box[3] - box[1]))
+                claim(y, x, oh * ow, sure, fact_words(fact, shown.get((y, x), ())))
     for thing in page.things:
         found = thing_words(thing, page.image.width)
         x0, y0, x1, y1 = thing.box

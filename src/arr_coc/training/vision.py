@@ -3,7 +3,7 @@
     loss = CE over (words of the role, "nothing") for each role and cell  +  distance to the sum of the cell's words
          + CE of the character under each 16-px patch (an auxiliary head that is thrown away)
 
-Run as `python -m arr_coc.training.vision OUT --size 256 --steps 4000`; killed, it goes on where it was.
+Run as `python -m arr_coc.training.vision OUT --sizes 256,384 --steps 8000`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ class Eyes(nn.Module):
 
 
 class Pages(Dataset):
-    """Batch i of pages: sizes vary round the given one, at a constant number of cells a batch."""
+    """Batch i of pages: sides vary round one of `sizes` (px), at a constant number of cells a batch."""
 
-    def __init__(self, size: int, cells: int, first: int, last: int, split: str = "train") -> None:
-        self.size, self.cells, self.first, self.last, self.split = size, cells, first, last, split
+    def __init__(self, sizes: list[int], cells: int, first: int, last: int, split: str = "train") -> None:
+        self.sizes, self.cells, self.first, self.last, self.split = sizes, cells, first, last, split
 
     def __len__(self) -> int:
         return self.last - self.first
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         step = self.first + index
-        rng = np.random.default_rng((step, self.size))
-        side = self.size // CELL
+        rng = np.random.default_rng(step)
+        side = int(rng.choice(self.sizes)) // CELL
         h, w = (max(3, round(side * np.exp(rng.uniform(-0.25, 0.25)))) for _ in range(2))
         count = max(1, self.cells // (h * w))
         pixels, words, glyphs = [], [], []
         for i in range(count):
-            page = draw_page((step * 64 + i) * 7 + self.size, (w * CELL, h * CELL), self.split)
+            page = draw_page(step * 64 + i, (w * CELL, h * CELL), self.split)
             pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
             a, b = cell_targets(page)
             words.append(torch.from_numpy(a).flatten(1))
@@ -106,7 +106,7 @@ def dense_loss(tokens: Tensor, words: Tensor, roles: RoleSpace, text: float = 1.
     return total, accuracy
 
 
-def train(out: Path, size: int, steps: int, cells: int, lr: float, threads: int, init: Path | None) -> None:
+def train(out: Path, sizes: list[int], steps: int, cells: int, lr: float, threads: int, init: Path | None) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
@@ -119,7 +119,7 @@ def train(out: Path, size: int, steps: int, cells: int, lr: float, threads: int,
         parameter.requires_grad_("deepstack" not in name)
     optimizer = Optimizers(eyes.named_parameters(), lr)
     first = load_checkpoint(out, eyes, optimizer)
-    loader = DataLoader(Pages(size, cells, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
+    loader = DataLoader(Pages(sizes, cells, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
     log, since, seen = out.with_suffix(".jsonl"), time.time(), 0
     mean: dict[str, list[float]] = {}
     for step, (patches, grid, words, glyphs) in enumerate(loader, start=first):
@@ -148,10 +148,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--init", type=Path, help="weights to start from")
-    parser.add_argument("--size", type=int, default=256, help="typical side of a page in px")
+    parser.add_argument("--sizes", default="256", help="typical sides of a page in px, one a batch")
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    train(args.out, args.size, args.steps, args.cells, args.lr, args.threads, args.init)
+    train(args.out, [int(s) for s in args.sizes.split(",")], args.steps, args.cells, args.lr, args.threads, args.init)

@@ -42,13 +42,14 @@ class Thing:
 class Fact:
     """A text that can be asked for: `label` asks, `value` answers, `boxes` (pixels) show it.
 
-    `value` holds one entry per token of the answer: characters of a code, or words.
+    `value` holds one entry per token of the answer (characters of a code, or words) and `spans` the box of each.
     """
 
     family: str
     label: str
     value: tuple[str, ...]
     boxes: tuple[Rect, ...]
+    spans: tuple[Rect, ...] = ()
 
 
 @dataclass
@@ -65,6 +66,10 @@ class Canvas:
 
     def __post_init__(self) -> None:
         self.draw = ImageDraw.Draw(self.image)
+
+    def last(self, count: int) -> tuple[Rect, ...]:
+        """The boxes of the last `count` characters that were written."""
+        return tuple(box for _, box in self.glyphs[-count:])
 
     def ink(self) -> Ink:
         """A text colour that is easy to read on this page."""
@@ -89,7 +94,7 @@ def write(
 ) -> Rect | None:
     """Write one line; return its box, or None (and draw nothing) where it would pass x = `limit`.
 
-    With `spell` its characters are recorded.
+    With `spell` its characters are recorded, one glyph for each that can be seen.
     """
     f = font(face, size)
     box = canvas.draw.textbbox(xy, text, font=f)
@@ -103,6 +108,12 @@ def write(
             canvas.glyphs.append((char, (int(left), int(box[1]), int(right), int(box[3]))))
         left = right
     return tuple(int(v) for v in box)  # type: ignore[return-value]
+
+
+def _around(boxes: tuple[Rect, ...]) -> Rect:
+    """The smallest box round all of them."""
+    x0, y0, x1, y1 = zip(*boxes, strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 @lru_cache(maxsize=20_000)
@@ -152,7 +163,7 @@ def fields(canvas: Canvas, rect: Rect, labels: list[str], stacked: bool) -> int:
             b = write(canvas, at, value, value_face, size_v, ink, right)
             if a is None or b is None:
                 break
-            canvas.facts.append(Fact("value", labels.pop(), tuple(value), (a, b)))
+            canvas.facts.append(Fact("value", labels.pop(), tuple(value), (a, b), canvas.last(len(value))))
             line += pitch
             lowest = max(lowest, line)
     return lowest
@@ -183,7 +194,7 @@ def table(canvas: Canvas, rect: Rect, labels: list[str]) -> int:
         b = write(canvas, (split + 10, top + (row - size) // 2 - 2), value, face, size, ink, x1)
         canvas.draw.line((x0, top + row, x1, top + row), fill=rule, width=1)
         assert a is not None and b is not None, "room was checked before"
-        canvas.facts.append(Fact("table", labels.pop(), tuple(value), (a, b)))
+        canvas.facts.append(Fact("table", labels.pop(), tuple(value), (a, b), canvas.last(len(value))))
         done = i + 1
     if done:
         canvas.draw.line((split, y0, split, y0 + done * row), fill=rule, width=2)
@@ -209,7 +220,9 @@ def title(canvas: Canvas, rect: Rect) -> None:
         return
     if rng.random() < 0.4:
         canvas.draw.line((x0, box[3] + 6, x1, box[3] + 6), fill=ink, width=2)
-    canvas.facts.append(Fact("title", "title", (words[0], " " + words[1]), (box,)))
+    glyphs = canvas.last(len(words[0]) + len(words[1]))
+    spans = (_around(glyphs[: len(words[0])]), _around(glyphs[len(words[0]) :]))
+    canvas.facts.append(Fact("title", "title", (words[0], " " + words[1]), (box,), spans))
 
 
 def note(canvas: Canvas, rect: Rect) -> None:
@@ -229,7 +242,7 @@ def note(canvas: Canvas, rect: Rect) -> None:
     a = write(canvas, (left + 14, top + 8), words[0], face, size, (50, 45, 30), x1 + 9)
     b = write(canvas, (left + 14, top + 10 + int(size * 1.25)), words[1], face, size, (50, 45, 30), x1 + 9)
     assert a is not None and b is not None, "room was checked before"
-    canvas.facts.append(Fact("note", "note", (words[0], " " + words[1]), (a, b)))
+    canvas.facts.append(Fact("note", "note", (words[0], " " + words[1]), (a, b), (a, b)))
 
 
 def faint(canvas: Canvas, rect: Rect) -> None:
@@ -254,7 +267,7 @@ def faint(canvas: Canvas, rect: Rect) -> None:
     y_text = rng.randint(y0 + 4, max(y0 + 4, y1 - int(size * 1.3) - 4))
     box = write(canvas, (x_text, y_text), text, face, size, (level, level, level), x1 + 1)
     assert box is not None, "room was checked before"
-    canvas.facts.append(Fact("gray", "gray", tuple(text), (box,)))
+    canvas.facts.append(Fact("gray", "gray", tuple(text), (box,), canvas.last(len(text))))
 
 
 def small(canvas: Canvas, rect: Rect) -> None:
@@ -269,7 +282,7 @@ def small(canvas: Canvas, rect: Rect) -> None:
     canvas.draw.rectangle((x - 10, y - 5, x + wide + 10, y + size + 9), outline=ink)
     box = write(canvas, (x, y), text, face, size, ink, x1)
     assert box is not None, "room was checked before"
-    canvas.facts.append(Fact("small", "small", tuple(text), (box,)))
+    canvas.facts.append(Fact("small", "small", tuple(text), (box,), canvas.last(len(text))))
 
 
 def paragraph(canvas: Canvas, rect: Rect) -> None:
