@@ -16,9 +16,7 @@ def record(grid=(1, 2, 4), keep=(1, 4, 7), order=(7, 1, 4), **changes) -> Alloca
     keep, order = torch.tensor(keep), torch.tensor(order)
     relevance = torch.linspace(0, 0.7, 8)
     relevance[1] = 0.65
-    maps = {
-        k: relevance.view(1, 2, 4) for k in ("information", "perspectival", "participatory", "balanced")
-    }
+    maps = {k: relevance.view(1, 2, 4) for k in ("information", "perspectival", "participatory", "balanced")}
     plain = {
         "weights": torch.tensor([0.25, 0.125, 0.5]),
         "tensions": dict.fromkeys(TENSIONS, 0.5),

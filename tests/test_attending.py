@@ -24,6 +24,7 @@ from arr_coc.attending import (
     spread_order,
 )
 from arr_coc.texture import generate_texture_array
+from arr_coc.world import draw_page
 
 SIZES = [(1, 1), (1, 7), (9, 1), (4, 4), (5, 8), (13, 6), (32, 32), (3, 94)]
 
@@ -365,8 +366,14 @@ class TestVoid:
         both = torch.cat([generate_texture_array(picture(k), (16, 16)) for k in ("page", "noise")])
         assert has_structure(both, "mvp13").tolist() == [True, False]
 
-    def test_tiny_grids_are_void_only_when_blank(self):
-        grid = (3, 3)
+    @pytest.mark.parametrize("size", [(256, 256), (512, 768)])
+    def test_drawn_pages(self, size):
+        for seed in range(4):
+            image = to_tensor(draw_page(seed, size, "test", void=False).image)
+            assert has_structure(generate_texture_array(image, (size[1] // 32, size[0] // 32)), "mvp13")
+
+    @pytest.mark.parametrize("grid", [(1, 1), (3, 3), (2, 40), (13, 13)])
+    def test_few_cells_are_void_only_when_blank(self, grid):
         assert has_structure(generate_texture_array(picture("noise"), grid), "mvp13")
         assert not has_structure(generate_texture_array(picture("blank"), grid), "mvp13")
 

@@ -151,6 +151,4 @@ class TestTensions:
         assert steepness(torch.tensor([0.0, 0.5, 1.0])).tolist() == [0.25, 1.0, 4.0]
 
     def tension(self, index: int, value: float) -> torch.Tensor:
-        return (
-            self.turned(index, value)(*maps(1), torch.randn(1, D)).tensions[0, index].round(decimals=3)
-        )
+        return self.turned(index, value)(*maps(1), torch.randn(1, D)).tensions[0, index].round(decimals=3)

@@ -47,7 +47,8 @@ class TestConfig:
     @pytest.mark.parametrize(
         "bad",
         [{"dim": 0}, {"channels": "full41"}, {"channels": ["none"]}, {"preset": "deep"}, {"rank": 10},
-         {"heads": 0}, {"explore": 0.9}, {"budget": -1}, {"budget": "abc"}, {"pooling": "sum"}, {"candidates": 0}],
+         {"heads": 0}, {"explore": 0.9}, {"budget": -1}, {"budget": "abc"}, {"pooling": "sum"},
+         {"candidates": 0}],
     )  # fmt: skip
     def test_exception_names_the_value(self, bad):
         (value,) = bad.values()
@@ -196,9 +197,7 @@ class TestAllocate:
     def test_untrained_on_noise_is_void_whatever_the_question(self):
         model = layer(dim=192)
         for _ in range(3):
-            out = model(
-                torch.randn(1, 256, 192), question(dim=192)[0], torch.rand(1, 3, 512, 512), budget=64
-            )
+            out = model(torch.randn(1, 256, 192), question(dim=192)[0], torch.rand(1, 3, 512, 512), budget=64)
             assert out.allocation.void
 
 

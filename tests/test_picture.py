@@ -17,9 +17,11 @@ from arr_coc.allocation import Allocation, Reason, grid_positions
 from arr_coc.picture import (
     COLOUR_MAP,
     DPI,
+    _caption_width,
     _heat_panel,
     _kept_panel,
     _outline,
+    _Panel,
     _panel_pixels,
     _spread,
     _text_width,
@@ -85,6 +87,15 @@ class TestPicture:
         wide = draw_allocation(Image.new("RGB", (1200, 400)), record(4, 12, 16), "q", "a")
         assert square.width > 2 * square.height
         assert wide.width < wide.height
+
+    def test_captions_of_narrow_panels_have_room(self) -> None:
+        allocation = record(40, 4, 16)
+        base = np.zeros((990, 198, 3), dtype=np.float32)
+        longest = _caption_width(
+            _Panel("participatory", "what the question asks for, weight 0.88", base)
+        )
+        assert longest > base.shape[1] / DPI
+        assert draw_layers(Image.new("RGB", (100, 1000)), allocation, "q").width > 3 * longest * DPI
 
     def test_deterministic_and_inputs_untouched(self) -> None:
         image, allocation = Image.new("RGB", (64, 64), "red"), record(4, 4, 5)

@@ -50,9 +50,7 @@ class TestShape:
         assert not generate_texture_array(image().requires_grad_(), (2, 2)).requires_grad
 
     def test_deterministic(self):
-        assert torch.equal(
-            generate_texture_array(image(), (4, 4)), generate_texture_array(image(), (4, 4))
-        )
+        assert torch.equal(generate_texture_array(image(), (4, 4)), generate_texture_array(image(), (4, 4)))
 
     def test_batch_equals_single(self):
         a, b = image(seed=1), image(seed=2) * 0.2
@@ -164,9 +162,7 @@ class TestFeature:
         assert (by_name["low_pass"].diff(dim=1) < 0).all()
         assert by_name["eccentricity.0"][0, 0] == pytest.approx(0.75)
         assert (
-            by_name["centre_bias.0"][1, 1]
-            > by_name["centre_bias.0"][0, 1]
-            > by_name["centre_bias.0"][0, 0]
+            by_name["centre_bias.0"][1, 1] > by_name["centre_bias.0"][0, 1] > by_name["centre_bias.0"][0, 0]
         )
 
     def test_edge_distance_is_exact(self):

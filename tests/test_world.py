@@ -14,6 +14,9 @@ from arr_coc.world.layout import HELD_OUT_TEMPLATES, TRAIN_TEMPLATES
 from arr_coc.world.vocabulary import ALPHABET, COLOURS, FAMILIES, SHAPES, plural
 
 CELL = 32
+COUNTED = re.compile(
+    r"(?:[Hh]ow many|Count the|number of) ([a-z ]+?)(?: are there| can you see| there are|\.|\?)"
+)
 
 
 def cells(boxes, height, width):
@@ -77,11 +80,13 @@ def test_every_family_is_asked_and_answered_from_the_page():
                 assert set(q.answer) <= set(ALPHABET)
                 assert q.answer in texts.values()
             if q.family == "count":
-                what = re.search(r"(?:[Hh]ow many|Count the|number of) ([a-z ]+?)(?: are there| can you see| there are|\.|\?)", q.text)
+                what = COUNTED.search(q.text)
                 assert what is not None, q.text
                 words = what[1].split()
                 hits = [
-                    t for t in page.things if (words[0] == t.colour if len(words) == 2 else words[0] == plural(t.shape))
+                    t
+                    for t in page.things
+                    if (words[0] == t.colour if len(words) == 2 else words[0] == plural(t.shape))
                 ]
                 assert int(q.answer) == len(hits) <= 6
                 assert len(q.evidence) == len(hits)

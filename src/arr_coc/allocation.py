@@ -127,7 +127,7 @@ class Allocation:
         return self.balanced.flatten()[self.keep]
 
     def ranks(self) -> Tensor:
-        """Long [K], the rank of each of `keep` among all N by balanced relevance; 1 is the most relevant."""
+        """Long [K], the rank of each of `keep` among all N by balanced relevance, from 1."""
         by_rank = self.balanced.flatten().argsort(descending=True, stable=True)
         ranks = torch.empty_like(by_rank)
         ranks[by_rank] = torch.arange(1, self.total + 1, device=by_rank.device)
@@ -137,9 +137,7 @@ class Allocation:
         """Why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
         reason = Reason(int(self.reasons[i]))
         # Relevant tokens are the first of `order`, whatever ties rounding has made of their relevance.
-        found = (
-            (self.order == self.keep[i]).nonzero() + 1 if reason == Reason.RELEVANT else self.ranks()[i]
-        )
+        found = (self.order == self.keep[i]).nonzero() + 1 if reason == Reason.RELEVANT else self.ranks()[i]
         rank = int(found)
         return {
             Reason.RELEVANT: f"rank {rank} <= K {self.kept}",

@@ -29,7 +29,9 @@ Budget = int | float | str
 DEFAULT_BUDGET = 273
 AUTO_RANGE: tuple[int, int] = (64, 400)
 COHERENT = 0.25
-"""Autocorrelation, two cells apart, of an image with structure: noise 0.03, splatter < 0.22, pages > 0.4."""
+"""Autocorrelation, two cells apart, of structure (measured: noise 0.03, splatter 0.22, pages 0.4)."""
+FEW_CELLS = 192
+"""Below this many cells autocorrelation says little: a third of drawn 8x8 pages fell under COHERENT."""
 
 _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
@@ -39,7 +41,7 @@ class NonFiniteScores(ValueError):
 
 
 class Selection(NamedTuple):
-    """What was kept of one image: keep [K] in raster order, order [K] by relevance, reasons [K], void."""
+    """What was kept of one image: keep [K] in raster order, order [K] by relevance, reasons [K]."""
 
     keep: Tensor
     order: Tensor
@@ -86,9 +88,7 @@ def budget_count(budget: Budget | None, total: int) -> int:
         return min(DEFAULT_BUDGET, total)
     budget = parse_budget(budget)
     if isinstance(budget, str):
-        raise ValueError(
-            'budget "auto" has no count before scores are known; use a count or a fraction here'
-        )
+        raise ValueError('budget "auto" has no count before scores are known; use a count or a fraction here')
     if isinstance(budget, float):
         return max(1, math.floor(budget * total + 0.5))
     if budget > total:
@@ -167,7 +167,7 @@ def gate(scores: Tensor) -> Tensor:
 
 
 def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Exactly `count` distinct cells spread evenly over an (H, W) grid, rising, for any 1 <= count <= H*W.
+    """Exactly `count` distinct cells spread evenly over an (H, W) grid, rising, for any count.
 
     Rows in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each
     row.
@@ -185,7 +185,7 @@ def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "c
 
 
 def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> Tensor:
-    """[H*W], rank of every cell in an order whose every beginning covers the grid (dither, Bayer 1973)."""
+    """[H*W], ranks of all cells in an order whose every beginning covers the grid (Bayer 1973)."""
     h, w = grid
     y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
     key = torch.zeros_like(y)
@@ -207,24 +207,21 @@ def has_structure(texture: Tensor, channels: Channels) -> Tensor:
     Structure is coherence between cells: the autocorrelation, two cells apart, of the information inside
     cells or of their colour exceeds COHERENT. Pages and photographs have it; noise, splatter and blank
     pages do not. A few busy cells on a quiet ground (one word on a blank page) are structure too. On
-    fewer than 64 cells the statistic means nothing, and only a blank image is void.
+    fewer than FEW_CELLS only a blank image is void.
     """
     information = cell_information(texture, channels).mean(1, keepdim=True)
     names = channel_names(channels)
     colour = texture[:, [names.index(c) for c in ("red", "green", "blue") if c in names]].float()
     busy = information.flatten(1)
     coherent = (
-        torch.stack([_autocorrelation(m) for m in (information, colour) if m.shape[1]]).amax(0)
-        > COHERENT
+        torch.stack([_autocorrelation(m) for m in (information, colour) if m.shape[1]]).amax(0) > COHERENT
     )
-    sparse = (
-        (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
-    )
-    return (busy.amax(1) > 0.01) & (coherent | sparse | (busy.shape[1] < 64))
+    sparse = (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
+    return (busy.amax(1) > 0.01) & (coherent | sparse | (busy.shape[1] < FEW_CELLS))
 
 
 def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
-    """[B, c, H, W] -> [B], correlation of cells `lag` apart in rows and columns; 0 for a constant map."""
+    """[B, c, H, W] -> [B], correlation of cells `lag` apart; 0 for a constant map."""
     centred = maps - maps.mean((-2, -1), keepdim=True)
     across = (centred[..., lag:] * centred[..., :-lag]).flatten(1)
     down = (centred[..., lag:, :] * centred[..., :-lag, :]).flatten(1)
@@ -249,9 +246,7 @@ class TokenAllocator:
     def __post_init__(self) -> None:
         """Check the share."""
         if not 0 <= self.explore <= MAX_EXPLORE:
-            raise ValueError(
-                f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]"
-            )
+            raise ValueError(f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]")
 
     def __call__(
         self,

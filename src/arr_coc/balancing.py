@@ -35,7 +35,7 @@ MAX_EXPLORE = 0.5
 
 
 class Balance(NamedTuple):
-    """One map from three: balanced [B, H, W], weights [B, 3], tensions [B, 3] in the order of TENSIONS."""
+    """One map from three: balanced [B, H, W], weights [B, 3], tensions [B, 3] as in `TENSIONS`."""
 
     balanced: Tensor
     weights: Tensor
@@ -53,7 +53,7 @@ def explore_share(explore: float, exploit: Tensor) -> Tensor:
 
 
 class AdaptiveTensionBalancer(nn.Module):
-    """Gates and tensions from a small policy net (`preset="net"`), or from map statistics alone ("linear")."""
+    """Gates and tensions from a small policy net, or from map statistics alone (`preset="linear"`)."""
 
     def __init__(self, dim: int, width: int = 16, preset: str = "net") -> None:
         """Build for questions and gestalt vectors of `dim`; one shared matrix takes them to `width`."""

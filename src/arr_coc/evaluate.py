@@ -1,10 +1,10 @@
-"""Measure exact match on held-out pages of the bundled world: all tokens, ours, and the nulls, question by question.
+"""Exact match on held-out pages of the bundled world, question by question: all tokens, ours, and the nulls.
 
     python -m arr_coc.evaluate --questions 2000 --out runs/results/bundled
 
-Every answer is generated greedily by the base model; methods differ only in the cells that are kept. Per page and
-method one line goes to OUT.jsonl (a killed run goes on where it was); the summary in OUT.json is computed from it.
-Questions are chosen so that the families are as even as the pages allow.
+Every answer is generated greedily by the base model; methods differ only in the cells that are kept. Per page
+and method one line goes to OUT.jsonl (a killed run goes on where it was); the summary in OUT.json is computed
+from it. Questions are chosen so that the families are as even as the pages allow.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from arr_coc.world.vocabulary import FAMILIES
 BUDGETS: tuple[int | str, ...] = (273, 128, 64, "auto")
 
 
-def test_pages(count: int, size: int, per_page: int = 5, split: str = "test") -> Iterator[tuple[Page, list[Question]]]:
-    """Pages of a split with `count` questions in all, of each page those of the families asked least so far."""
+def held_out_pages(
+    count: int, size: int, per_page: int = 5, split: str = "test"
+) -> Iterator[tuple[Page, list[Question]]]:
+    """Pages with `count` questions in all, of each page those of the families asked least so far."""
     tally: Counter[str] = Counter()
     seed = asked = 0
     while asked < count:
@@ -57,7 +59,7 @@ def test_pages(count: int, size: int, per_page: int = 5, split: str = "test") ->
 
 
 def together(session: Session, questions: list[str]) -> dict[str, Any]:
-    """Inputs of several questions about one image as one left-padded batch (without pixels: they are encoded already)."""
+    """Several questions about one image as one left-padded batch, without pixels (encoded already)."""
     rows = [session.inputs(q) for q in questions]
     longest = max(r["input_ids"].shape[1] for r in rows)
     pad = session.model.processor.tokenizer.pad_token_id
@@ -70,7 +72,9 @@ def together(session: Session, questions: list[str]) -> dict[str, Any]:
     return batch | {"image_grid_thw": rows[0]["image_grid_thw"].repeat(len(rows), 1)}
 
 
-def answers(model: ARRCOCModel, inputs: dict[str, Any], features: VisualFeatures, keep: list[Tensor]) -> list[str]:
+def answers(
+    model: ARRCOCModel, inputs: dict[str, Any], features: VisualFeatures, keep: list[Tensor]
+) -> list[str]:
     """Greedy answers from the kept cells of each row."""
     compacted = model.adapter.compact(inputs, features, keep)
     ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=8)
@@ -80,11 +84,13 @@ def answers(model: ARRCOCModel, inputs: dict[str, Any], features: VisualFeatures
 
 @torch.no_grad()
 def measure_page(model: ARRCOCModel, page: Page, asked: list[Question], seed: int) -> list[dict[str, Any]]:
-    """One record per question: its answers and, where it has evidence, the share of evidence cells kept, by method."""
+    """One record per question: its answers and, where it has evidence, the share of it kept, by method."""
     session = Session(model, page.image)
     one = model.adapter.features(session.inputs("?"))
     n = len(asked)
-    features = VisualFeatures(one.tokens * n, [level * n for level in one.levels], one.grids * n, one.cells * n, one.kind)
+    features = VisualFeatures(
+        one.tokens * n, [level * n for level in one.levels], one.grids * n, one.cells * n, one.kind
+    )
     image = torch.from_numpy(np.array(page.image)).permute(2, 0, 1)[None].float() / 255
     grid = one.grids[0]
     texture = generate_texture_array(image, grid[1:], model.layer.config.channels)
@@ -97,8 +103,10 @@ def measure_page(model: ARRCOCModel, page: Page, asked: list[Question], seed: in
         kept[f"arr-coc@{budget}"] = [allocation.keep for allocation in prepared.allocations]
     generator = torch.Generator().manual_seed(seed)
     for budget in (273, 64):
-        kept[f"random@{budget}"] = [torch.randperm(total, generator=generator)[:budget].sort().values for _ in asked]
-        kept[f"even grid@{budget}"] = [even_grid(budget, grid[1:])] * n
+        kept[f"random@{budget}"] = [
+            torch.randperm(total, generator=generator)[:budget].sort().values for _ in asked
+        ]
+        kept[f"even grid@{budget}"] = [even_grid(grid[1:], budget)] * n
     truth = [torch.from_numpy(evidence_mask(q.evidence, *grid[1:])).flatten() for q in asked]
     said = {method: answers(model, inputs, features, keep) for method, keep in kept.items()}
     return [
@@ -110,13 +118,16 @@ def measure_page(model: ARRCOCModel, page: Page, asked: list[Question], seed: in
             "answer": q.answer,
             "said": {method: texts[i] for method, texts in said.items()},
             "kept": {m: len(keep[i]) for m, keep in kept.items() if m.endswith("auto")},
-            "recall": {m: round(truth[i][keep[i]].sum().item() / truth[i].sum().item(), 4) for m, keep in kept.items()}
-            if truth[i].any()
-            else None,
+            "recall": {m: _recall(truth[i], keep[i]) for m, keep in kept.items()} if truth[i].any() else None,
             "evidence": round(truth[i].float().mean().item(), 5),
         }
         for i, q in enumerate(asked)
-    ]  # fmt: skip
+    ]
+
+
+def _recall(truth: Tensor, keep: Tensor) -> float:
+    """The share of the evidence cells `truth` (bool [N]) among the kept ones."""
+    return round(truth[keep].sum().item() / truth.sum().item(), 4)
 
 
 def interval(hits: np.ndarray, seed: int = 0, draws: int = 2000) -> list[float]:
@@ -127,16 +138,20 @@ def interval(hits: np.ndarray, seed: int = 0, draws: int = 2000) -> list[float]:
 
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Exact match per method (all, interval, per family), retained share of the full model's, evidence recall."""
+    """Per method exact match (all, interval, by family), share of the full model's, evidence recall."""
     families = [f for f in FAMILIES if any(r["family"] == f for r in records)]
-    summary: dict[str, Any] = {"questions": len(records), "evidence share": round(_mean([r["evidence"] for r in records]), 4)}
+    summary: dict[str, Any] = {
+        "questions": len(records),
+        "evidence share": round(_mean([r["evidence"] for r in records]), 4),
+    }
     full = _mean([r["said"]["full"] == r["answer"] for r in records])
     for method in records[0]["said"]:
         hits = np.array([r["said"][method] == r["answer"] for r in records], dtype=float)
         row: dict[str, Any] = {"exact match": round(float(hits.mean()), 4), "interval": interval(hits)}
         row["retained"] = round(float(hits.mean()) / full, 4) if full else None
         row["families"] = {
-            f: round(float(np.mean([h for h, r in zip(hits, records, strict=True) if r["family"] == f])), 3) for f in families
+            f: round(float(np.mean([h for h, r in zip(hits, records, strict=True) if r["family"] == f])), 3)
+            for f in families
         }
         row["evidence recall"] = round(_mean([r["recall"][method] for r in records if r["recall"]]), 4)
         sizes = [r["kept"][method] for r in records if method in r["kept"]]
@@ -152,7 +167,9 @@ def _mean(values: list[Any]) -> float:
 
 def main() -> None:
     """Run the measurement from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="OUT.jsonl and OUT.json are written")
     parser.add_argument("--model", help="folder of the base model; left out: the bundled one")
     parser.add_argument("--allocator", help="folder of the allocator; left out: the model's own")
@@ -166,7 +183,7 @@ def main() -> None:
     records = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     done = {r["seed"] for r in records}
     with lines.open("a") as file, tqdm(total=args.questions, initial=len(records), unit="question") as bar:
-        for page, asked in test_pages(args.questions, args.size, split=args.split):
+        for page, asked in held_out_pages(args.questions, args.size, split=args.split):
             if page.seed in done:
                 continue
             found = measure_page(model, page, asked, seed=page.seed)
@@ -176,7 +193,11 @@ def main() -> None:
             bar.update(len(found))
     command = f"python -m arr_coc.evaluate --out {args.out} --questions {args.questions} --size {args.size}"
     head = {"command": command, "split": args.split, "image": f"{args.size}x{args.size}"}
-    head |= {"torch": torch.__version__, "transformers": transformers.__version__, "machine": platform.machine()}
+    head |= {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "machine": platform.machine(),
+    }
     text = json.dumps(head | summarise(records), indent=1)
     args.out.with_suffix(".json").write_text(text + "\n")
     print(text)

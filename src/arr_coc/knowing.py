@@ -52,8 +52,8 @@ def signs(rows: int, columns: int) -> Tensor:
 def fold(x: Tensor) -> Tensor:
     """[..., D] -> [..., min(D, FOLD)], inner products kept on average.
 
-    Feature hashing (Weinberger et al., ICML 2009). Keeps the learned part small at any width; at equal parameters a folded rank 128 learned far faster
-    than a rank 16 on all of D = 2048.
+    Feature hashing (Weinberger et al., ICML 2009); keeps the learned part small at any width; at equal
+    parameters a folded rank 128 learned far faster than a rank 16 on all of D = 2048.
     """
     dim = x.shape[-1]
     if dim <= FOLD:
@@ -115,7 +115,7 @@ def pool_query(
         )
     weight = mask.float()
     if importance is not None:
-        weight = weight * importance
+        weight = importance.float().masked_fill(~mask, 0.0)
     elif how != "mean":
         query = encode(query, mask) if encode else query
         weight = (mask & (mask.flip(1).cumsum(1).flip(1) == 1)).float()
@@ -125,7 +125,7 @@ def pool_query(
 
 
 def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
-    """Channels [B, c, H, W] that their groups declare as `spread` or `salient`; else local contrast of all C.
+    """Channels [B, c, H, W] that their groups declare `spread` or `salient`; else local contrast.
 
     Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not
     inside them.

@@ -50,9 +50,7 @@ class ARRCOCConfig:
         ValueError: a field is out of range; the message names it and its value.
     """
 
-    dim: int = field(
-        metadata={"help": "D, width of the language model's word embeddings and visual tokens"}
-    )
+    dim: int = field(metadata={"help": "D, width of the language model's word embeddings and visual tokens"})
     channels: str | tuple[str, ...] = field(
         default="mvp13", metadata={"help": "texture preset (mvp13, fast13) or a list of channel groups"}
     )
@@ -64,9 +62,7 @@ class ARRCOCConfig:
         metadata={"help": "rank of the coupling over all heads; by default what the parameters allow"},
     )
     heads: int = field(default=4, metadata={"help": "heads of the coupling"})
-    explore: float = field(
-        default=0.0, metadata={"help": "share of the budget spent on coverage, 0 to 0.5"}
-    )
+    explore: float = field(default=0.0, metadata={"help": "share of the budget spent on coverage, 0 to 0.5"})
     budget: Budget = field(
         default=DEFAULT_BUDGET, metadata={"help": "tokens kept: a count, a fraction or auto"}
     )
@@ -77,9 +73,7 @@ class ARRCOCConfig:
         default=None,
         metadata={"help": "cells that are coupled with the question; by default all of them"},
     )
-    void: bool = field(
-        default=True, metadata={"help": "sample images without structure by an even grid"}
-    )
+    void: bool = field(default=True, metadata={"help": "sample images without structure by an even grid"})
 
     def __post_init__(self) -> None:
         """Check every field; lists become tuples."""
@@ -113,9 +107,7 @@ class ARRCOCConfig:
         """
         names = {f.name for f in dataclasses.fields(cls)}
         if "dim" not in data or not set(data) <= names:
-            raise ValueError(
-                f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}"
-            )
+            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
         return cls(**data)
 
 
@@ -208,10 +200,8 @@ class ARRCOCLayer(nn.Module):
         structured = has_structure(texture, self.config.channels)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured)
 
-    def _participate(
-        self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None
-    ) -> Tensor:
-        """Participatory logits; beyond `candidates` cells coarse regions first, then the cells of the best."""
+    def _participate(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
+        """Participatory logits; beyond `candidates` cells, coarse regions first, then the best cells."""
         h, w = texture.shape[-2:]
         count = self.config.candidates
         if count is None or h * w <= count:
@@ -319,7 +309,7 @@ class ARRCOCLayer(nn.Module):
         h, w = grid or (max(1, round(image.shape[-2] / CELL)), max(1, round(image.shape[-1] / CELL)))
         if vision_embeds is not None and vision_embeds.shape[1] != h * w:
             raise ValueError(
-                f"{vision_embeds.shape[1]} vision tokens do not fill a grid of ({h}, {w}); pass grid=(H, W)"
+                f"{vision_embeds.shape[1]} vision tokens do not fill a grid of {(h, w)}; pass `grid`"
             )
         if query_mask is None:
             query_mask = torch.ones(query_embeds.shape[:2], dtype=torch.bool, device=query_embeds.device)

@@ -32,7 +32,7 @@ DPI = 150
 COLOUR_MAP = (
     "magma"  # perceptually uniform, readable in gray and with every common kind of colour blindness
 )
-_INK, _QUIET, _EDGE, _ACCENT = "#17171c", "#6a6a75", "#ffc531", "#a3195b"
+_INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
 _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
 _LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
 _LINE = {"large": 0.31, "small": 0.23}
@@ -178,35 +178,34 @@ def _lay_out(
     high, wide = panels[0].pixels.shape[:2]
     rows = -(-len(panels) // columns)
     panel_w, panel_h = wide / DPI, high / DPI
-    width = max(2 * _MARGIN + columns * panel_w + (columns - 1) * _GAP, 9.0)
-    left = (width - columns * panel_w - (columns - 1) * _GAP) / 2
+    # Narrow panels stand apart, so that captions have room and the header does not wrap at every word.
+    least = max([_caption_width(panel) for panel in panels] + [8.3 / columns - _GAP])
+    step = max(panel_w, least) + _GAP
+    width = 2 * _MARGIN + columns * step - _GAP
 
+    inner = (width - 2 * _MARGIN) * DPI
     header: list[tuple[str, str, str, str]] = []  # text, weight, colour, size
-    inner = (width - 2 * left if left <= 1 else width - 2 * _MARGIN) * DPI
     for text, weight, colour, most in texts:
-        header += [
-            (line, weight, colour, "large") for line in _wrap(text, weight, _SIZE["large"], inner, most)
-        ]
-    header += [
-        (line, "normal", _QUIET, "small")
-        for line in _wrap(_facts(allocation), "normal", _SIZE["small"], inner, 3)
-    ]
+        lines = _wrap(text, weight, _SIZE["large"], inner, most)
+        header += [(line, weight, colour, "large") for line in lines]
+    lines = _wrap(_facts(allocation), "normal", _SIZE["small"], inner, 3)
+    header += [(line, "normal", _QUIET, "small") for line in lines]
     header_h = _MARGIN + sum(_LINE[size] for *_, size in header) + 0.12
     height = header_h + rows * (panel_h + _CAPTION) + (rows - 1) * _GAP * 0.5 + _LEGEND
 
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     canvas = FigureCanvasAgg(figure)
-    text_left = left if left <= 1 else _MARGIN
     y = _MARGIN
     for text, weight, colour, size in header:
         y += _LINE[size]
-        _text(figure, text_left, height - y + 0.07, text, _SIZE[size], colour, weight)
+        _text(figure, _MARGIN, height - y + 0.07, text, _SIZE[size], colour, weight)
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
-        x = left + column * (panel_w + _GAP)
         top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5)
-        _draw_panel(figure, panel, x, height - top - _CAPTION - panel_h, panel_w, panel_h)
-    _draw_legend(figure, left + (panel_w + _GAP if columns == 3 else 0), 0.33, max(panel_w - 0.75, 2.0))
+        _draw_panel(
+            figure, panel, _MARGIN + column * step, height - top - _CAPTION - panel_h, panel_w, panel_h
+        )
+    _draw_legend(figure, _MARGIN + (step if columns == 3 else 0), 0.33, max(panel_w - 0.75, 1.8))
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
@@ -243,13 +242,23 @@ def _text(
     )
 
 
+def _title_width(panel: _Panel) -> float:
+    return _text_width(panel.title, "bold", 11) / DPI + 0.12
+
+
+def _caption_width(panel: _Panel) -> float:
+    return _title_width(panel) + _text_width(panel.note, "normal", 9) / DPI
+
+
 def _draw_panel(figure: Figure, panel: _Panel, x: float, y: float, w: float, h: float) -> None:
     width, height = figure.get_size_inches()
     _text(figure, x, y + h + 0.1, panel.title, 11, _INK, "bold")
-    offset = _text_width(panel.title, "bold", 11) / DPI + 0.12
+    offset = _title_width(panel)
     _text(figure, x + offset, y + h + 0.1, panel.note, 9, _QUIET)
     axes = figure.add_axes((x / width, y / height, w / width, h / height))
-    axes.set_axis_off()
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set(color=_FRAME, linewidth=0.6)
     axes.imshow(panel.pixels, interpolation="none", aspect="auto", extent=(0, 1, 1, 0))
     if panel.mask is not None:
         axes.add_collection(
@@ -263,10 +272,8 @@ def _outline(mask: np.ndarray) -> list[list[tuple[float, float]]]:
     """The border between kept and dropped cells as segments in [0, 1] x [0, 1]."""
     rows, columns = mask.shape
     framed = np.pad(mask, 1)
-    across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1])  # (y, x): horizontal edge above row y
-    upright = np.argwhere(
-        framed[1:-1, 1:] != framed[1:-1, :-1]
-    )  # (y, x): vertical edge left of column x
+    across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1])  # (y, x): the edge above cell y, x
+    upright = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1])  # (y, x): the edge left of cell y, x
     segments = [[(x / columns, y / rows), ((x + 1) / columns, y / rows)] for y, x in across]
     return segments + [[(x / columns, y / rows), (x / columns, (y + 1) / rows)] for y, x in upright]
 
@@ -281,8 +288,7 @@ def _draw_legend(figure: Figure, x: float, y: float, length: float) -> None:
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
     _text(figure, x + length + 0.12, y, "relevance", 9, _QUIET)
     axes.tick_params(labelsize=8.5, labelcolor=_QUIET, color=_QUIET, length=3, width=0.6, pad=2)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
 
 
 def _wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:

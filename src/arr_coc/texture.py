@@ -35,7 +35,7 @@ SPECTRUM_SIZE = 64
 
 
 class Pixels:
-    """One batch of images and the views that channel groups share, each computed when first asked for."""
+    """One batch of images and the views that channel groups share, each computed when first needed."""
 
     def __init__(self, image: Tensor, grid: Grid) -> None:
         """Hold `image` [B, 3, h, w], float32 in [0, 1], to be described on `grid`."""
@@ -61,8 +61,7 @@ class Pixels:
     def coarse(self) -> Tensor:
         """[B, 3, h', w'], at most COARSE x COARSE px per cell."""
         h, w = (
-            min(side, COARSE * cells)
-            for side, cells in zip(self.image.shape[-2:], self.grid, strict=True)
+            min(side, COARSE * cells) for side, cells in zip(self.image.shape[-2:], self.grid, strict=True)
         )
         return F.adaptive_avg_pool2d(self.image, (h, w))
 
@@ -112,9 +111,7 @@ class ChannelGroup:
                 f"channel group {self.name!r}: {sorted(unknown)} are not among its channels {names}"
             )
         if self.cost not in ("free", "cheap", "costly"):
-            raise ValueError(
-                f"channel group {self.name!r}: cost {self.cost!r} is not free, cheap or costly"
-            )
+            raise ValueError(f"channel group {self.name!r}: cost {self.cost!r} is not free, cheap or costly")
 
 
 @lru_cache(maxsize=32)
@@ -163,15 +160,13 @@ def spectral_residual(luma: Tensor, grid: Grid) -> Tensor:
     # Dividing by (amplitude + 1e-2) keeps the phase, and keeps frequencies that hold only rounding noise
     # at zero.
     energy = torch.fft.ifft2(spectrum / (amplitude + 1e-2) * residual.exp(), norm="ortho").abs() ** 2
-    energy = F.adaptive_avg_pool2d(
-        gaussian_blur2d(energy, (9, 9), (2.0, 2.0), border_type="replicate"), grid
-    )
+    energy = F.adaptive_avg_pool2d(gaussian_blur2d(energy, (9, 9), (2.0, 2.0), border_type="replicate"), grid)
     excess = (energy - energy.mean(dim=(-2, -1), keepdim=True)).relu()
     return excess / (excess + 3.0)
 
 
 def centre_surround(colour: Tensor) -> Tensor:
-    """Brightness of a cell against its surroundings (Itti et al., PAMI 1998), [B, 3, H, W] -> [B, 1, H, W]."""
+    """Brightness of a cell against its surroundings (Itti et al. 1998), [B, 3, H, W] -> [B, 1, H, W]."""
     luma = rgb_to_grayscale(colour)
     return (luma - _surround(luma, 3.0)).abs() * 2
 
@@ -323,9 +318,7 @@ def generate_texture_array(image: Tensor, grid: Grid, channels: Channels = "mvp1
     low, high = (float(v) for v in image.aminmax())
     # Undoing a processor's normalisation in bfloat16 leaves values up to half a percent outside.
     if not (low >= -0.01 and high <= 1.01):
-        raise ValueError(
-            f"image values must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255"
-        )
+        raise ValueError(f"image values must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
     pixels = Pixels(image.float().clamp(0, 1), tuple(grid))
     parts = []
     for group in channel_groups(channels):

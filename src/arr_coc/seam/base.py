@@ -253,14 +253,15 @@ class FamilyAdapter(ABC):
         attended = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         config = self.model.config
         text = config.get_text_config()
-        special = {self.image_token_id, text.pad_token_id, text.bos_token_id}
+        special = {self.image_token_id, *(getattr(text, f"{name}_token_id", None) for name in ("pad", "bos"))}
         special |= {
             getattr(config, f"{name}_token_id", None) for name in ("video", "vision_start", "vision_end")
         }
         special |= set(text.eos_token_id) if isinstance(text.eos_token_id, list) else {text.eos_token_id}
+        special = {i for i in special if i is not None}
         images = {self.image_token_id, getattr(config, "video_token_id", None)}
         rows = [
-            question_tokens(ids, attends, images, special - {None}, self.processor, self.markers)
+            question_tokens(ids, attends, images, special, self.processor, self.markers)
             for ids, attends in zip(input_ids, attended.bool(), strict=True)
         ]
         return torch.stack(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ DIM = 192
 
 def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:
     """The shape of the bundled model; every name is transformers' own."""
-    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in
-           ("image_pad", "video_pad", "vision_start", "vision_end", "im_end", "endoftext")}  # fmt: skip
+    names = ("image_pad", "video_pad", "vision_start", "vision_end", "im_end", "endoftext")
+    ids = {name: cast(int, tokenizer.convert_tokens_to_ids(f"<|{name}|>")) for name in names}
     return Qwen3VLConfig(
         image_token_id=ids["image_pad"],
         video_token_id=ids["video_pad"],
@@ -60,12 +61,14 @@ def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:
     )
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor, seed: int = 0) -> Qwen3VLForConditionalGeneration:
+def build_model(
+    tokenizer: PreTrainedTokenizerFast, embeddings: Tensor, seed: int = 0
+) -> Qwen3VLForConditionalGeneration:
     """Random weights, the given embeddings, DeepStack starting at zero."""
     torch.manual_seed(seed)
     model = Qwen3VLForConditionalGeneration(build_config(tokenizer))
     with torch.no_grad():
-        model.get_input_embeddings().weight.copy_(embeddings)
+        model.model.language_model.embed_tokens.weight.copy_(embeddings)
         for merger in model.model.visual.deepstack_merger_list:
             merger.linear_fc2.weight.zero_()
             merger.linear_fc2.bias.zero_()
@@ -76,7 +79,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor, seed: in
                 # Word embeddings have unit norm: what layers add must not drown them at the start.
                 if "language_model" in name and name.endswith(("o_proj.weight", "down_proj.weight")):
                     weight.mul_(0.1)
-        model.model.visual.pos_embed.weight.copy_(_waves(32, model.config.vision_config.hidden_size))
+        positions = model.model.visual.pos_embed.weight
+        positions.copy_(_waves(32, positions.shape[1]))
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model
@@ -93,13 +97,24 @@ def _waves(side: int, width: int) -> Tensor:
 
 def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLProcessor:
     """A complete processor; images keep their size up to 2048 x 2048 px."""
-    size = {"shortest_edge": CELL * CELL * 4, "longest_edge": 2048 * 2048}
-    common = {"patch_size": PATCH, "merge_size": MERGE, "temporal_patch_size": 2}
-    normal = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+    half = [0.5, 0.5, 0.5]
     return Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(size=size, **common, **normal),
+        image_processor=Qwen2VLImageProcessor(
+            size={"shortest_edge": CELL * CELL * 4, "longest_edge": 2048 * 2048},
+            patch_size=PATCH,
+            merge_size=MERGE,
+            temporal_patch_size=2,
+            image_mean=half,
+            image_std=half,
+        ),
         tokenizer=tokenizer,
-        video_processor=Qwen3VLVideoProcessor(**common, **normal),
+        video_processor=Qwen3VLVideoProcessor(
+            patch_size=PATCH,
+            merge_size=MERGE,
+            temporal_patch_size=2,
+            image_mean=half,
+            image_std=half,
+        ),
         chat_template=tokenizer.chat_template,
     )
 

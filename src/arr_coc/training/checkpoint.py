@@ -1,7 +1,7 @@
 """Optimizers of the bundled model's stages, and resumable checkpoints: one safetensors file, never a pickle.
 
-Matrices inside the transformer layers learn with Muon (Jordan et al. 2024; torch.optim.Muon), which took a third of
-AdamW's steps here; embeddings, norms, biases and heads learn with AdamW.
+Matrices inside the transformer layers learn with Muon (Jordan et al. 2024; torch.optim.Muon), which took a
+third of AdamW's steps here; embeddings, norms, biases and heads learn with AdamW.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ class Optimizers:
         taken = {id(p) for p in matrices}
         rest = [p for _, p in learned if id(p) not in taken]
         self.parameters = [p for _, p in learned]
-        self.parts: list[torch.optim.Optimizer] = [torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.01)]
+        self.parts: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.01)
+        ]
         if matrices:
-            self.parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"))
+            self.parts.append(
+                torch.optim.Muon(matrices, lr=lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+            )
 
     def step(self, loss: torch.Tensor, lr: float, clip: float = 1.0) -> None:
         """One step down the gradient of `loss`."""

@@ -1,7 +1,8 @@
 """Stage 2 of the bundled model: the language model, taught on symbolic pages. No picture is drawn.
 
-A symbolic page is what perfect eyes would say of a page (`words.py`), plus noise: cheap enough to ask hundreds of
-questions a second. Embeddings stay fixed, so what is learned here fits what the eyes learn in stage 1.
+A symbolic page is what perfect eyes would say of a page (`words.py`), plus noise: cheap enough to ask
+hundreds of questions a second. Embeddings stay fixed, so what is learned here fits what the eyes learn in
+stage 1.
 
 Run as `python -m arr_coc.training.language OUT --steps 12000`; killed, it goes on where it was.
 """
@@ -25,7 +26,14 @@ from arr_coc.training.bundled import CELL, DIM, build_model
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.packing import IGNORED, Packed, attention, pack
 from arr_coc.training.targets import fact_words, thing_words
-from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
+from arr_coc.training.words import (
+    ROLE_WORDS,
+    ROLES,
+    RoleSpace,
+    build_embeddings,
+    build_roles,
+    build_tokenizer,
+)
 from arr_coc.world import Fact, Question, Thing
 from arr_coc.world.blocks import code
 from arr_coc.world.page import wanted_things
@@ -43,7 +51,7 @@ def symbolic_page(
     for label in rng.sample(LABELS, rng.randint(max(1, most_facts // 2), most_facts)):
         facts.append(Fact("value", label, tuple(code(rng)), ()))
     for label, likely in (("title", 0.6), ("note", 0.5), ("gray", 0.6), ("small", 0.6)):
-        if rng.random() < likely * min(1, most_facts / 8):
+        if rng.random() < likely * min(1, most_facts / 4):
             if label in ("title", "note"):
                 value = (rng.choice(TITLE_FIRST), " " + rng.choice(TITLE_SECOND))
             else:
@@ -58,7 +66,7 @@ def symbolic_page(
 
 
 def spread(rng: random.Random, fact: Fact) -> list[dict[str, int]]:
-    """The cells of a text: some with the label alone, and each piece of the value in one or two of the others."""
+    """The cells of a text: some with its label alone, each piece of the value in one or two of the others."""
     cells = [fact_words(fact)] * rng.choice((0, 1, 1, 2))
     pieces = list(range(len(fact.value)))
     while pieces:
@@ -70,7 +78,7 @@ def spread(rng: random.Random, fact: Fact) -> list[dict[str, int]]:
 
 
 def choose(rng: random.Random, questions: list[Question], count: int, fields: int = 1) -> list[Question]:
-    """`count` questions, families as even as can be; labelled values may come `fields` times as often as others."""
+    """`count` questions, families as even as can be; labelled values may come `fields` times as often."""
     order = sorted(questions, key=lambda q: (rng.random(), q.text))
     chosen: list[Question] = []
     for limit in (1, 2, 4, 99):
@@ -82,56 +90,82 @@ def choose(rng: random.Random, questions: list[Question], count: int, fields: in
 
 
 class SymbolicPages(Dataset):
-    """Batch i of packed symbolic pages: ids, positions, masks, labels, hints and role words of the visual tokens."""
+    """Batch i of packed symbolic pages: what `collate` gives, and the words of the visual tokens."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, batch: int, total: int) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, batch: int, total: int
+    ) -> None:
         self.tokenizer, self.first, self.last, self.batch, self.total = tokenizer, first, last, batch, total
 
     def __len__(self) -> int:
         return self.last - self.first
 
+    def _label(self, row: dict[str, int]) -> int:
+        """The id of a cell's label, or IGNORED."""
+        if "label" not in row:
+            return IGNORED
+        return self.tokenizer.encode(ROLE_WORDS["label"][row["label"]])[0]
+
+    def _own_word(self, row: dict[str, int]) -> int:
+        """The id of the first piece of a value in a cell, or IGNORED."""
+        for role in ROLES:
+            if role.startswith("value") and role in row:
+                return self.tokenizer.encode(ROLE_WORDS[role][row[role]])[0]
+        return IGNORED
+
     def __getitem__(self, index: int) -> dict[str, Tensor | list[list[str]]]:
         step = self.first + index
-        # Nearly empty pages come first and stay in the mix: from them characters are learned. (With full pages from the
-        # start titles were read after a while, but no character ever: none stood out.)
+        # Nearly empty pages come first and stay in the mix: from them characters are learned. (With full
+        # pages from the start titles were read after a while, but no character ever: none stood out.)
         grown = min(1.0, step / (0.5 * self.total))
         simple = max(0.35, 1 - step / (0.4 * self.total))
-        pages, words, weights, families = [], [], [], []
+        pages, words, names, weights, families = [], [], [], [], []
         for i in range(self.batch):
             rng = random.Random(step * 1000 + i)
             easy = rng.random() < simple
-            most = (rng.randint(1, 2), 3) if easy else (round(22 ** rng.random()), 6 + round(grown * 20))
+            most = (rng.randint(1, 3), 3) if easy else (round(22 ** rng.random()), 6 + round(grown * 20))
             facts, things, grid = symbolic_page(rng, *most)
+            if rng.random() < 0.5:
+                things = []  # texts are the hard part: half of the pages hold nothing else
             rows, cells = [], []
-            used = rng.sample(range(grid[0] * grid[1]), min(grid[0] * grid[1], 7 * len(facts) + 3 * len(things) + 40))
+            used = rng.sample(
+                range(grid[0] * grid[1]), min(grid[0] * grid[1], 7 * len(facts) + 3 * len(things) + 40)
+            )
             for fact in facts:
                 rows += spread(rng, fact)
             for thing in things:
                 found = thing_words(thing, grid[1] * CELL)
                 rows += [found | {"centre": 0}] + [found] * rng.choice((0, 1, 1, 2))
-            empty = rng.randint(6, 16)
+            empty = rng.randint(1, 6) if easy else rng.randint(6, 16)
             rows = rows[: len(used) - 1] + [{}] * empty
             cells = sorted(used[: len(rows)])
             rows = rows[: len(cells)]
             rng.shuffle(rows)
             # An empty token stands for many; so does a token of a text.
-            many = [rng.uniform(10, 60) if not r else (rng.uniform(1, 2) if "label" in r else 1.0) for r in rows]
+            many = [
+                rng.uniform(10, 60) if not r else (rng.uniform(1, 2) if "label" in r else 1.0) for r in rows
+            ]
             drown = 0.0 if easy else grown * rng.random()
             weight = [w**drown for w in many]
             asked = choose(rng, ask_all(rng, facts, things, grid[1] * CELL), 12, fields=5)
             at = torch.tensor([(c // grid[1], c % grid[1]) for c in cells])
-            pages.append(pack(self.tokenizer, at, grid, asked))
+            packed = pack(self.tokenizer, at, grid, asked)
+            # A cell with a piece of a value says it by itself: what a question then copies is a plain word.
+            packed.hints[packed.visual] = torch.tensor([self._own_word(r) for r in rows])
+            pages.append(packed)
+            names.append(torch.tensor([self._label(r) for r in rows]))
             words.append(torch.tensor([[r.get(role, -1) for role in ROLES] for r in rows]))
             weights.append(torch.tensor(weight))
             families.append([q.family for q in asked])
         return collate(pages, self.tokenizer.pad_token_id, weights) | {
             "words": torch.cat(words),
+            "names": torch.cat(names),
             "families": families,
         }
 
 
 def collate(pages: list[Packed], pad: int, weights: list[Tensor] | None = None) -> dict[str, Tensor]:
-    """Right-pad packed pages to a batch: ids, positions [3, B, S], mask [B, 1, S, S], labels, hints, block, visual."""
+    """Right-pad packed pages: ids, positions [3, B, S], mask [B, 1, S, S], labels, hints, block, visual."""
     longest = max(len(p.ids) for p in pages)
 
     def fill(x: Tensor, value: int) -> Tensor:
@@ -210,23 +244,37 @@ def train(out: Path, steps: int, batch: int, lr: float, threads: int) -> None:
         embeds = mind.embed_tokens(packed["ids"])
         embeds[packed["visual"]] = sum_of_words(packed["words"], roles)
         out_states = mind(
-            inputs_embeds=embeds, position_ids=packed["positions"], attention_mask=packed["mask"], use_cache=False
+            inputs_embeds=embeds,
+            position_ids=packed["positions"],
+            attention_mask=packed["mask"],
+            use_cache=False,
         ).last_hidden_state
         wanted = (packed["labels"] != IGNORED) | (packed["hints"] != IGNORED)
         logits = torch.zeros(*wanted.shape, len(embeddings))
         logits[wanted] = model.lm_head(out_states[wanted])
         loss = answer_loss(logits, packed, hint_weight=0.5)
+        # The cells of a text say their label beside their piece: a question finds them by the same word.
+        said = model.lm_head(out_states[packed["visual"]])
+        loss = loss + 0.25 * F.cross_entropy(said, packed["names"], ignore_index=IGNORED)
         optimizer.step(loss, rate)
         mean.setdefault("loss", []).append(loss.item())
         for family, found in exact(logits, packed, packed["families"]).items():
             mean.setdefault(family, []).extend(found)
-        if (step + 1) % 100 == 0:
+        hinted = packed["hints"] != IGNORED
+        right = logits.argmax(-1) == packed["hints"]
+        for name, where in (("cells", packed["visual"]), ("hints", ~packed["visual"])):
+            mean.setdefault(name, []).append(right[hinted & where].float().mean().item())
+        if (step + 1) % 50 == 0:
             line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {k: round(float(np.mean(mean[k])), 3) for k in ("loss", *FAMILIES) if k in mean}
+            line |= {
+                k: round(float(np.mean(mean[k])), 3)
+                for k in ("loss", "cells", "hints", *FAMILIES)
+                if k in mean
+            }
             with out.with_suffix(".jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
             mean = {}
-        if (step + 1) % 500 == 0 or step + 1 == steps:
+        if (step + 1) % 250 == 0 or step + 1 == steps:
             save_checkpoint(out, mind, optimizer, step + 1)
 
 

@@ -1,16 +1,18 @@
-"""Pack one page and many questions about it into one sequence.
+r"""Pack one page and many questions about it into one sequence.
 
-    [<|im_start|>user\\n<|vision_start|>] [visual tokens] [<|vision_end|>] [question 1 + answer 1] [question 2 + answer 2] ...
+    [<|im_start|>user\n<|vision_start|>] [visual tokens] [<|vision_end|>]
+    [question 1 + answer 1] [question 2 + answer 2] ...
 
-Every question sees the page and itself, never another question, and stands at the positions it would have alone; so
-one pass over a page teaches all of its questions. The mask is additive and may carry log-multiplicities: a single
-empty token can stand for many.
+Every question sees the page and itself, never another question, and stands at the positions it would have
+alone; so one pass over a page teaches all of its questions. The mask is additive and may carry
+log-multiplicities: a single empty token can stand for many.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,7 +23,8 @@ from arr_coc.world import Question
 from arr_coc.world.vocabulary import SHAPES, plural
 
 IGNORED = -100
-_KEYS = {w.strip().lower() for role in ("colour", "shape", "label") for w in ROLE_WORDS[role]} | {plural(s) for s in SHAPES}
+_KEYS = {w.strip().lower() for role in ("colour", "shape", "label") for w in ROLE_WORDS[role]}
+_KEYS |= {plural(s) for s in SHAPES}
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class Packed:
     """A page and its questions, as ids; the caller puts visual tokens at `visual`.
 
     ids [S]; positions [3, S]; block [S] (0 the page, 1.. the questions); visual: slice of the visual tokens;
-    labels [S]: the next answer token, or IGNORED; hints [S]: the answer's first token at every place of the question
-    from its last telling word on (so that the answer is fetched as early as it can be), or IGNORED;
+    labels [S]: the next answer token, or IGNORED; hints [S]: the answer's first token at every place of the
+    question from its last telling word on (so that the answer is fetched as early as it can be), or IGNORED;
     owner [S]: index of the question, -1 for the page.
     """
 
@@ -62,7 +65,7 @@ def telling(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> int:
 
 @lru_cache(maxsize=4096)
 def _encode_word(tokenizer: PreTrainedTokenizerFast, index: int) -> str:
-    return tokenizer.decode([index]).strip().lower()
+    return cast(str, tokenizer.decode([index])).strip().lower()
 
 
 def pack(

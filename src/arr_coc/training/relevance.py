@@ -4,8 +4,8 @@
 
 The continuous map is supervised, never the selection: what is learned does not depend on a budget.
 
-Run as `python -m arr_coc.training.relevance OUT --model FOLDER --steps 800 --allocator FOLDER`; killed, it goes on where
-it was.
+Run as `python -m arr_coc.training.relevance OUT --model FOLDER --steps 800 --allocator FOLDER`; killed, it
+goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -37,7 +38,12 @@ class EvidencePages(Dataset):
     """Page i: the image, its questions as padded ids, and the evidence cells of each question."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, sizes: list[int], first: int, last: int, split: str = "train"
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        sizes: list[int],
+        first: int,
+        last: int,
+        split: str = "train",
     ) -> None:
         self.tokenizer, self.sizes, self.first, self.last, self.split = tokenizer, sizes, first, last, split
 
@@ -53,11 +59,14 @@ class EvidencePages(Dataset):
         asked = choose(rng, list(page.questions), 16)
         ids = [torch.tensor(self.tokenizer.encode(q.text, add_special_tokens=False)) for q in asked]
         longest = max((len(i) for i in ids), default=1)
+        evidence = np.array([evidence_mask(q.evidence, h, w) for q in asked])
         return {
             "image": torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255,
-            "ids": torch.stack([F.pad(i, (0, longest - len(i))) for i in ids]) if ids else torch.zeros(0, 1).long(),
+            "ids": torch.stack([F.pad(i, (0, longest - len(i))) for i in ids])
+            if ids
+            else torch.zeros(0, 1).long(),
             "mask": torch.tensor([[j < len(i) for j in range(longest)] for i in ids]).view(len(ids), longest),
-            "evidence": torch.tensor(np.array([evidence_mask(q.evidence, h, w) for q in asked])).view(-1, h, w),
+            "evidence": torch.tensor(evidence).view(-1, h, w),
         }
 
 
@@ -66,7 +75,7 @@ def relevance_loss(logits: Tensor, evidence: Tensor) -> Tensor:
 
     Args:
         logits: [B, H, W] before the sigmoid.
-        evidence: bool [B, H, W]; a row without any has the answer that something is absent, and only the BCE term.
+        evidence: bool [B, H, W]; a row without any asks for something absent, and has only the BCE term.
     """
     truth = evidence.float()
     bce = F.binary_cross_entropy_with_logits(logits, truth, pos_weight=torch.tensor(8.0))
@@ -92,19 +101,27 @@ def maps(layer: ARRCOCLayer, base: Qwen3VLForConditionalGeneration, page: dict[s
         texture = generate_texture_array(page["image"][None], (h, w), layer.config.channels)
         query = base.get_input_embeddings()(page["ids"])
     expand = (count, -1, -1, -1)
-    return layer.relevance(texture.expand(expand), query, page["mask"], tokens[None].expand(expand[:3])).logits
+    return layer.relevance(
+        texture.expand(expand), query, page["mask"], tokens[None].expand(expand[:3])
+    ).logits
 
 
-def train(out: Path, model: Path, allocator: Path, sizes: list[int], steps: int, lr: float, threads: int) -> None:
+def train(
+    out: Path, model: Path, allocator: Path, sizes: list[int], steps: int, lr: float, threads: int
+) -> None:
     """Train (or go on training), write `out` and the allocator folder."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    base, processor = load_base(str(model))
-    layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.text_config.hidden_size))
+    loaded, processor = load_base(str(model))
+    base = cast(Qwen3VLForConditionalGeneration, loaded)
+    layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size))
     optimizer = Optimizers(layer.named_parameters(), lr)
     first = load_checkpoint(out, layer, optimizer)
     loader = DataLoader(
-        EvidencePages(processor.tokenizer, sizes, first, steps), batch_size=None, num_workers=1, prefetch_factor=4
+        EvidencePages(processor.tokenizer, sizes, first, steps),
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=4,
     )
     since, mean = time.time(), dict[str, list[float]]()
     for step, page in enumerate(loader, start=first):
@@ -116,7 +133,9 @@ def train(out: Path, model: Path, allocator: Path, sizes: list[int], steps: int,
             mean.setdefault("loss", []).append(loss.item())
             cells = logits[0].numel()
             for share in (16, 4):
-                mean.setdefault(f"recall 1/{share}", []).extend(recall(logits, page["evidence"], cells // share))
+                mean.setdefault(f"recall 1/{share}", []).extend(
+                    recall(logits, page["evidence"], cells // share)
+                )
         if (step + 1) % 25 == 0 and mean:
             line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
             line |= {k: round(float(np.mean(v)), 4) for k, v in mean.items()}
@@ -125,6 +144,7 @@ def train(out: Path, model: Path, allocator: Path, sizes: list[int], steps: int,
             mean = {}
         if (step + 1) % 100 == 0 or step + 1 == steps:
             save_checkpoint(out, layer, optimizer, step + 1)
+    layer.trained = True
     name = {"base_model": "bundled", "base_model_type": base.config.model_type, "base_dim": layer.config.dim}
     save_layer(layer, allocator, name)
 

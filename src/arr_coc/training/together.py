@@ -1,10 +1,11 @@
-"""Stage 3 of the bundled model: eyes and language model together, on the answers to questions about drawn pages.
+"""Stage 3 of the bundled model: eyes and language model together, on questions about drawn pages.
 
-DeepStack starts at zero and learns here; the dense loss of stage 1 stays on at a low weight; on some pages only part of
-the tokens is shown (always the evidence), so that the model is at ease with fewer. Embeddings stay fixed.
+DeepStack starts at zero and learns here; the dense loss of stage 1 stays on at a low weight; on some pages
+only part of the tokens is shown (always the evidence), so that the model is at ease with fewer. Embeddings
+stay fixed.
 
-Run as `python -m arr_coc.training.together OUT --eyes FILE --mind FILE --sizes 256,384,512 --steps 1500`; killed, it goes
-on where it was.
+Run as `python -m arr_coc.training.together OUT --eyes FILE --mind FILE --sizes 256,384,512 --steps 1500`;
+killed, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -83,8 +84,10 @@ class AskedPages(Dataset):
         }
 
 
-def answer_logits(model: Qwen3VLForConditionalGeneration, batch: dict, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Run eyes and language model on a packed batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
+def answer_logits(
+    model: Qwen3VLForConditionalGeneration, batch: dict, wanted: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Eyes and language model on a batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
     seen = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
     tokens, kept = seen.pooler_output, batch["kept"]
     mind = model.model.language_model
@@ -98,7 +101,7 @@ def answer_logits(model: Qwen3VLForConditionalGeneration, batch: dict, wanted: T
         deepstack_visual_embeds=[level[kept] for level in seen.deepstack_features],
         use_cache=False,
     ).last_hidden_state
-    logits = torch.zeros(*wanted.shape, model.config.text_config.vocab_size)
+    logits = torch.zeros(*wanted.shape, model.config.get_text_config().vocab_size)
     logits[wanted] = model.lm_head(states[wanted])
     return logits, tokens
 
@@ -117,9 +120,19 @@ def measure(model: Qwen3VLForConditionalGeneration, data: AskedPages) -> dict[st
 
 
 def train(
-    out: Path, eyes_file: Path, mind_file: Path, sizes: list[int], cells: int, steps: int, lr: float, hint: float,
-    dense: float, threads: int, init: Path | None, folder: Path | None,
-) -> None:  # fmt: skip
+    out: Path,
+    eyes_file: Path,
+    mind_file: Path,
+    sizes: list[int],
+    cells: int,
+    steps: int,
+    lr: float,
+    hint: float,
+    dense: float,
+    threads: int,
+    init: Path | None,
+    folder: Path | None,
+) -> None:
     """Train (or go on training), write `out` and, at the end, the folder of the finished model."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
@@ -172,7 +185,9 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--eyes", type=Path, help="checkpoint of stage 1")
     parser.add_argument("--mind", type=Path, help="checkpoint of stage 2")
-    parser.add_argument("--init", type=Path, help="checkpoint of an earlier run of this stage, instead of the two")
+    parser.add_argument(
+        "--init", type=Path, help="checkpoint of an earlier run of this stage, instead of the two"
+    )
     parser.add_argument("--sizes", default="256,384,512", help="typical sides of a page in px, one a batch")
     parser.add_argument("--cells", type=int, default=512, help="cells a batch")
     parser.add_argument("--steps", type=int, default=1500)
@@ -182,5 +197,6 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="write the finished model folder here")
     a = parser.parse_args()
-    train(a.out, a.eyes, a.mind, [int(s) for s in a.sizes.split(",")], a.cells, a.steps, a.lr, a.hint, a.dense, a.threads,
-          a.init, a.folder)  # fmt: skip
+    sides = [int(s) for s in a.sizes.split(",")]
+    settings = (a.cells, a.steps, a.lr, a.hint, a.dense, a.threads)
+    train(a.out, a.eyes, a.mind, sides, *settings, a.init, a.folder)

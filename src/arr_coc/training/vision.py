@@ -1,6 +1,7 @@
-"""Stage 1 of the bundled model: the eyes, taught densely. Every visual token learns to say what its cell holds.
+"""Stage 1 of the bundled model: the eyes, taught densely: every token learns to say what its cell holds.
 
-    loss = CE over (words of the role, "nothing") for each role and cell  +  distance to the sum of the cell's words
+    loss = CE over (words of the role, "nothing") for each role and cell
+         + distance to the sum of the cell's words
          + CE of the character under each 16-px patch (an auxiliary head that is thrown away)
 
 Run as `python -m arr_coc.training.vision OUT --sizes 256,384 --steps 8000`; killed, it goes on where it was.
@@ -38,7 +39,7 @@ class Eyes(nn.Module):
     def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
         self.visual = model.model.visual
-        self.glyphs = nn.Linear(model.config.vision_config.hidden_size, len(GLYPHS))
+        self.glyphs = nn.Linear(self.visual.config.hidden_size, len(GLYPHS))
 
     def forward(self, patches: Tensor, grid_thw: Tensor) -> tuple[Tensor, Tensor]:
         """Patches [4N, 1536] -> tokens [N, D], glyph logits [4N, G]."""
@@ -73,7 +74,9 @@ class Pages(Dataset):
         return torch.cat(pixels), grid, torch.cat(words, 1).long(), torch.cat(glyphs).long()
 
 
-def dense_loss(tokens: Tensor, words: Tensor, roles: RoleSpace, text: float = 1.0) -> tuple[Tensor, dict[str, float]]:
+def dense_loss(
+    tokens: Tensor, words: Tensor, roles: RoleSpace, text: float = 1.0
+) -> tuple[Tensor, dict[str, float]]:
     """Read every token in every role.
 
     Args:
@@ -106,7 +109,9 @@ def dense_loss(tokens: Tensor, words: Tensor, roles: RoleSpace, text: float = 1.
     return total, accuracy
 
 
-def train(out: Path, sizes: list[int], steps: int, cells: int, lr: float, threads: int, init: Path | None) -> None:
+def train(
+    out: Path, sizes: list[int], steps: int, cells: int, lr: float, threads: int, init: Path | None
+) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
@@ -125,10 +130,11 @@ def train(out: Path, sizes: list[int], steps: int, cells: int, lr: float, thread
     for step, (patches, grid, words, glyphs) in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         tokens, letters = eyes(patches, grid)
-        loss, accuracy = dense_loss(tokens, words, roles, text=min(1.0, max(0.05, (step - 600) / 1600)))
+        loss, accuracy = dense_loss(tokens, words, roles, text=min(1.0, max(0.05, (step - 500) / 1500)))
         shown = glyphs != NONE
         if shown.any():
-            loss = loss + GLYPH_WEIGHT * F.cross_entropy(letters[shown], glyphs[shown])
+            emphasis = GLYPH_WEIGHT * (1 + 2 * max(0.0, 1 - step / 2000))  # characters first
+            loss = loss + emphasis * F.cross_entropy(letters[shown], glyphs[shown])
             accuracy["glyph"] = (letters.argmax(-1) == glyphs)[shown].float().mean().item()
         optimizer.step(loss, rate)
         seen += len(grid)
@@ -154,4 +160,12 @@ if __name__ == "__main__":
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    train(args.out, [int(s) for s in args.sizes.split(",")], args.steps, args.cells, args.lr, args.threads, args.init)
+    train(
+        args.out,
+        [int(s) for s in args.sizes.split(",")],
+        args.steps,
+        args.cells,
+        args.lr,
+        args.threads,
+        args.init,
+    )

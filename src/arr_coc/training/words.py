@@ -1,14 +1,14 @@
 """The shared language of the bundled model's eyes and mouth: tokenizer, embeddings and roles.
 
-A visual token of the bundled model is a sum of word embeddings, each turned by a fixed orthogonal matrix that says
-what part the word plays in the cell:
+A visual token of the bundled model is a sum of word embeddings, each turned by a fixed orthogonal matrix that
+says what part the word plays in the cell:
 
     token(cell) = sum over roles r that hold in the cell of  R_r e(word)
 
-so that `score(r, w) = token . R_r e(w)` reads the cell, and the language model can be taught on symbols alone.
-Roles: colour, shape, centre (the cell with the middle of a shape, which makes shapes countable), size, column, the
-label of a text, and each token of its value. Embeddings are fixed: words that play roles are orthonormal, variants of
-a word (`red`, ` red`, `Red`) share most of their vector.
+so that `score(r, w) = token . R_r e(w)` reads the cell, and the language model can be taught on symbols
+alone. Roles: colour, shape, centre (the cell with the middle of a shape, which makes shapes countable), size,
+column, the label of a text, and each token of its value. Embeddings are fixed: words that play roles are
+orthonormal, variants of a word (`red`, ` red`, `Red`) share most of their vector.
 """
 
 from __future__ import annotations
@@ -35,12 +35,19 @@ from arr_coc.world.vocabulary import (
 )
 
 SPECIAL_TOKENS: tuple[str, ...] = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",
-)  # fmt: skip
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}"
     "{% if part['type'] == 'image' or 'image' in part or 'image_url' in part %}"
     "<|vision_start|><|image_pad|><|vision_end|>"
     "{% elif part['type'] == 'video' or 'video' in part %}<|vision_start|><|video_pad|><|vision_end|>"
@@ -82,10 +89,15 @@ def question_corpus(count: int = 40_000, seed: int = 0) -> list[str]:
         a = with_article(pair()) if family == "presence" else pair()
         lines.append(
             rng.choice(PARAPHRASES[family]).format(
-                label=label, Label=label.capitalize(), shape=rng.choice(SHAPES), colour=rng.choice(list(COLOURS)),
-                what=what, a=a, b=pair(),
+                label=label,
+                Label=label.capitalize(),
+                shape=rng.choice(SHAPES),
+                colour=rng.choice(list(COLOURS)),
+                what=what,
+                a=a,
+                b=pair(),
             )
-        )  # fmt: skip
+        )
     # Answers, and the frame of a chat turn.
     lines += [f"{a} {b}" for a in TITLE_FIRST for b in TITLE_SECOND] * 4
     lines += [f"{c} {s}" for c in COLOURS for s in SHAPES] * 8
@@ -127,7 +139,9 @@ def build_tokenizer(vocab_size: int = 900) -> PreTrainedTokenizerFast:
     for words in ROLE_WORDS.values():
         for word in words:
             if len(fast.encode(word, add_special_tokens=False)) != 1:
-                raise ValueError(f"the tokenizer cuts {word!r}, which must be one token; raise vocab_size={vocab_size}")
+                raise ValueError(
+                    f"the tokenizer cuts {word!r}, which must be one token; raise vocab_size={vocab_size}"
+                )
     return fast
 
 
@@ -139,7 +153,9 @@ def build_embeddings(tokenizer: PreTrainedTokenizerFast, dim: int, seed: int = 0
     roles = list(dict.fromkeys(_stem(w) for words in ROLE_WORDS.values() for w in words))
     basis = torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q
     if len(roles) > dim:
-        raise ValueError(f"{len(roles)} role words need an embedding of at least as many dimensions, got {dim}")
+        raise ValueError(
+            f"{len(roles)} role words need an embedding of at least as many dimensions, got {dim}"
+        )
     stems.update({stem: basis[i] for i, stem in enumerate(roles)})
     table = torch.empty(len(tokenizer), dim)
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):

@@ -1,7 +1,7 @@
-"""Draw one block of a page: fields, a table, a scene of shapes, a note, faint or tiny text, running text, texture.
+"""Draw one block of a page: fields, a table, shapes, a note, faint or tiny text, running text, texture.
 
-Every function gets a `Canvas` and a rectangle `(x0, y0, x1, y1)` in pixels, draws inside the rectangle and adds what
-it drew to `canvas.facts` or `canvas.things`: they are the record.
+Every function gets a `Canvas` and a rectangle `(x0, y0, x1, y1)` in pixels, draws inside the rectangle and
+adds what it drew to `canvas.facts` or `canvas.things`: they are the record.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Thing:
 class Fact:
     """A text that can be asked for: `label` asks, `value` answers, `boxes` (pixels) show it.
 
-    `value` holds one entry per token of the answer (characters of a code, or words) and `spans` the box of each.
+    `value` holds one entry per token of the answer (characters or words) and `spans` the box of each.
     """
 
     family: str
@@ -54,7 +54,7 @@ class Fact:
 
 @dataclass
 class Canvas:
-    """A page while it is being drawn; `glyphs` are all its characters with their boxes, free labels for the eyes."""
+    """A page while it is being drawn; `glyphs` are all its characters with boxes, labels for the eyes."""
 
     image: Image.Image
     rng: random.Random
@@ -74,14 +74,14 @@ class Canvas:
     def ink(self) -> Ink:
         """A text colour that is easy to read on this page."""
         v = self.rng.randint(0, 60)
-        shade = tuple(min(255, max(0, v + self.rng.randint(-15, 25))) for _ in range(3))
-        return tuple(255 - c for c in shade) if self.dark else shade  # type: ignore[return-value]
+        r, g, b = (min(255, max(0, v + self.rng.randint(-15, 25))) for _ in range(3))
+        return (255 - r, 255 - g, 255 - b) if self.dark else (r, g, b)
 
     def paper(self, spread: int = 22) -> Ink:
         """A background colour near the page's own."""
         v = self.rng.randint(255 - 2 * spread, 255)
-        shade = tuple(min(255, max(0, v + self.rng.randint(-spread, spread))) for _ in range(3))
-        return tuple((255 - c) * 2 // 3 for c in shade) if self.dark else shade  # type: ignore[return-value]
+        r, g, b = (min(255, max(0, v + self.rng.randint(-spread, spread))) for _ in range(3))
+        return ((255 - r) * 2 // 3, (255 - g) * 2 // 3, (255 - b) * 2 // 3) if self.dark else (r, g, b)
 
 
 def code(rng: random.Random) -> str:
@@ -90,7 +90,14 @@ def code(rng: random.Random) -> str:
 
 
 def write(
-    canvas: Canvas, xy: tuple[int, int], text: str, face: str, size: int, ink: Ink, limit: int, spell: bool = True
+    canvas: Canvas,
+    xy: tuple[int, int],
+    text: str,
+    face: str,
+    size: int,
+    ink: Ink,
+    limit: int,
+    spell: bool = True,
 ) -> Rect | None:
     """Write one line; return its box, or None (and draw nothing) where it would pass x = `limit`.
 
@@ -107,7 +114,7 @@ def write(
         if not char.isspace():
             canvas.glyphs.append((char, (int(left), int(box[1]), int(right), int(box[3]))))
         left = right
-    return tuple(int(v) for v in box)  # type: ignore[return-value]
+    return int(box[0]), int(box[1]), int(box[2]), int(box[3])
 
 
 def _around(boxes: tuple[Rect, ...]) -> Rect:
@@ -132,7 +139,7 @@ def _fitting(rng: random.Random, width: int, stacked: bool) -> int:
 
 
 def fields(canvas: Canvas, rect: Rect, labels: list[str], stacked: bool) -> int:
-    """Lines `Label: VALUE`, or the label above its value. Takes labels from the list until it or the room ends.
+    """Lines `Label: VALUE`, or label above value. Takes labels from the list until it or the room ends.
 
     Returns the y below the last line.
     """
@@ -156,7 +163,11 @@ def fields(canvas: Canvas, rect: Rect, labels: list[str], stacked: bool) -> int:
             word = cased(rng, labels[-1]) + mark
             size_v = size if not stacked else min(34, size + 2)
             wide = font(face, size).getlength(word)
-            at = (left, line + int(1.15 * size)) if stacked else (left + int(max(wide + 0.5 * size, tab)), line)
+            at = (
+                (left, line + int(1.15 * size))
+                if stacked
+                else (left + int(max(wide + 0.5 * size, tab)), line)
+            )
             if at[0] + font(value_face, size_v).getlength(value) > right or left + wide > right:
                 break
             a = write(canvas, (left, line), word, face, size, ink, right)
@@ -193,7 +204,8 @@ def table(canvas: Canvas, rect: Rect, labels: list[str]) -> int:
         a = write(canvas, (x0 + 8, top + (row - size) // 2 - 2), word, face, size, ink, split)
         b = write(canvas, (split + 10, top + (row - size) // 2 - 2), value, face, size, ink, x1)
         canvas.draw.line((x0, top + row, x1, top + row), fill=rule, width=1)
-        assert a is not None and b is not None, "room was checked before"
+        assert a is not None, "room was checked before"
+        assert b is not None, "room was checked before"
         canvas.facts.append(Fact("table", labels.pop(), tuple(value), (a, b), canvas.last(len(value))))
         done = i + 1
     if done:
@@ -241,7 +253,8 @@ def note(canvas: Canvas, rect: Rect) -> None:
     canvas.draw.rectangle((left, top, left + w, top + h), fill=pale)
     a = write(canvas, (left + 14, top + 8), words[0], face, size, (50, 45, 30), x1 + 9)
     b = write(canvas, (left + 14, top + 10 + int(size * 1.25)), words[1], face, size, (50, 45, 30), x1 + 9)
-    assert a is not None and b is not None, "room was checked before"
+    assert a is not None, "room was checked before"
+    assert b is not None, "room was checked before"
     canvas.facts.append(Fact("note", "note", (words[0], " " + words[1]), (a, b), (a, b)))
 
 
@@ -259,7 +272,8 @@ def faint(canvas: Canvas, rect: Rect) -> None:
     canvas.draw.rectangle(rect, fill=(paper, paper, paper))
     red_first = rng.random() < 0.5
     x_red = x0 + 8 if red_first else x1 - side - 8
-    x_text = rng.randint(x0 + side + 20, x1 - wide - 8) if red_first else rng.randint(x0 + 8, x1 - side - wide - 20)
+    low, high = (x0 + side + 20, x1 - wide - 8) if red_first else (x0 + 8, x1 - side - wide - 20)
+    x_text = rng.randint(low, high)
     y_red = rng.randint(y0 + 4, y1 - side - 4)
     canvas.draw.rectangle((x_red, y_red, x_red + side, y_red + side), fill=(255, 20, 20))
     # The distractor is a red square like any other: it may be counted and asked for.
@@ -334,8 +348,12 @@ def texture(canvas: Canvas, rect: Rect) -> None:
 
 def _outline(shape: str, x: float, y: float, r: float, turn: float) -> list[tuple[float, float]]:
     """Corner points of a shape of radius `r` round (x, y), turned by `turn` radians."""
+
     def ring(angles: list[float], radii: list[float]) -> list[tuple[float, float]]:
-        return [(x + q * math.sin(a + turn), y - q * math.cos(a + turn)) for a, q in zip(angles, radii, strict=True)]
+        return [
+            (x + q * math.sin(a + turn), y - q * math.cos(a + turn))
+            for a, q in zip(angles, radii, strict=True)
+        ]
 
     def even(n: int, first: float = 0.0) -> list[float]:
         return [first + 2 * math.pi * i / n for i in range(n)]
@@ -350,17 +368,14 @@ def _outline(shape: str, x: float, y: float, r: float, turn: float) -> list[tupl
         return ring(even(10), [r if i % 2 == 0 else 0.42 * r for i in range(10)])
     if shape == "cross":
         arm, base = 0.33 * r, r
-        corner = [(-arm, -base), (arm, -base), (arm, -arm), (base, -arm), (base, arm), (arm, arm),
-                  (arm, base), (-arm, base), (-arm, arm), (-base, arm), (-base, -arm), (-arm, -arm)]  # fmt: skip
+        half = [(-arm, -base), (arm, -base), (arm, -arm), (base, -arm), (base, arm), (arm, arm)]
+        corner = half + [(-u, -v) for u, v in half]
         c, s = math.cos(turn), math.sin(turn)
         return [(x + u * c - v * s, y + u * s + v * c) for u, v in corner]
     if shape == "heart":
         steps = [2 * math.pi * i / 40 for i in range(40)]
-        return [
-            (x + r * math.sin(t) ** 3, y - r * (13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t)
-             - math.cos(4 * t)) / 16)
-            for t in steps
-        ]  # fmt: skip
+        high = [13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t) for t in steps]
+        return [(x + r * math.sin(t) ** 3, y - r * h / 16) for t, h in zip(steps, high, strict=True)]
     raise ValueError(f"no outline for shape {shape!r}")
 
 
@@ -392,7 +407,10 @@ def scene(canvas: Canvas, rect: Rect, wanted: list[tuple[str, str]]) -> None:
         v = rng.randint(110, 200)
         ax, ay = rng.randint(x0, x1), rng.randint(y0, y1)
         reach = rng.randint(10, 70)
-        bx, by = min(x1, max(x0, ax + rng.randint(-reach, reach))), min(y1, max(y0, ay + rng.randint(-reach, reach)))
+        bx, by = (
+            min(x1, max(x0, ax + rng.randint(-reach, reach))),
+            min(y1, max(y0, ay + rng.randint(-reach, reach))),
+        )
         canvas.draw.line((ax, ay, bx, by), fill=(v, v, v), width=rng.choice((1, 2, 3)))
     boxes: list[Rect] = []
     for _ in range(6 * len(wanted) + 6):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from PIL import ImageFont
 
@@ -15,7 +16,7 @@ HELD_OUT_FONTS: tuple[str, ...] = ("DejaVuSansMono-Bold.ttf",)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
     """Load a font by file name at `size` pixels; `Aileron` is the one inside Pillow."""
     if name == "Aileron":
-        return ImageFont.load_default(size)
+        return cast(ImageFont.FreeTypeFont, ImageFont.load_default(size))
     import matplotlib
 
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)

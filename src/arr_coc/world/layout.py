@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 from arr_coc.world.blocks import Rect
 
@@ -21,7 +22,7 @@ def _cut(rng: random.Random, start: int, end: int, ideal: int) -> list[tuple[int
     for weight in weights:
         total += weight
         edges.append(start + int((end - start) * total / sum(weights)))
-    return [(a, b - _GAP) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(a, b - _GAP) for a, b in pairwise(edges)]
 
 
 def _bands(rng: random.Random, rect: Rect, ideal: int = 230) -> list[Rect]:
@@ -77,7 +78,13 @@ def _pinwheel(rng: random.Random, rect: Rect) -> list[Rect]:
     return [piece for arm in arms for piece in _mosaic(rng, arm)] + [middle]
 
 
-_TEMPLATES = {"bands": _bands, "columns": _columns, "sidebar": _sidebar, "mosaic": _mosaic, "pinwheel": _pinwheel}
+_TEMPLATES = {
+    "bands": _bands,
+    "columns": _columns,
+    "sidebar": _sidebar,
+    "mosaic": _mosaic,
+    "pinwheel": _pinwheel,
+}
 
 
 def divide(rng: random.Random, rect: Rect, template: str) -> list[Rect]:

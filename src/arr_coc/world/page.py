@@ -2,8 +2,8 @@
 
     draw_page(seed, size, split) -> Page(image, questions, facts, things)
 
-Laws: the same arguments give the same page; the three splits never share a seed; `train` and `validation` use the
-training templates and fonts, `test` mixes in templates and fonts that training never sees.
+Laws: the same arguments give the same page; the three splits never share a seed; `train` and `validation` use
+the training templates and fonts, `test` mixes in templates and fonts that training never sees.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPLITS: tuple[str, ...] = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Page:
-    """An image (RGB) and everything that is true of it; `glyphs` are all its characters with their boxes in px."""
+    """An image (RGB) and everything that is true of it; `glyphs` are its characters with boxes in px."""
 
     image: Image.Image
     questions: tuple[Question, ...]
@@ -48,7 +48,7 @@ def page_seed(seed: int, split: str) -> int:
 
 
 def wanted_things(rng: random.Random, count: int) -> list[tuple[str, str]]:
-    """Pairs (colour, shape): some colours and shapes once, others up to six times, so that every family has questions."""
+    """Pairs (colour, shape): some words once, others up to six times, so that every family has questions."""
 
     def plan(words: list[str]) -> list[str]:
         rng.shuffle(words)
@@ -71,7 +71,9 @@ def _kinds(rng: random.Random, count: int, void: bool) -> list[str]:
     if void:
         return ["texture"] * count
     rest = ["fields", "scene", "fields", "scene", "table", "note", "faint", "small", "stacked", "paragraph"]
-    rest += rng.choices(("fields", "scene", "paragraph", "table", "texture", "scene"), k=max(0, count - len(rest)))
+    rest += rng.choices(
+        ("fields", "scene", "paragraph", "table", "texture", "scene"), k=max(0, count - len(rest))
+    )
     if count < 6:
         return rng.sample(rest[:9], count)
     kinds = rest[:count]
@@ -79,7 +81,9 @@ def _kinds(rng: random.Random, count: int, void: bool) -> list[str]:
     return kinds
 
 
-def draw_page(seed: int, size: tuple[int, int] = (1024, 1024), split: str = "train", void: bool | None = None) -> Page:
+def draw_page(
+    seed: int, size: tuple[int, int] = (1024, 1024), split: str = "train", void: bool | None = None
+) -> Page:
     """Draw one page.
 
     Args:
@@ -110,9 +114,14 @@ def draw_page(seed: int, size: tuple[int, int] = (1024, 1024), split: str = "tra
     # A page may carry its title below everything; training never shows that.
     below = new and rng.random() < 0.25
     if not void and height > 150 and rng.random() < (0.85 if min(size) >= 400 else 0.35):
-        blocks.title(canvas, (margin, bottom - 64, width - margin, bottom) if below else (margin, top, width - margin, top + 64))
+        start = bottom - 64 if below else top
+        blocks.title(canvas, (margin, start, width - margin, start + 64))
         top, bottom = (top, bottom - 78) if below else (top + 78, bottom)
-    rects = [r for r in divide(rng, (margin, top, width - margin, bottom), template) if r[2] - r[0] > 40 and r[3] - r[1] > 40]
+    rects = [
+        r
+        for r in divide(rng, (margin, top, width - margin, bottom), template)
+        if r[2] - r[0] > 40 and r[3] - r[1] > 40
+    ]
 
     labels = rng.sample(LABELS, len(LABELS))
     per_block = 2 + len(LABELS) // max(4, len(rects))
@@ -121,11 +130,19 @@ def draw_page(seed: int, size: tuple[int, int] = (1024, 1024), split: str = "tra
     room = sum((r[2] - r[0]) * (r[3] - r[1]) for r in scenes)
     things = wanted_things(rng, min(26, max(len(scenes) * 2, room // 14000)))
     for i, (rect, kind) in enumerate(zip(rects, kinds, strict=True)):
-        _draw_block(canvas, rect, kind, labels, per_block, things, last=not any(k == "scene" for k in kinds[i + 1 :]))
+        _draw_block(
+            canvas, rect, kind, labels, per_block, things, last=not any(k == "scene" for k in kinds[i + 1 :])
+        )
     questions = ask_all(rng, canvas.facts, canvas.things, width)
     return Page(
-        canvas.image, tuple(questions), tuple(canvas.facts), tuple(canvas.things), tuple(canvas.glyphs), template, seed
-    )  # fmt: skip
+        canvas.image,
+        tuple(questions),
+        tuple(canvas.facts),
+        tuple(canvas.things),
+        tuple(canvas.glyphs),
+        template,
+        seed,
+    )
 
 
 def _draw_block(

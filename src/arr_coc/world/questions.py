@@ -15,8 +15,8 @@ from arr_coc.world.vocabulary import COLOURS, PARAPHRASES, SHAPES, plural, with_
 class Question:
     """A question about a page.
 
-    `evidence` holds boxes (x0, y0, x1, y1) in pixels; it is empty where the answer is that something is absent.
-    `pieces` is the answer cut where the tokenizer cuts it: one entry per token.
+    `evidence` holds boxes (x0, y0, x1, y1) in pixels; it is empty where the answer is that something is
+    absent. `pieces` is the answer cut where the tokenizer cuts it: one entry per token.
     """
 
     text: str
@@ -26,7 +26,9 @@ class Question:
     pieces: tuple[str, ...]
 
 
-def _ask(rng: random.Random, family: str, pieces: tuple[str, ...], evidence: tuple[Rect, ...], **words: str) -> Question:
+def _ask(
+    rng: random.Random, family: str, pieces: tuple[str, ...], evidence: tuple[Rect, ...], **words: str
+) -> Question:
     text = rng.choice(PARAPHRASES[family]).format(**words)
     return Question(text, "".join(pieces), family, evidence, pieces)
 
@@ -48,7 +50,9 @@ def _about_one(rng: random.Random, things: list[Thing]) -> Iterator[Question]:
 
 
 def _about_counts(rng: random.Random, things: list[Thing], most: int = 6) -> Iterator[Question]:
-    kinds: list[tuple[str, list[Thing]]] = [(f"{c} shapes", [t for t in things if t.colour == c]) for c in COLOURS]
+    kinds: list[tuple[str, list[Thing]]] = [
+        (f"{c} shapes", [t for t in things if t.colour == c]) for c in COLOURS
+    ]
     kinds += [(plural(s), [t for t in things if t.shape == s]) for s in SHAPES]
     by_number: dict[int, list[tuple[str, list[Thing]]]] = {}
     for what, found in kinds:

@@ -19,8 +19,9 @@ SHAPES: tuple[str, ...] = ("circle", "square", "triangle", "star", "cross", "rin
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 LABELS: tuple[str, ...] = (
-    "invoice", "total", "date", "order", "room", "gate", "seat", "flight", "phone", "price", "weight", "batch", "serial",
-    "account", "client", "vendor", "depot", "ticket", "track", "license", "region", "status", "tax", "zone", "lot", "cargo",
+    "invoice", "total", "date", "order", "room", "gate", "seat", "flight", "phone", "price", "weight",
+    "batch", "serial", "account", "client", "vendor", "depot", "ticket", "track", "license", "region",
+    "status", "tax", "zone", "lot", "cargo",
 )  # fmt: skip
 
 # Texts that are asked for by what they are, not by a label printed beside them.
@@ -37,14 +38,16 @@ TITLE_SECOND: tuple[str, ...] = (
 
 # Running text that nobody asks about.
 FILLER: tuple[str, ...] = (
-    "about", "after", "along", "and", "because", "before", "below", "between", "carry", "early", "every", "from", "given",
-    "hold", "into", "just", "known", "later", "many", "near", "never", "often", "other", "over", "people", "quite", "rather",
-    "same", "since", "some", "still", "such", "than", "that", "their", "then", "these", "they", "through", "under", "until",
-    "upon", "very", "were", "while", "with", "within", "would", "years", "your",
+    "about", "after", "along", "and", "because", "before", "below", "between", "carry", "early", "every",
+    "from", "given", "hold", "into", "just", "known", "later", "many", "near", "never", "often", "other",
+    "over", "people", "quite", "rather", "same", "since", "some", "still", "such", "than", "that", "their",
+    "then", "these", "they", "through", "under", "until", "upon", "very", "were", "while", "with", "within",
+    "would", "years", "your",
 )  # fmt: skip
 
 FAMILIES: tuple[str, ...] = (
-    "value", "table", "title", "note", "gray", "small", "colour", "shape", "count", "larger", "left", "presence",
+    "value", "table", "title", "note", "gray", "small",
+    "colour", "shape", "count", "larger", "left", "presence",
 )  # fmt: skip
 
 PARAPHRASES: dict[str, tuple[str, ...]] = {
@@ -67,7 +70,12 @@ PARAPHRASES: dict[str, tuple[str, ...]] = {
         "Which title does the page have?",
         "Tell me the title, please.",
     ),
-    "note": ("What does the note say?", "Read the note.", "What is written on the note?", "Tell me what the note says."),
+    "note": (
+        "What does the note say?",
+        "Read the note.",
+        "What is written on the note?",
+        "Tell me what the note says.",
+    ),
     "gray": (
         "What does the gray text say?",
         "Read the gray text.",
