@@ -28,9 +28,10 @@ def main() -> None:
                 full = session.ask(question.text, mode="full")
                 if all(a.text == question.answer for a in (*answers, full)) and not answers[0].fallback:
                     page.image.save(BUNDLED / "sample.png")
-                    sample = {"question": question.text, "answer": question.answer, "family": family, "seed": seed}
+                    sample = {"question": question.text, "answer": question.answer, "seed": seed}
                     (BUNDLED / "sample.json").write_text(json.dumps(sample, indent=1) + "\n")
-                    picture = draw_allocation(page.image, answers[0].allocation, question.text, answers[0].text)
+                    told = answers[0]
+                    picture = draw_allocation(page.image, told.allocation, question.text, told.text)
                     picture.save("docs/sample.png")
                     print(sample)
                     return

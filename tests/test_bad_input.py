@@ -116,9 +116,7 @@ class TestImages:
         )
 
     @pytest.mark.parametrize("kind", ["animated", "cmyk", "16-bit", "alpha", "exif"])
-    def test_unusual_files_work(
-        self, capsys: pytest.CaptureFixture[str], saved: Path, kind: str
-    ) -> None:
+    def test_unusual_files_work(self, capsys: pytest.CaptureFixture[str], saved: Path, kind: str) -> None:
         exif = Image.Exif()
         exif[0x0112] = 6
         deep = Image.fromarray(np.arange(30 * 20, dtype=np.uint16).reshape(20, 30) * 100)
@@ -154,9 +152,7 @@ class TestQuestions:
 
     def test_ten_thousand_words(self, refused: Refusal, saved: Path) -> None:
         question = "what " * 10_000
-        refused(
-            "ask", "photo.png", question, "-m", str(saved), words=("10000 words", "too long", "shorter")
-        )
+        refused("ask", "photo.png", question, "-m", str(saved), words=("10000 words", "too long", "shorter"))
 
 
 class TestBudgets:
@@ -170,9 +166,7 @@ class TestBudgets:
 
     def test_more_than_there_is(self, refused: Refusal, saved: Path) -> None:
         for command in ("ask", "look"):
-            refused(
-                command, "photo.png", "What?", "-m", str(saved), "--budget", "49", words=("49", "48")
-            )
+            refused(command, "photo.png", "What?", "-m", str(saved), "--budget", "49", words=("49", "48"))
 
 
 class TestModels:
@@ -187,9 +181,7 @@ class TestModels:
 
     def test_no_weights(self, refused: Refusal, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
-        refused(
-            "ask", "photo.png", "What?", "-m", str(folder), words=("model", "no weights", "safetensors")
-        )
+        refused("ask", "photo.png", "What?", "-m", str(folder), words=("model", "no weights", "safetensors"))
 
     def test_pickle(self, refused: Refusal, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
@@ -241,9 +233,7 @@ class TestOutputs:
         refused("look", "photo.png", "What?", "--save", "a.pkl", words=("a.pkl", ".safetensors"))
 
     def test_the_image_itself(self, refused: Refusal) -> None:
-        refused(
-            "ask", "photo.png", "What?", "--out", "./photo.png", words=("photo.png", "the image itself")
-        )
+        refused("ask", "photo.png", "What?", "--out", "./photo.png", words=("photo.png", "the image itself"))
 
     def test_an_older_picture_survives_a_failure(self, refused: Refusal) -> None:
         Path("old.png").write_bytes(b"mine")
@@ -270,9 +260,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("size", ["big", "1024", "0x0", "20x9000", "-5x5", "99999999x1"])
     def test_size(self, refused: Refusal, size: str) -> None:
-        refused(
-            "draw", "--size", size, words=(size, "64" if size in ("0x0", "20x9000") else "WIDTHxHEIGHT")
-        )
+        refused("draw", "--size", size, words=(size, "64" if size in ("0x0", "20x9000") else "WIDTHxHEIGHT"))
 
     @pytest.mark.parametrize(("option", "value"), [("--count", "0"), ("--count", "x"), ("--seed", "-1")])
     def test_numbers(self, refused: Refusal, option: str, value: str) -> None:

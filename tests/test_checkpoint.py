@@ -72,9 +72,7 @@ class TestRoundTrip:
         assert (settings["base_model_type"], settings["base_dim"]) == ("qwen3_vl", WIDTH)
         assert not any(name.startswith("base") for name in load_file(allocator / WEIGHTS_NAME))
 
-    def test_an_allocator_folder_loads_its_base_by_name(
-        self, allocator: Path, base_folder: Path
-    ) -> None:
+    def test_an_allocator_folder_loads_its_base_by_name(self, allocator: Path, base_folder: Path) -> None:
         model = ARRCOCModel.from_pretrained(allocator, budget=9)
         assert model.layer.trained
         assert model.base_name == str(base_folder)
@@ -138,9 +136,7 @@ class TestRoundTrip:
         assert ARRCOCModel.wrap(built.model).push_to_hub("me/mine", token="t") == "https://hub/commit"
         assert sent == {"token": "t", "repo": "me/mine", "files": sorted([CONFIG_NAME, WEIGHTS_NAME])}
 
-    def test_hub_names(
-        self, allocator: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_hub_names(self, allocator: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint, "snapshot_download", lambda name, **_: str(allocator))
         assert ARRCOCModel.from_pretrained("me/allocator").base_name == str(base_folder)
         assert ARRCOCModel.from_pretrained(base_folder, allocator="me/allocator").layer.trained
@@ -203,9 +199,7 @@ class TestBaseRefusals:
         from huggingface_hub import constants
 
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-        self.refused(
-            "nobody/no-such-model", "can't be reached .*local model folder.*no name for the bundled"
-        )
+        self.refused("nobody/no-such-model", "can't be reached .*local model folder.*no name for the bundled")
         self.refused("not a name!", "can't be reached .*local model folder")
 
     def test_code_of_a_repository_is_never_run(self, folder: Path) -> None:
@@ -244,9 +238,7 @@ class TestAllocatorRefusals:
         (allocator / WEIGHTS_NAME).unlink()
         self.refused(allocator, base_folder, f"has no {WEIGHTS_NAME}; save it again")
         torch.save(weights, allocator / "arr_coc.bin")
-        self.refused(
-            allocator, base_folder, r"it has arr_coc\.bin, but pickles are never loaded: convert"
-        )
+        self.refused(allocator, base_folder, r"it has arr_coc\.bin, but pickles are never loaded: convert")
 
     @pytest.mark.parametrize("spoil", ["shape", "missing", "left over", "damaged"])
     def test_strict(self, allocator: Path, base_folder: Path, spoil: str) -> None:
@@ -274,6 +266,4 @@ class TestAllocatorRefusals:
             (allocator / CONFIG_NAME).write_text(broken)
             self.refused(allocator, base_folder, match)
         (allocator / CONFIG_NAME).unlink()
-        self.refused(
-            allocator, base_folder, f"is not an allocator: it has no {CONFIG_NAME}; give a folder"
-        )
+        self.refused(allocator, base_folder, f"is not an allocator: it has no {CONFIG_NAME}; give a folder")

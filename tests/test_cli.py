@@ -181,9 +181,7 @@ class TestLook:
         assert Image.open("arr-coc-look.png").width > 1000
         assert Allocation.load("a.safetensors").kept == 5
 
-    def test_json_is_the_record(
-        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
-    ) -> None:
+    def test_json_is_the_record(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         allocation = Allocation.from_dict(
             run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
         )

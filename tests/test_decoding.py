@@ -67,9 +67,7 @@ def test_limits_that_count_the_prompt_shrink_with_it() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_settings(name: str) -> None:
     for base, kwargs in ((Base(), {name: 3}), (Base(**{name: 3}), {}), (Base(), {name: object()})):
-        with pytest.raises(
-            ValueError, match=f"{name} can't be used while tokens are dropped: .*mode='full'"
-        ):
+        with pytest.raises(ValueError, match=f"{name} can't be used while tokens are dropped: .*mode='full'"):
             refuse_settings(base, kwargs)
     refuse_settings(Base(**{name: None}), {})
     refuse_settings(Base(**{name: False}), {})

@@ -43,9 +43,7 @@ def png_header(width: int, height: int) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     ihdr = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return (
-        b"\x89PNG\r\n\x1a\n" + ihdr + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
-    )
+    return b"\x89PNG\r\n\x1a\n" + ihdr + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
 
 
 class TestWhatWorks:
@@ -96,9 +94,7 @@ class TestWhatWorks:
 
     def test_cmyk(self) -> None:
         red = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
-        assert (
-            np.abs(np.array(open_image(encoded(red, "TIFF")).getpixel((0, 0))) - (255, 0, 0)).max() <= 1
-        )
+        assert np.abs(np.array(open_image(encoded(red, "TIFF")).getpixel((0, 0))) - (255, 0, 0)).max() <= 1
         assert open_image(encoded(red, "JPEG")).getpixel((4, 4))[0] > 240
 
     @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
@@ -247,9 +243,7 @@ class TestWhatIsRefused:
         self.refused(encoded(corners(), "EPS"), "EPS", "PNG or JPEG")  # would start another program
 
     @pytest.mark.parametrize("size", [(30_000, 30_000), (12_000, 12_000), (MAX_PIXELS + 1, 1)])
-    def test_decompression_bomb_is_refused_by_its_header(
-        self, size: tuple[int, int], tmp_path: Path
-    ) -> None:
+    def test_decompression_bomb_is_refused_by_its_header(self, size: tuple[int, int], tmp_path: Path) -> None:
         path = tmp_path / "bomb.png"
         path.write_bytes(png_header(*size))
         tracemalloc.start()

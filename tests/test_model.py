@@ -252,15 +252,11 @@ class TestGenerate:
             assert torch.equal(greedy(model, inputs, prefill_chunk_size=16), greedy(model, inputs))
             static = greedy(model, inputs, cache_implementation="static")
             assert torch.equal(static, greedy(model, inputs))
-            assert torch.equal(
-                greedy(model, inputs, past_key_values=DynamicCache()), greedy(model, inputs)
-            )
+            assert torch.equal(greedy(model, inputs, past_key_values=DynamicCache()), greedy(model, inputs))
 
     @pytest.mark.parametrize("name", REFUSED)
     def test_what_cannot_be_honoured_is_refused_by_name(self, name: str) -> None:
-        with pytest.raises(
-            ValueError, match=f"{name} can't be used while tokens are dropped.*mode='full'"
-        ):
+        with pytest.raises(ValueError, match=f"{name} can't be used while tokens are dropped.*mode='full'"):
             wrapped().generate(**inputs_of(), max_new_tokens=2, **{name: 2})
 
     def test_refusal_from_the_models_own_settings(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,9 +269,7 @@ class TestGenerate:
 
     @pytest.mark.parametrize("mode", ["sparse", "saccade", "PRUNE", ""])
     def test_unknown_mode(self, mode: str) -> None:
-        with pytest.raises(
-            ValueError, match=f"mode '{mode}' is unknown; use one of full, prune, weight"
-        ):
+        with pytest.raises(ValueError, match=f"mode '{mode}' is unknown; use one of full, prune, weight"):
             greedy(wrapped(), inputs_of(), mode=mode)
 
     @pytest.mark.parametrize("budget", [0, -3, 31, 1.5, 0.0, float("nan"), "abc", "0"])
@@ -306,9 +300,7 @@ class TestSecondTurn:
     @staticmethod
     def turns() -> tuple[dict, dict]:
         built = tiny("qwen3_vl")
-        talk = [
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}
-        ]
+        talk = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}]
         more = [
             {"role": "assistant", "content": [{"type": "text", "text": "A thing."}]},
             {"role": "user", "content": [{"type": "text", "text": "What kind?"}]},
@@ -318,24 +310,19 @@ class TestSecondTurn:
             for turns in (talk, talk + more)
         ]
         first, second = (
-            dict(built.processor(images=[picture(5)], text=[text], return_tensors="pt"))
-            for text in texts
+            dict(built.processor(images=[picture(5)], text=[text], return_tensors="pt")) for text in texts
         )
         return first, second
 
     def test_a_cache_is_refused_by_name(self) -> None:
         first, second = self.turns()
         out = greedy(wrapped(), first, return_dict_in_generate=True)
-        with pytest.raises(
-            ValueError, match=r"past_key_values can't be continued .* whole conversation"
-        ):
+        with pytest.raises(ValueError, match=r"past_key_values can't be continued .* whole conversation"):
             greedy(wrapped(), second, past_key_values=out.past_key_values)
         with pytest.raises(ValueError, match="past_key_values"):
             wrapped()(**second, past_key_values=out.past_key_values)
         text = {
-            name: value
-            for name, value in second.items()
-            if name not in ("pixel_values", "image_grid_thw")
+            name: value for name, value in second.items() if name not in ("pixel_values", "image_grid_thw")
         }
         with pytest.raises(ValueError, match="past_key_values"):
             greedy(wrapped(), text, past_key_values=out.past_key_values)
@@ -363,9 +350,7 @@ class TestSecondTurn:
             out = model.generate(**first, **greedy_, **more)
             ids = torch.cat([out.sequences, torch.tensor([[65, 66, 67]])], dim=1)
             follow = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            results.append(
-                model.generate(**follow, past_key_values=out.past_key_values, **greedy_, **more)
-            )
+            results.append(model.generate(**follow, past_key_values=out.past_key_values, **greedy_, **more))
         assert torch.equal(results[0].sequences, results[1].sequences)
 
 
@@ -393,9 +378,7 @@ class TestFallback:
             assert model(**inputs, mode="weight").fallback or failure == "allocate"
 
     @pytest.mark.parametrize("failure", ["raises", "nan", "infinite", "allocate"])
-    def test_strict_raises(
-        self, failure: str, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_strict_raises(self, failure: str, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch) -> None:
         model.strict = True
         self.break_it(model, failure, monkeypatch)
         with pytest.raises((RuntimeError, NonFiniteScores), match=r"broken|not finite"):
@@ -410,9 +393,7 @@ class TestFallback:
                 raise RuntimeError("broken scorer")
             value = float("nan") if failure == "nan" else float("inf")
             scored = right(*args, **kwargs)
-            return scored._replace(
-                balanced=scored.balanced.clone().index_fill_(2, torch.tensor([0]), value)
-            )
+            return scored._replace(balanced=scored.balanced.clone().index_fill_(2, torch.tensor([0]), value))
 
         def wrong_choice(*args: Any, **kwargs: Any) -> Any:
             raise RuntimeError("broken allocator")

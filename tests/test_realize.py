@@ -73,9 +73,7 @@ class TestScore:
         adapter, layer, inputs, encoded = set_up()
         maps = score(adapter, layer, inputs, encoded, watch())
         assert [m.balanced.shape for m in maps] == [(1, 6, 6)] * 3
-        assert not torch.equal(
-            maps[0].participatory, maps[2].participatory
-        )  # same picture, another question
+        assert not torch.equal(maps[0].participatory, maps[2].participatory)  # same picture, another question
         for row, picked in ((0, maps[:2]), (1, maps[2:])):
             alone = score(*set_up([ROWS[row]]), watch())
             for one, other in zip(alone, picked, strict=True):

@@ -29,9 +29,7 @@ class TestRegistry:
 
     def test_unknown_model_type_is_named(self) -> None:
         model = SimpleNamespace(config=SimpleNamespace(model_type="gpt2"))
-        with pytest.raises(
-            ValueError, match=r"'gpt2' is not supported; supported are llava, .*qwen3_vl"
-        ):
+        with pytest.raises(ValueError, match=r"'gpt2' is not supported; supported are llava, .*qwen3_vl"):
             adapter_for(model)  # type: ignore[arg-type]
 
     def test_missing_seam_is_named(self) -> None:
@@ -42,9 +40,7 @@ class TestRegistry:
             adapter_for(model)  # type: ignore[arg-type]
 
 
-def described(
-    family: str, images: list, with_processor: bool = True
-) -> tuple[Tiny, FamilyAdapter, dict]:
+def described(family: str, images: list, with_processor: bool = True) -> tuple[Tiny, FamilyAdapter, dict]:
     built = tiny(family)
     adapter = adapter_for(built.model, built.processor if with_processor else None)
     return built, adapter, prompts(built, [("What?", images)])

@@ -194,9 +194,7 @@ class TestLaws:
         ids, mask = compacted.kwargs["input_ids"], compacted.kwargs["attention_mask"].bool()
         for row in range(len(ROWS)):
             attended = inputs["attention_mask"][row].bool()
-            text = inputs["input_ids"][row][
-                attended & (inputs["input_ids"][row] != adapter.image_token_id)
-            ]
+            text = inputs["input_ids"][row][attended & (inputs["input_ids"][row] != adapter.image_token_id)]
             assert torch.equal(ids[row][mask[row] & (ids[row] != adapter.image_token_id)], text)
 
     @torch.no_grad()
@@ -296,9 +294,7 @@ def test_plain_positions_are_not_taken_for_packed_sequences() -> None:
     assert without.kwargs["attention_mask"].all()
     cut = without.kwargs | {"attention_mask": None}
     good = built.model(**with_spare.kwargs, use_cache=False).logits[:, -1]
-    assert (
-        good - built.model(**cut, use_cache=False).logits[:, -1]
-    ).abs().max() > 0.01  # the trap is real
+    assert (good - built.model(**cut, use_cache=False).logits[:, -1]).abs().max() > 0.01  # the trap is real
 
 
 def test_labels_move_with_their_columns() -> None:
@@ -306,7 +302,5 @@ def test_labels_move_with_their_columns() -> None:
     labels = torch.arange(inputs["input_ids"].numel()).view_as(inputs["input_ids"])
     compacted = adapter.compact(inputs | {"labels": labels}, features, ragged(features))
     for row, columns in enumerate(compacted.columns):
-        assert torch.equal(
-            compacted.kwargs["labels"][row, columns >= 0], labels[row, columns[columns >= 0]]
-        )
+        assert torch.equal(compacted.kwargs["labels"][row, columns >= 0], labels[row, columns[columns >= 0]])
         assert (compacted.kwargs["labels"][row, columns < 0] == -100).all()

@@ -45,8 +45,7 @@ def test_inputs_are_the_processors_own(family: str) -> None:
         inputs = session.inputs(question)
         assert inputs.keys() == expected.keys()
         assert all(
-            torch.equal(torch.as_tensor(inputs[name]), torch.as_tensor(expected[name]))
-            for name in inputs
+            torch.equal(torch.as_tensor(inputs[name]), torch.as_tensor(expected[name])) for name in inputs
         )
 
 
@@ -112,9 +111,7 @@ class TestAnswer:
         assert "temperature" not in caplog.text
 
     def test_another_question_looks_elsewhere(self, model: ARRCOCModel) -> None:
-        maps = [
-            model.look(IMAGE, question).participatory for question in ("What?", "Where is the red ball?")
-        ]
+        maps = [model.look(IMAGE, question).participatory for question in ("What?", "Where is the red ball?")]
         assert not torch.equal(*maps)
 
     @pytest.mark.parametrize("kind", ["path", "text", "bytes", "pil"])
@@ -194,9 +191,7 @@ class TestQuestions:
             model.ask(IMAGE, "What is <|image_pad|>?")
 
     def test_ten_thousand_words(self, model: ARRCOCModel) -> None:
-        with pytest.raises(
-            ValueError, match=r"too long: .* positions and the model has 4096; .*10000 words"
-        ):
+        with pytest.raises(ValueError, match=r"too long: .* positions and the model has 4096; .*10000 words"):
             model.ask(IMAGE, "word " * 10_000)
 
     def test_long_but_legal(self, model: ARRCOCModel) -> None:

@@ -134,9 +134,7 @@ def _ids() -> dict[str, int]:
     words = tokenizer()
     names = ("image_pad", "video_pad", "vision_start", "vision_end")
     keys = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-    return {
-        key: words.convert_tokens_to_ids(f"<|{name}|>") for key, name in zip(keys, names, strict=True)
-    }
+    return {key: words.convert_tokens_to_ids(f"<|{name}|>") for key, name in zip(keys, names, strict=True)}
 
 
 def _mrope(sections: Sequence[int], **more: Any) -> dict[str, Any]:
@@ -175,9 +173,7 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
             **_ids(),
         )
         model: PreTrainedModel = Qwen3VLForConditionalGeneration(config)
-        return model, Qwen3VLProcessor(
-            pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE
-        )
+        return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
     if family == "qwen2_5_vl":
         vision = _qwen_vision(window_size=16, fullatt_block_indexes=[1], tokens_per_second=2)
         config = Qwen2_5_VLConfig(
@@ -194,9 +190,7 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
             text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
         )
         model = Qwen2VLForConditionalGeneration(config)
-        return model, Qwen2VLProcessor(
-            pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
-        )
+        return model, Qwen2VLProcessor(pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
     text = _text(
         head_dim=8,
         layer_types=["linear_attention", "full_attention"],
@@ -206,9 +200,7 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
         linear_num_value_heads=4,
         rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True, partial_rotary_factor=1.0),
     )
-    config = Qwen3_5Config(
-        text_config=text, vision_config=_qwen_vision(num_position_embeddings=64), **_ids()
-    )
+    config = Qwen3_5Config(text_config=text, vision_config=_qwen_vision(num_position_embeddings=64), **_ids())
     model = Qwen3_5ForConditionalGeneration(config)
     return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
 
@@ -316,14 +308,10 @@ def prompts(built: Tiny, rows: Sequence[tuple[str, Sequence[Image.Image]]]) -> d
     for question, images in rows:
         content = [{"type": "image"} for _ in images] + [{"type": "text", "text": question}]
         turns = [{"role": "user", "content": content}]
-        texts.append(
-            built.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        )
+        texts.append(built.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
         pictures.append(list(images))
     given = {"images": pictures} if any(pictures) else {}
-    if (
-        given and built.family in LLAVA_FAMILIES and not all(pictures)
-    ):  # their processors take no empty row
+    if given and built.family in LLAVA_FAMILIES and not all(pictures):  # their processors take no empty row
         given = {"images": [[image] for row in pictures for image in row]}
     if built.family == "llava" and given:
         given = {"images": [image for row in given["images"] for image in row]}

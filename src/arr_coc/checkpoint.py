@@ -54,8 +54,7 @@ def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple
     folder = Path(source).expanduser()
     if str(name) == BUNDLED and not folder.is_dir():
         raise ValueError(
-            "the bundled model is missing from this installation; reinstall arr-coc or name a model "
-            "folder"
+            "the bundled model is missing from this installation; reinstall arr-coc or name a model folder"
         )
     if folder.exists() or source.startswith((".", "/", "~")):
         check_model_folder(folder)
@@ -163,13 +162,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
         missing = {"layer", "base_model", "base_model_type", "base_dim"} - set(settings)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
-            f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read "
-            f"({one_line(error)})"
+            f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read ({one_line(error)})"
         ) from error
     if missing:
         raise ValueError(
-            f"{str(path)!r} lacks {', '.join(sorted(missing))}; save the allocator again with "
-            "save_pretrained"
+            f"{str(path)!r} lacks {', '.join(sorted(missing))}; save the allocator again with save_pretrained"
         )
     return settings
 
@@ -205,8 +202,7 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
         pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
         found = f" (it has {pickles[0]}, but pickles are never loaded: convert them)" if pickles else ""
         raise ValueError(
-            f"the allocator {str(folder)!r} has no {WEIGHTS_NAME}{found}; save it again with "
-            "save_pretrained"
+            f"the allocator {str(folder)!r} has no {WEIGHTS_NAME}{found}; save it again with save_pretrained"
         )
     try:
         layer = ARRCOCLayer(ARRCOCConfig.from_dict(settings["layer"]))
@@ -222,6 +218,4 @@ def upload(folder: Path, repo_id: str, *, private: bool | None = None, token: st
     """Upload an allocator folder to the Hub; returns the address of the commit."""
     api = HfApi(token=token)
     api.create_repo(repo_id, exist_ok=True, private=private)
-    return str(
-        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Add ARR-COC allocator")
-    )
+    return str(api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Add ARR-COC allocator"))

@@ -44,9 +44,7 @@ app = typer.Typer(
 ImagePath = Annotated[
     str | None, typer.Argument(metavar="IMAGE", help="An image file; none: the built-in sample.")
 ]
-Question = Annotated[
-    str | None, typer.Argument(metavar="QUESTION", help="What you want to know about it.")
-]
+Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What you want to know about it.")]
 BudgetText = Annotated[
     str | None,
     typer.Option(
@@ -60,9 +58,7 @@ ModelName = Annotated[
     str | None,
     typer.Option("--model", "-m", metavar="NAME|FOLDER", help="A model; none: the bundled one."),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")
-]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
 Out = Annotated[
     str | None, typer.Option("--out", "-o", metavar="PICTURE", help="Where to write the picture.")
 ]
@@ -180,9 +176,7 @@ def look(
 def draw(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many pages.")] = 4,
     size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "1024x1024",
-    seed: Annotated[
-        int, typer.Option(min=0, help="The first page's seed; each page has the next one.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The first page's seed; each page has the next one.")] = 0,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose seeds.")] = "test",
     out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Where.")] = "arr-coc-pages",
     as_json: AsJson = False,
@@ -232,9 +226,7 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
     from arr_coc.seam import ADAPTERS
 
     families = {
-        kind: "its recurrent layers have no masked equivalent of a dropped token"
-        if adapter.recurrent
-        else ""
+        kind: "its recurrent layers have no masked equivalent of a dropped token" if adapter.recurrent else ""
         for kind, adapter in sorted(ADAPTERS.items())
     }
     versions = {"arr-coc": __version__, "python": platform.python_version()}
@@ -306,9 +298,7 @@ def _asked(image: str | None, question: str | None) -> tuple[Image.Image, str, s
         sample = json.loads(SAMPLE.read_text(encoding="utf-8"))
         return open_image(SAMPLE.with_suffix(".png")), "the built-in sample", sample["question"]
     if question is None:
-        raise ValueError(
-            f'no question about {image!r}: add one in quotes, for example "What is the title?"'
-        )
+        raise ValueError(f'no question about {image!r}: add one in quotes, for example "What is the title?"')
     if not question.strip():
         raise ValueError(f"the question is empty ({question!r}): ask something about the image")
     return open_image(image), image, question.strip()

@@ -67,9 +67,7 @@ def refuse_arguments(asked: Mapping[str, Any]) -> None:
             continue
         raise ValueError(f"{name} can't be used while tokens are dropped: {why}; use mode='full'")
     if asked.get("cache_implementation") == "paged":
-        raise ValueError(
-            "a paged cache can't be used while tokens are dropped; use mode='full' or no paging"
-        )
+        raise ValueError("a paged cache can't be used while tokens are dropped; use mode='full' or no paging")
 
 
 def refuse_cache(past: Any) -> None:

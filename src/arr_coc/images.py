@@ -65,9 +65,7 @@ def open_image(source: ImageSource) -> Image.Image:
         if path.is_dir():
             raise ValueError(f"{name} is a folder: give the path of one image file")
         if not path.exists():
-            raise ValueError(
-                f"{name} does not exist: check the path (looked in {path.parent.absolute()})"
-            )
+            raise ValueError(f"{name} does not exist: check the path (looked in {path.parent.absolute()})")
         if not path.is_file():
             raise ValueError(f"{name} is not a regular file: give the path of an image file")
         with path.open("rb") as file:
@@ -90,9 +88,7 @@ def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
             # Pillow refused before it could give width and height; its message holds their product.
             pixels = re.search(r"\d+", str(error))
             raise ValueError(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
-        except (
-            Exception
-        ) as error:  # damaged headers make decoders raise anything from OSError to IndexError
+        except Exception as error:  # damaged headers make decoders raise anything from OSError to IndexError
             remedy = "give a PNG, JPEG, WebP, GIF, BMP or TIFF file"
             raise ValueError(f"{name} is not an image that can be read: {remedy}") from error
         with image:
@@ -111,9 +107,7 @@ def _upright_rgb(image: Image.Image, name: str) -> Image.Image:
         image.load()  # an animation stands at its first frame
         image = ImageOps.exif_transpose(image)
         return _grow(_to_rgb(image))
-    except (
-        Exception
-    ) as error:  # see _decode; a truncated file is an OSError, a broken chunk a SyntaxError
+    except Exception as error:  # see _decode; a truncated file is an OSError, a broken chunk a SyntaxError
         reason = " ".join(str(error).split()) or type(error).__name__
         remedy = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
         raise ValueError(f"{name} cannot be decoded ({reason}): {remedy}") from error
@@ -135,9 +129,7 @@ def _deep_gray(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
         low, high = min(values.min(), 0.0), values.max()
-        full = (
-            1.0 if high <= 1.0 else 255.0 if high <= 255.0 else high
-        )  # fractions, bytes, or anything else
+        full = 1.0 if high <= 1.0 else 255.0 if high <= 255.0 else high  # fractions, bytes, or anything else
         values = (values - low) / (full - low)
     else:
         values = values / max(65535.0, values.max())

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from arr_coc.allocation import Allocation
 
 DPI = 150
-COLOUR_MAP = (
-    "magma"  # perceptually uniform, readable in gray and with every common kind of colour blindness
-)
+COLOUR_MAP = "magma"  # perceptually uniform, readable in gray and with every common kind of colour blindness
 _INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
 _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
 _LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
@@ -47,9 +45,7 @@ class _Panel:
     mask: np.ndarray | None = None  # [H, W] bool, its border is outlined
 
 
-def draw_allocation(
-    image: Image.Image, allocation: Allocation, question: str, answer: str
-) -> Image.Image:
+def draw_allocation(image: Image.Image, allocation: Allocation, question: str, answer: str) -> Image.Image:
     """Draw what the model looked at: the image, the relevance of its cells, the kept cells.
 
     Args:
@@ -96,9 +92,7 @@ def draw_layers(image: Image.Image, allocation: Allocation, question: str) -> Im
     meanings = ("what is inside a cell", "what stands out", "what the question asks for")
     panels = [_Panel("image", f"{image.width} × {image.height} px", base)]
     for name, meaning, weight in zip(names, meanings, allocation.weights.tolist(), strict=True):
-        panels.append(
-            _heat_panel(name, f"{meaning}, weight {weight:.2f}", base, getattr(allocation, name))
-        )
+        panels.append(_heat_panel(name, f"{meaning}, weight {weight:.2f}", base, getattr(allocation, name)))
     panels.append(_heat_panel("balanced", "the three as one", base, allocation.balanced))
     panels.append(_kept_panel(base, allocation))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
@@ -212,9 +206,7 @@ def _lay_out(
 
 def _facts(allocation: Allocation) -> str:
     _, h, w = allocation.grid
-    gates = zip(
-        ("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True
-    )
+    gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
     kept, total = allocation.kept, allocation.total
     parts = [
         f"{kept:,} of {total:,} visual tokens kept ({kept / total:.0%})",
@@ -307,9 +299,7 @@ def _wrap(text: str, weight: str, size: float, width: float, most: int) -> list[
             words.insert(0, word)
         else:  # one word wider than the picture: cut it
             lengths = range(1, len(word) + 1)
-            fits = max(
-                1, bisect_right(lengths, width, key=lambda n: _text_width(word[:n], weight, size))
-            )
+            fits = max(1, bisect_right(lengths, width, key=lambda n: _text_width(word[:n], weight, size)))
             lines.append(word[:fits])
             words[:0] = [word[fits:]] if word[fits:] else []
         if len(lines) > most:

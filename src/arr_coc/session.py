@@ -128,9 +128,7 @@ class Session:
         for name in ("image_token", "video_token"):
             token = getattr(processor, name, None)
             if token and token in question:
-                raise ValueError(
-                    f"the question holds {token!r}, the model's own placeholder; leave it out"
-                )
+                raise ValueError(f"the question holds {token!r}, the model's own placeholder; leave it out")
         content = [{"type": "image"}, {"type": "text", "text": question}]
         text = processor.apply_chat_template(
             [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False

@@ -121,12 +121,8 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
     from arr_coc.allocation import Reason
 
     counts = allocation.reasons.bincount(minlength=len(Reason)).tolist()
-    reasons = ", ".join(
-        f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason]
-    )
-    gates = zip(
-        ("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True
-    )
+    reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
+    gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
     print_rows(
         [
             ("image", name),
@@ -143,9 +139,7 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
 
 def _stdout() -> Console:
     console = Console()
-    return (
-        console if console.is_terminal else Console(width=200)
-    )  # a file or a pipe has no edge to wrap at
+    return console if console.is_terminal else Console(width=200)  # a file or a pipe has no edge to wrap at
 
 
 def _share(kept: int, total: int) -> str:

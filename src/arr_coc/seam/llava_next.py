@@ -65,10 +65,7 @@ class LlavaNextAdapter(LlavaAdapter):
             else:
                 height, width = self.tiling(inputs, image).grid
                 expected, grid = base + height * (width + 1), (1, height, width)
-                cells = (
-                    base
-                    + torch.arange(height * (width + 1)).view(height, width + 1)[:, :width].flatten()
-                )
+                cells = base + torch.arange(height * (width + 1)).view(height, width + 1)[:, :width].flatten()
             if count != expected:
                 raise ValueError(
                     f"{self.model.config.model_type} made {count} tokens for image {image} where "

@@ -48,9 +48,7 @@ def template_markers(processor: Any) -> TemplateMarkers | None:
     except (
         Exception
     ) as error:  # a template may refuse anything, in any way; the question is then found without it
-        logger.warning(
-            "the chat template can't be rendered with plain turns (%s); using all text", error
-        )
+        logger.warning("the chat template can't be rendered with plain turns (%s); using all text", error)
         return None
     opening = _common_start(before[::-1], between_turns[::-1])[::-1]
     closing = _common_start(after, between_words)
@@ -84,9 +82,7 @@ def question_tokens(
     """
     tokenizer = getattr(processor, "tokenizer", processor)
     special = set(special_ids) | set(getattr(tokenizer, "all_special_ids", []))
-    special |= {
-        i for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items() if token.special
-    }
+    special |= {i for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items() if token.special}
     content = attended & ~torch.isin(ids, torch.tensor(sorted(special), device=ids.device))
     if markers is None or not getattr(tokenizer, "is_fast", False):
         return content
@@ -95,9 +91,7 @@ def question_tokens(
     columns = attended.nonzero().flatten().tolist()
     listed = ids[attended].tolist()
     short: list[tuple[int, int]] = []  # (column, id)
-    for is_image, run in groupby(
-        zip(columns, listed, strict=True), key=lambda pair: pair[1] in image_ids
-    ):
+    for is_image, run in groupby(zip(columns, listed, strict=True), key=lambda pair: pair[1] in image_ids):
         tokens = list(run)
         short += tokens[:1] if is_image else tokens
     text = tokenizer.decode(
