@@ -71,6 +71,8 @@ def save_checkpoint(path: Path, module: nn.Module, optimizers: Optimizers, step:
 def load_checkpoint(path: Path, module: nn.Module, optimizers: Optimizers | None = None) -> int:
     """Load weights (and optimizer state) in place; return the step, 0 where there is no file.
 
+    The `model.safetensors` of a finished model folder will do too, for the whole model: its step is 0.
+
     Raises:
         ValueError: the file lacks a weight of the module.
     """
@@ -85,9 +87,10 @@ def load_checkpoint(path: Path, module: nn.Module, optimizers: Optimizers | None
                 states.setdefault(name, {})[kind] = file.get_tensor(key)
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                if f"weight.{name}" not in keys:
+                key = f"weight.{name}" if f"weight.{name}" in keys else name
+                if key not in keys:
                     raise ValueError(f"checkpoint {path} has no weight {name!r}; it belongs to another model")
-                parameter.copy_(file.get_tensor(f"weight.{name}"))
+                parameter.copy_(file.get_tensor(key))
                 if optimizers is not None and name in states:
                     optimizers.restore(parameter, states[name])
-        return int((file.metadata() or {})["step"])
+        return int((file.metadata() or {}).get("step", 0))

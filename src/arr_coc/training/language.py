@@ -224,13 +224,15 @@ def exact(logits: Tensor, batch: dict[str, Tensor], families: list[list[str]]) -
     return found
 
 
-def train(out: Path, steps: int, batch: int, lr: float, threads: int) -> None:
+def train(out: Path, steps: int, batch: int, lr: float, threads: int, init: Path | None = None) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 100 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     embeddings = build_embeddings(tokenizer, DIM)
     roles = build_roles(tokenizer, embeddings)
     model: Qwen3VLForConditionalGeneration = build_model(tokenizer, embeddings)
+    if init is not None:
+        load_checkpoint(init, model)
     mind = model.model.language_model
     mind.embed_tokens.weight.requires_grad_(False)
     optimizer = Optimizers(mind.named_parameters(), lr)
@@ -285,5 +287,6 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=8, help="pages a batch")
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
     args = parser.parse_args()
-    train(args.out, args.steps, args.batch, args.lr, args.threads)
+    train(args.out, args.steps, args.batch, args.lr, args.threads, args.init)

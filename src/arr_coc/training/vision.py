@@ -117,9 +117,10 @@ def train(
     tokenizer = build_tokenizer()
     embeddings = build_embeddings(tokenizer, 192)
     roles = build_roles(tokenizer, embeddings)
-    eyes = Eyes(build_model(tokenizer, embeddings))
-    if init is not None and not out.exists():
-        load_checkpoint(init, eyes)
+    model = build_model(tokenizer, embeddings)
+    if init is not None:
+        load_checkpoint(init, model)
+    eyes = Eyes(model)
     for name, parameter in eyes.named_parameters():
         parameter.requires_grad_("deepstack" not in name)
     optimizer = Optimizers(eyes.named_parameters(), lr)
@@ -153,7 +154,7 @@ def train(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--init", type=Path, help="weights to start from")
+    parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
     parser.add_argument("--sizes", default="256", help="typical sides of a page in px, one a batch")
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=4000)
