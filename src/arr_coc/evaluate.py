@@ -161,6 +161,23 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
+def table(summary: dict[str, Any]) -> str:
+    """A markdown table of a summary: exact match per method, retained share, recall, and every family."""
+    methods = [name for name, row in summary.items() if isinstance(row, dict)]
+    families = list(summary[methods[0]]["families"])
+    head = ["method", "exact match", "95 % interval", "retained", "evidence recall", *families]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name in methods:
+        row = summary[name]
+        kept = f" ({row['mean kept']:.0f} on average)" if "mean kept" in row else ""
+        low, high = row["interval"]
+        retained = "-" if row["retained"] is None else f"{row['retained']:.1%}"
+        cells = [name + kept, f"{row['exact match']:.1%}", f"{low:.1%} - {high:.1%}", retained]
+        cells += [f"{row['evidence recall']:.2f}", *(f"{row['families'][f]:.0%}" for f in families)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def _mean(values: list[Any]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
@@ -176,7 +193,11 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=2000)
     parser.add_argument("--size", type=int, default=1024, help="side of the pages in px")
     parser.add_argument("--split", default="test")
+    parser.add_argument("--table", action="store_true", help="only print the table of OUT.json")
     args = parser.parse_args()
+    if args.table:
+        print(table(json.loads(args.out.with_suffix(".json").read_text())))
+        return
     model = ARRCOCModel.from_pretrained(args.model, allocator=args.allocator, strict=True)
     lines = args.out.with_suffix(".jsonl")
     lines.parent.mkdir(parents=True, exist_ok=True)
