@@ -2,8 +2,8 @@
 
     python -m arr_coc.evaluate --questions 2000 --out runs/results/bundled
 
-Every answer is generated greedily by the base model; methods differ only in the cells that are kept. Per page
-and method one line goes to OUT.jsonl (a killed run goes on where it was); the summary in OUT.json is computed
+Every answer is generated greedily by the base model; methods differ only in the cells that are kept. One
+line per question goes to OUT.jsonl (a killed run goes on where it was); the summary in OUT.json is computed
 from it. Questions are chosen so that the families are as even as the pages allow.
 """
 
@@ -213,6 +213,8 @@ def main() -> None:
             records += found
             bar.update(len(found))
     command = f"python -m arr_coc.evaluate --out {args.out} --questions {args.questions} --size {args.size}"
+    for name in ("model", "allocator"):
+        command += f" --{name} {getattr(args, name)}" if getattr(args, name) else ""
     head = {"command": command, "split": args.split, "image": f"{args.size}x{args.size}"}
     head |= {
         "torch": torch.__version__,

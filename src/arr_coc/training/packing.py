@@ -33,8 +33,7 @@ class Packed:
 
     ids [S]; positions [3, S]; block [S] (0 the page, 1.. the questions); visual: slice of the visual tokens;
     labels [S]: the next answer token, or IGNORED; hints [S]: the answer's first token at every place of the
-    question from its last telling word on (so that the answer is fetched as early as it can be), or IGNORED;
-    owner [S]: index of the question, -1 for the page.
+    question from its last telling word on (so that the answer is fetched as early as it can be), or IGNORED.
     """
 
     ids: Tensor

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, build_model, patchify
+from arr_coc.training.bundled import CELL, DIM, build_model, patchify
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets
 from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
@@ -115,7 +115,7 @@ def train(
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
-    embeddings = build_embeddings(tokenizer, 192)
+    embeddings = build_embeddings(tokenizer, DIM)
     roles = build_roles(tokenizer, embeddings)
     model = build_model(tokenizer, embeddings)
     if init is not None:
