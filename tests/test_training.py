@@ -11,9 +11,9 @@ import torch
 
 from arr_coc.training import bundled, language, packing, together, vision
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.targets import IGNORE, NONE, cell_targets, evidence_mask
+from arr_coc.training.targets import IGNORE, NONE, cell_targets, clues, evidence_mask
 from arr_coc.training.words import ROLE_WORDS, ROLES, build_embeddings, build_roles, build_tokenizer
-from arr_coc.world import draw_page
+from arr_coc.world import Question, Thing, draw_page
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,30 @@ def test_packed_questions_equal_each_question_alone(tokenizer, model):
             alone = model(**processor(text=[text], images=[page.image], return_tensors="pt")).logits[0, -1]
             here = (batch["block"][0] == number) & wanted[0]
             torch.testing.assert_close(packed[0][here][0], alone, atol=2e-5, rtol=0)
+
+
+def test_still_images_are_embedded_as_ever(model):
+    patches = torch.randn(8, 1, 3, 1, 256).expand(-1, -1, -1, 2, -1).reshape(8, 1536)
+    embed = model.model.visual.patch_embed
+    torch.testing.assert_close(bundled.StillPatchEmbed(embed)(patches), embed(patches), atol=1e-5, rtol=0)
+
+
+def test_clues_name_what_a_comparison_looks_up(tokenizer):
+    things = [Thing("red", "star", 10, 10, 120), Thing("blue", "ring", 500, 10, 40)]
+    wide = Question(
+        "Which is larger, the red star or the blue ring?", "red star", "larger", (), ("red", " star")
+    )
+    assert clues(wide, things, 512) == [(" red star", "7"), (" blue ring", "0")]
+    left = Question(
+        "Of the red star and the blue ring, which is further left?", "", "left", (), ("red", " star")
+    )
+    assert clues(left, things, 512) == []  # what to look up is not known yet
+    colour = Question("What colour is the star?", "red", "colour", (), ("red",))
+    assert clues(colour, things, 512) == []
+    packed = packing.pack(tokenizer, torch.zeros(1, 2).long(), (1, 1), [wide], [clues(wide, things, 512)])
+    for mention, word in ((" star", "7"), (" ring", "0")):
+        at = next(i for i, x in enumerate(packed.ids.tolist()) if tokenizer.decode([x]) == mention)
+        assert tokenizer.decode([int(packed.hints[at])]) == word
 
 
 def test_packed_questions_see_no_other_question(tokenizer):

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from transformers import (
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessor,
@@ -117,6 +118,24 @@ def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLProcessor:
         ),
         chat_template=tokenizer.chat_template,
     )
+
+
+class StillPatchEmbed(nn.Module):
+    """The patch embedding of a vision tower for still images: half of the arithmetic.
+
+    Both frames of a still image's patch are the same, so the two halves of the kernel can be added first.
+    Takes the place of `visual.patch_embed` during training (same parameters under the same names).
+    """
+
+    def __init__(self, embed: nn.Module) -> None:
+        super().__init__()
+        self.proj = cast(nn.Conv3d, embed.proj)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Patches [N, 3 * 2 * 16 * 16] -> [N, width]."""
+        kernel = self.proj.weight.sum(2).flatten(1)
+        frame = patches.unflatten(1, (3, 2, -1))[:, :, 0].flatten(1)
+        return F.linear(frame, kernel, self.proj.bias)
 
 
 def save(model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor, folder: Path) -> None:

@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneratio
 from arr_coc.training.bundled import CELL, DIM, build_model
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.packing import IGNORED, Packed, attention, pack
-from arr_coc.training.targets import fact_words, thing_words
+from arr_coc.training.targets import clues, fact_words, thing_words
 from arr_coc.training.words import (
     ROLE_WORDS,
     ROLES,
@@ -149,7 +149,8 @@ class SymbolicPages(Dataset):
             weight = [w**drown for w in many]
             asked = choose(rng, ask_all(rng, facts, things, grid[1] * CELL), 12, fields=5)
             at = torch.tensor([(c // grid[1], c % grid[1]) for c in cells])
-            packed = pack(self.tokenizer, at, grid, asked)
+            looked_up = [clues(q, things, grid[1] * CELL) for q in asked]
+            packed = pack(self.tokenizer, at, grid, asked, looked_up)
             # A cell with a piece of a value says it by itself: what a question then copies is a plain word.
             packed.hints[packed.visual] = torch.tensor([self._own_word(r) for r in rows])
             pages.append(packed)
@@ -224,7 +225,15 @@ def exact(logits: Tensor, batch: dict[str, Tensor], families: list[list[str]]) -
     return found
 
 
-def train(out: Path, steps: int, batch: int, lr: float, threads: int, init: Path | None = None) -> None:
+def train(
+    out: Path,
+    steps: int,
+    batch: int,
+    lr: float,
+    threads: int,
+    init: Path | None = None,
+    start: int = 0,
+) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 100 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
@@ -236,7 +245,7 @@ def train(out: Path, steps: int, batch: int, lr: float, threads: int, init: Path
     mind = model.model.language_model
     mind.embed_tokens.weight.requires_grad_(False)
     optimizer = Optimizers(mind.named_parameters(), lr)
-    first = load_checkpoint(out, mind, optimizer)
+    first = load_checkpoint(out, mind, optimizer) or start
     data = SymbolicPages(tokenizer, first, steps, batch, steps)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=8)
     since, mean = time.time(), dict[str, list[float]]()
@@ -245,18 +254,20 @@ def train(out: Path, steps: int, batch: int, lr: float, threads: int, init: Path
         torch.manual_seed(step)
         embeds = mind.embed_tokens(packed["ids"])
         embeds[packed["visual"]] = sum_of_words(packed["words"], roles)
-        out_states = mind(
-            inputs_embeds=embeds,
-            position_ids=packed["positions"],
-            attention_mask=packed["mask"],
-            use_cache=False,
-        ).last_hidden_state
+        with torch.autocast("cpu", torch.bfloat16):
+            states = mind(
+                inputs_embeds=embeds,
+                position_ids=packed["positions"],
+                attention_mask=packed["mask"],
+                use_cache=False,
+            ).last_hidden_state
+        states = states.float()
         wanted = (packed["labels"] != IGNORED) | (packed["hints"] != IGNORED)
         logits = torch.zeros(*wanted.shape, len(embeddings))
-        logits[wanted] = model.lm_head(out_states[wanted])
+        logits[wanted] = model.lm_head(states[wanted])
         loss = answer_loss(logits, packed, hint_weight=0.5)
         # The cells of a text say their label beside their piece: a question finds them by the same word.
-        said = model.lm_head(out_states[packed["visual"]])
+        said = model.lm_head(states[packed["visual"]])
         loss = loss + 0.25 * F.cross_entropy(said, packed["names"], ignore_index=IGNORED)
         optimizer.step(loss, rate)
         mean.setdefault("loss", []).append(loss.item())
@@ -288,5 +299,6 @@ if __name__ == "__main__":
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
+    parser.add_argument("--start", type=int, default=0, help="step of the schedule at which --init goes on")
     args = parser.parse_args()
-    train(args.out, args.steps, args.batch, args.lr, args.threads, args.init)
+    train(args.out, args.steps, args.batch, args.lr, args.threads, args.init, args.start)

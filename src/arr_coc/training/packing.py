@@ -33,7 +33,8 @@ class Packed:
 
     ids [S]; positions [3, S]; block [S] (0 the page, 1.. the questions); visual: slice of the visual tokens;
     labels [S]: the next answer token, or IGNORED; hints [S]: the answer's first token at every place of the
-    question from its last telling word on (so that the answer is fetched as early as it can be), or IGNORED.
+    question from its last telling word on (so that the answer is fetched as early as it can be), a clue where
+    one is given, or IGNORED.
     """
 
     ids: Tensor
@@ -67,8 +68,17 @@ def _encode_word(tokenizer: PreTrainedTokenizerFast, index: int) -> str:
     return cast(str, tokenizer.decode([index])).strip().lower()
 
 
+def _end(ids: list[int], part: list[int]) -> int:
+    """Index in `ids` of the last token of `part`, which occurs in it."""
+    return next(i for i in range(len(part) - 1, len(ids)) if ids[i + 1 - len(part) : i + 1] == part)
+
+
 def pack(
-    tokenizer: PreTrainedTokenizerFast, cells: Tensor, grid: tuple[int, int], questions: list[Question]
+    tokenizer: PreTrainedTokenizerFast,
+    cells: Tensor,
+    grid: tuple[int, int],
+    questions: list[Question],
+    clues: list[list[tuple[str, str]]] | None = None,
 ) -> Packed:
     """Lay out a page and its questions.
 
@@ -77,6 +87,7 @@ def pack(
         cells: long [M, 2], (y, x) of the visual tokens, in their order.
         grid: (H, W) of the whole image: text resumes after the whole image, whatever was kept of it.
         questions: asked one beside another.
+        clues: per question, (part of its text, word) pairs: a hint to think of the word where that part ends.
     """
     head = list(_encode(tokenizer, "<|im_start|>user\n<|vision_start|>"))
     pad = tokenizer.convert_tokens_to_ids("<|image_pad|>")
@@ -89,9 +100,12 @@ def pack(
         prompt = prompt_tokens(tokenizer, question.text)
         answer = [_encode(tokenizer, piece)[0] for piece in question.pieces] + [tokenizer.eos_token_id]
         first = telling(tokenizer, prompt)
+        hint = [IGNORED] * first + [answer[0]] * (len(prompt) - first) + [IGNORED] * (len(answer) - 1)
+        for part, word in clues[number - 1] if clues else ():
+            hint[_end(prompt, list(_encode(tokenizer, part)))] = _encode(tokenizer, word)[0]
         ids += prompt + answer[:-1]
         labels += [IGNORED] * (len(prompt) - 1) + answer
-        hints += [IGNORED] * first + [answer[0]] * (len(prompt) - first) + [IGNORED] * (len(answer) - 1)
+        hints += hint
         block += [number] * (len(prompt) + len(answer) - 1)
         positions.append(torch.arange(resume, resume + len(prompt) + len(answer) - 1).expand(3, -1))
     return Packed(

@@ -14,7 +14,7 @@ import numpy as np
 
 from arr_coc.training.bundled import CELL, PATCH
 from arr_coc.training.words import COLUMN_BUCKETS, ROLE_WORDS, ROLES, SIZE_BUCKETS
-from arr_coc.world import Fact, Page, Thing
+from arr_coc.world import Fact, Page, Question, Thing
 from arr_coc.world.blocks import Rect
 from arr_coc.world.vocabulary import ALPHABET
 
@@ -44,6 +44,24 @@ def thing_words(thing: Thing, width: int) -> dict[str, int]:
         "size": size_bucket(thing.size),
         "column": min(COLUMN_BUCKETS - 1, thing.x * COLUMN_BUCKETS // width),
     }
+
+
+def clues(question: Question, things: Iterable[Thing], width: int) -> list[tuple[str, str]]:
+    """What a comparison has to look up: (mention, word of its size or column).
+
+    Only for mentions after `larger` or `left`: before, it is not known which of the two is
+    meant. Empty for the other families. `width` of the page in px.
+    """
+    role = {"larger": "size", "left": "column"}.get(question.family)
+    if role is None:
+        return []
+    asked = min(i for i in (question.text.find(w) for w in ("larger", "bigger", "left")) if i >= 0)
+    found = []
+    for thing in things:
+        mention = f" {thing.colour} {thing.shape}"
+        if question.text.find(mention) > asked:
+            found.append((mention, ROLE_WORDS[role][thing_words(thing, width)[role]]))
+    return found
 
 
 def _cells(box: Rect, step: int, height: int, width: int) -> list[tuple[int, int, int, int]]:

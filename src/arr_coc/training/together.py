@@ -22,11 +22,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, DIM, build_model, build_processor, patchify, save
+from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, build_processor, patchify, save
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.language import answer_loss, choose, collate, exact
 from arr_coc.training.packing import IGNORED, pack
-from arr_coc.training.targets import cell_targets, evidence_mask
+from arr_coc.training.targets import cell_targets, clues, evidence_mask
 from arr_coc.training.vision import Eyes, dense_loss
 from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
 from arr_coc.world import draw_page
@@ -73,7 +73,8 @@ class AskedPages(Dataset):
             pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
             words.append(torch.from_numpy(cell_targets(page)[0]).flatten(1))
             kept.append(torch.from_numpy(keep).flatten())
-            packs.append(pack(self.tokenizer, cells, (h, w), asked))
+            looked_up = [clues(q, page.things, w * CELL) for q in asked]
+            packs.append(pack(self.tokenizer, cells, (h, w), asked, looked_up))
             families.append([q.family for q in asked])
         return collate(packs, self.tokenizer.pad_token_id) | {
             "pixels": torch.cat(pixels),
@@ -92,7 +93,7 @@ def answer_logits(
     tokens, kept = seen.pooler_output, batch["kept"]
     mind = model.model.language_model
     embeds = mind.embed_tokens(batch["ids"]).clone()
-    embeds[batch["visual"]] = tokens[kept]
+    embeds[batch["visual"]] = tokens[kept].to(embeds.dtype)
     states = mind(
         inputs_embeds=embeds,
         position_ids=batch["positions"],
@@ -102,8 +103,8 @@ def answer_logits(
         use_cache=False,
     ).last_hidden_state
     logits = torch.zeros(*wanted.shape, model.config.get_text_config().vocab_size)
-    logits[wanted] = model.lm_head(states[wanted])
-    return logits, tokens
+    logits[wanted] = model.lm_head(states[wanted]).float()
+    return logits, tokens.float()
 
 
 @torch.no_grad()
@@ -146,6 +147,7 @@ def train(
             load_checkpoint(eyes_file, Eyes(model))
             load_checkpoint(mind_file, model.model.language_model)
     model.get_input_embeddings().weight.requires_grad_(False)
+    model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
     optimizer = Optimizers(model.named_parameters(), lr)
     first = load_checkpoint(out, model, optimizer)
     data = AskedPages(tokenizer, sizes, cells, first, steps)
@@ -155,7 +157,8 @@ def train(
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
         wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
-        logits, tokens = answer_logits(model, batch, wanted)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, tokens = answer_logits(model, batch, wanted)
         loss = answer_loss(logits, batch, hint)
         seen, accuracy = dense_loss(tokens, batch["words"], roles)
         optimizer.step(loss + dense * seen, rate)

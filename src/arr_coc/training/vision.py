@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, DIM, build_model, patchify
+from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, patchify
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets
 from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
@@ -39,6 +39,7 @@ class Eyes(nn.Module):
     def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
         self.visual = model.model.visual
+        self.visual.patch_embed = StillPatchEmbed(self.visual.patch_embed)
         self.glyphs = nn.Linear(self.visual.config.hidden_size, len(GLYPHS))
 
     def forward(self, patches: Tensor, grid_thw: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +111,14 @@ def dense_loss(
 
 
 def train(
-    out: Path, sizes: list[int], steps: int, cells: int, lr: float, threads: int, init: Path | None
+    out: Path,
+    sizes: list[int],
+    steps: int,
+    cells: int,
+    lr: float,
+    threads: int,
+    init: Path | None = None,
+    start: int = 0,
 ) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
@@ -124,13 +132,14 @@ def train(
     for name, parameter in eyes.named_parameters():
         parameter.requires_grad_("deepstack" not in name)
     optimizer = Optimizers(eyes.named_parameters(), lr)
-    first = load_checkpoint(out, eyes, optimizer)
+    first = load_checkpoint(out, eyes, optimizer) or start
     loader = DataLoader(Pages(sizes, cells, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
     log, since, seen = out.with_suffix(".jsonl"), time.time(), 0
     mean: dict[str, list[float]] = {}
     for step, (patches, grid, words, glyphs) in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
-        tokens, letters = eyes(patches, grid)
+        with torch.autocast("cpu", torch.bfloat16):
+            tokens, letters = (x.float() for x in eyes(patches, grid))
         loss, accuracy = dense_loss(tokens, words, roles, text=min(1.0, max(0.05, (step - 500) / 1500)))
         shown = glyphs != NONE
         if shown.any():
@@ -155,6 +164,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
+    parser.add_argument("--start", type=int, default=0, help="step of the schedule at which --init goes on")
     parser.add_argument("--sizes", default="256", help="typical sides of a page in px, one a batch")
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=4000)
@@ -169,4 +179,5 @@ if __name__ == "__main__":
         args.lr,
         args.threads,
         args.init,
+        args.start,
     )
