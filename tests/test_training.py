@@ -11,7 +11,7 @@ import torch
 
 from arr_coc.training import bundled, language, packing, together, vision
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.targets import IGNORE, NONE, cell_targets, clues, evidence_mask
+from arr_coc.training.targets import IGNORE, NONE, cell_targets, clues, evidence_mask, glyph_targets
 from arr_coc.training.words import ROLE_WORDS, ROLES, build_embeddings, build_roles, build_tokenizer
 from arr_coc.world import Question, Thing, draw_page
 
@@ -70,7 +70,7 @@ def test_patchify_is_the_processors_arithmetic(tokenizer):
 
 def test_targets_lie_under_what_was_drawn():
     page = draw_page(4, (512, 512))
-    words, glyphs = cell_targets(page)
+    words, (glyphs, places) = cell_targets(page), glyph_targets(page)
     assert words.shape == (len(ROLES), 16, 16)
     assert glyphs.shape == (32, 32)
     label = words[ROLES.index("label")]
@@ -87,6 +87,8 @@ def test_targets_lie_under_what_was_drawn():
             found = words[ROLES.index(f"value{i + 1}")][here]
             assert ((found >= 0) | (found == IGNORE)).any(), (fact, i)
     assert (glyphs == NONE).any()
+    assert ((glyphs == NONE) == (places == NONE)).all()
+    assert set(range(4)) <= set(np.unique(places))  # labels, and the first three characters of codes
 
 
 def test_packed_questions_equal_each_question_alone(tokenizer, model):
@@ -166,7 +168,7 @@ def test_pieces_of_a_value_are_all_shown_somewhere():
 
 def test_dense_loss_is_small_for_perfect_eyes_only(tokenizer, embeddings):
     roles = build_roles(tokenizer, embeddings)
-    words = torch.from_numpy(cell_targets(draw_page(4, (256, 256)))[0]).flatten(1).long()
+    words = torch.from_numpy(cell_targets(draw_page(4, (256, 256)))).flatten(1).long()
     perfect = torch.zeros(words.shape[1], bundled.DIM)
     for r, role in enumerate(ROLES):
         there = words[r] >= 0

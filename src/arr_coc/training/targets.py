@@ -1,8 +1,9 @@
 """What every cell of a page holds: free, dense labels for training the bundled model's eyes.
 
 Every cell of a text knows the text's label; a piece of its value is known where it is printed.
-`cell_targets(page) -> words [R, H, W], glyphs [2H, 2W]`: for each role the index of the cell's word in
-`ROLE_WORDS[role]`, NONE where the role does not hold, IGNORE where the cell is cut too finely to say.
+`cell_targets(page) -> words [R, H, W]`: for each role the index of the cell's word in `ROLE_WORDS[role]`,
+NONE where the role does not hold, IGNORE where the cell is cut too finely to say. `glyph_targets(page)`: the
+character under each patch, and its place in its value.
 """
 
 from __future__ import annotations
@@ -83,13 +84,8 @@ def evidence_mask(boxes: tuple[Rect, ...], height: int, width: int) -> np.ndarra
     return mask
 
 
-def cell_targets(page: Page) -> tuple[np.ndarray, np.ndarray]:
-    """Dense labels of a page whose sides are multiples of 32 px.
-
-    Returns:
-        words: int16 [R, H, W] in the order of `ROLES`.
-        glyphs: int16 [2H, 2W], the character under each 16-px patch (index into GLYPHS) or NONE.
-    """
+def cell_targets(page: Page) -> np.ndarray:
+    """Words of the cells of a page (sides multiples of 32 px): int16 [R, H, W] in the order of `ROLES`."""
     w, h = page.image.width // CELL, page.image.height // CELL
     words = np.full((len(ROLES), h, w), NONE, dtype=np.int16)
     best = np.zeros((h, w))
@@ -124,11 +120,22 @@ def cell_targets(page: Page) -> tuple[np.ndarray, np.ndarray]:
             words[:, cy, cx] = [({"centre": 0} | found).get(role, NONE) for role in ROLES]
             unsure[cy, cx], best[cy, cx] = False, 1e9
     words[:, unsure] = IGNORE
+    return words
 
-    glyphs = np.full((2 * h, 2 * w), NONE, dtype=np.int16)
-    most = np.zeros((2 * h, 2 * w))
+
+def glyph_targets(page: Page) -> tuple[np.ndarray, np.ndarray]:
+    """What is printed under each 16-px patch of a page whose sides are multiples of 32 px.
+
+    Returns:
+        glyphs: int16 [2H, 2W], the character (index into GLYPHS) or NONE.
+        places: int16 [2H, 2W], 1 to 5 for the characters of a code, 0 for other characters, NONE without one.
+    """
+    h, w = page.image.height // PATCH, page.image.width // PATCH
+    place = {box: i for f in page.facts if len(f.value[0]) == 1 for i, box in enumerate(f.spans, start=1)}
+    glyphs, places = np.full((2, h, w), NONE, dtype=np.int16)
+    most = np.zeros((h, w))
     for char, box in page.glyphs:
-        for y, x, oh, ow in _cells(box, PATCH, 2 * h, 2 * w):
+        for y, x, oh, ow in _cells(box, PATCH, h, w):
             if char in _GLYPH and oh * ow > most[y, x] and oh >= 5 and ow >= 4:
-                most[y, x], glyphs[y, x] = oh * ow, _GLYPH[char]
-    return words, glyphs
+                most[y, x], glyphs[y, x], places[y, x] = oh * ow, _GLYPH[char], place.get(box, 0)
+    return glyphs, places

@@ -71,7 +71,7 @@ class AskedPages(Dataset):
                 keep = np.ones((h, w), bool)
             cells = torch.from_numpy(np.argwhere(keep))
             pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
-            words.append(torch.from_numpy(cell_targets(page)[0]).flatten(1))
+            words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             kept.append(torch.from_numpy(keep).flatten())
             looked_up = [clues(q, page.things, w * CELL) for q in asked]
             packs.append(pack(self.tokenizer, cells, (h, w), asked, looked_up))

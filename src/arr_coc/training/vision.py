@@ -2,7 +2,7 @@
 
     loss = CE over (words of the role, "nothing") for each role and cell
          + distance to the sum of the cell's words
-         + CE of the character under each 16-px patch (an auxiliary head that is thrown away)
+         + CE of the character under each 16-px patch and of its place in its value (throw-away heads)
 
 Run as `python -m arr_coc.training.vision OUT --sizes 256,384 --steps 8000`; killed, it goes on where it was.
 """
@@ -23,56 +23,80 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, patchify
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets
-from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
+from arr_coc.training.sheet import draw_sheet
+from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets, glyph_targets
+from arr_coc.training.words import (
+    ROLES,
+    VALUE_LENGTH,
+    RoleSpace,
+    build_embeddings,
+    build_roles,
+    build_tokenizer,
+)
 from arr_coc.world import draw_page
 
 SHARPNESS = 12.0
 GLYPH_WEIGHT = 10.0
 ROLE_WEIGHT = {"shape": 3.0, "size": 2.0, "column": 2.0, "label": 2.0}  # 1 for the others
 GLYPH_LAYER = 3  # characters are read half-way up; the layers above put words and fields together
+PLACE_WEIGHT, PLACE_LAYER = 6.0, 4  # which character of its value: counted in the next layer
 
 
 class Eyes(nn.Module):
-    """The vision tower and a throw-away head that names the character under each patch."""
+    """The vision tower and throw-away heads that name the character under each patch and its place."""
 
     def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
         self.visual = model.model.visual
         self.visual.patch_embed = StillPatchEmbed(self.visual.patch_embed)
         self.glyphs = nn.Linear(self.visual.config.hidden_size, len(GLYPHS))
+        self.places = nn.Linear(self.visual.config.hidden_size, VALUE_LENGTH + 1)
 
-    def forward(self, patches: Tensor, grid_thw: Tensor) -> tuple[Tensor, Tensor]:
-        """Patches [4N, 1536] -> tokens [N, D], glyph logits [4N, G]."""
+    def forward(self, patches: Tensor, grid_thw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Patches [4N, 1536] -> tokens [N, D], glyph logits [4N, G], place logits [4N, 6]."""
         out = self.visual(patches, grid_thw=grid_thw, return_dict=True, output_hidden_states=True)
-        return out.pooler_output, self.glyphs(out.hidden_states[GLYPH_LAYER])
+        letters, places = (
+            self.glyphs(out.hidden_states[GLYPH_LAYER]),
+            self.places(out.hidden_states[PLACE_LAYER]),
+        )
+        return out.pooler_output, letters, places
 
 
 class Pages(Dataset):
-    """Batch i of pages: sides vary round one of `sizes` (px), at a constant number of cells a batch."""
+    """Batch i of pages: sides vary round one of `sizes` (px), at a constant number of cells a batch.
 
-    def __init__(self, sizes: list[int], cells: int, first: int, last: int, split: str = "train") -> None:
-        self.sizes, self.cells, self.first, self.last, self.split = sizes, cells, first, last, split
+    A share `sheets` of the batches shows study sheets of the least size instead.
+    """
+
+    def __init__(self, sizes: list[int], cells: int, first: int, last: int, sheets: float = 0.0) -> None:
+        self.sizes, self.cells, self.first, self.last, self.sheets = sizes, cells, first, last, sheets
 
     def __len__(self) -> int:
         return self.last - self.first
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         step = self.first + index
         rng = np.random.default_rng(step)
-        side = int(rng.choice(self.sizes)) // CELL
+        sheet = rng.random() < self.sheets
+        side = (min(self.sizes) if sheet else int(rng.choice(self.sizes))) // CELL
         h, w = (max(3, round(side * np.exp(rng.uniform(-0.25, 0.25)))) for _ in range(2))
         count = max(1, self.cells // (h * w))
-        pixels, words, glyphs = [], [], []
+        pixels, words, glyphs, places = [], [], [], []
         for i in range(count):
-            page = draw_page(step * 64 + i, (w * CELL, h * CELL), self.split)
+            page = (draw_sheet if sheet else draw_page)(step * 64 + i, (w * CELL, h * CELL))
             pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
-            a, b = cell_targets(page)
-            words.append(torch.from_numpy(a).flatten(1))
+            words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             # Patches come in merge-block order: 2 x 2 patches of a cell together.
-            glyphs.append(torch.from_numpy(b).reshape(h, 2, w, 2).permute(0, 2, 1, 3).flatten())
+            for rows, found in zip((glyphs, places), glyph_targets(page), strict=True):
+                rows.append(torch.from_numpy(found).reshape(h, 2, w, 2).permute(0, 2, 1, 3).flatten())
         grid = torch.tensor([[1, 2 * h, 2 * w]] * count)
-        return torch.cat(pixels), grid, torch.cat(words, 1).long(), torch.cat(glyphs).long()
+        return (
+            torch.cat(pixels),
+            grid,
+            torch.cat(words, 1).long(),
+            torch.cat(glyphs).long(),
+            torch.cat(places).long(),
+        )
 
 
 def dense_loss(
@@ -119,6 +143,7 @@ def train(
     threads: int,
     init: Path | None = None,
     start: int = 0,
+    sheets: float = 0.0,
 ) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
@@ -133,18 +158,22 @@ def train(
         parameter.requires_grad_("deepstack" not in name)
     optimizer = Optimizers(eyes.named_parameters(), lr)
     first = load_checkpoint(out, eyes, optimizer) or start
-    loader = DataLoader(Pages(sizes, cells, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
+    loader = DataLoader(
+        Pages(sizes, cells, first, steps, sheets), batch_size=None, num_workers=1, prefetch_factor=4
+    )
     log, since, seen = out.with_suffix(".jsonl"), time.time(), 0
     mean: dict[str, list[float]] = {}
-    for step, (patches, grid, words, glyphs) in enumerate(loader, start=first):
+    for step, (patches, grid, words, glyphs, places) in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         with torch.autocast("cpu", torch.bfloat16):
-            tokens, letters = (x.float() for x in eyes(patches, grid))
+            tokens, letters, spots = (x.float() for x in eyes(patches, grid))
         loss, accuracy = dense_loss(tokens, words, roles, text=min(1.0, max(0.05, (step - 500) / 1500)))
         shown = glyphs != NONE
         if shown.any():
             emphasis = GLYPH_WEIGHT * (1 + 2 * max(0.0, 1 - step / 2000))  # characters first
             loss = loss + emphasis * F.cross_entropy(letters[shown], glyphs[shown])
+            loss = loss + PLACE_WEIGHT * F.cross_entropy(spots[shown], places[shown])
+            accuracy["place"] = (spots.argmax(-1) == places)[shown].float().mean().item()
             accuracy["glyph"] = (letters.argmax(-1) == glyphs)[shown].float().mean().item()
         optimizer.step(loss, rate)
         seen += len(grid)
@@ -166,6 +195,7 @@ if __name__ == "__main__":
     parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
     parser.add_argument("--start", type=int, default=0, help="step of the schedule at which --init goes on")
     parser.add_argument("--sizes", default="256", help="typical sides of a page in px, one a batch")
+    parser.add_argument("--sheets", type=float, default=0.0, help="share of batches that show study sheets")
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--lr", type=float, default=1e-3)
@@ -180,4 +210,5 @@ if __name__ == "__main__":
         args.threads,
         args.init,
         args.start,
+        args.sheets,
     )
