@@ -77,13 +77,15 @@ def spread(rng: random.Random, fact: Fact) -> list[dict[str, int]]:
     return cells
 
 
-def choose(rng: random.Random, questions: list[Question], count: int, fields: int = 1) -> list[Question]:
-    """`count` questions, families as even as can be; labelled values may come `fields` times as often."""
+def choose(
+    rng: random.Random, questions: list[Question], count: int, often: dict[str, int] | None = None
+) -> list[Question]:
+    """`count` questions, families as even as can be; those in `often` may come that many times as often."""
     order = sorted(questions, key=lambda q: (rng.random(), q.text))
     chosen: list[Question] = []
     for limit in (1, 2, 4, 99):
         for q in order:
-            most = limit * (fields if q.family in ("value", "table") else 1)
+            most = limit * (often or {}).get(q.family, 1)
             if len(chosen) < count and q not in chosen and sum(c.family == q.family for c in chosen) < most:
                 chosen.append(q)
     return chosen
@@ -119,14 +121,15 @@ class SymbolicPages(Dataset):
         # pages from the start titles were read after a while, but no character ever: none stood out.)
         grown = min(1.0, step / (0.5 * self.total))
         simple = max(0.35, 1 - step / (0.4 * self.total))
+        often = {"value": round(5 - 3 * grown), "larger": 3, "left": 2, "count": 2}
         pages, words, names, weights, families = [], [], [], [], []
         for i in range(self.batch):
             rng = random.Random(step * 1000 + i)
             easy = rng.random() < simple
             most = (rng.randint(1, 3), 3) if easy else (round(22 ** rng.random()), 6 + round(grown * 20))
             facts, things, grid = symbolic_page(rng, *most)
-            if rng.random() < 0.5:
-                things = []  # texts are the hard part: half of the pages hold nothing else
+            if rng.random() < 0.5 - 0.3 * grown:
+                things = []  # texts take longest: at first half of the pages hold nothing else
             rows, cells = [], []
             used = rng.sample(
                 range(grid[0] * grid[1]), min(grid[0] * grid[1], 7 * len(facts) + 3 * len(things) + 40)
@@ -147,7 +150,7 @@ class SymbolicPages(Dataset):
             ]
             drown = 0.0 if easy else grown * rng.random()
             weight = [w**drown for w in many]
-            asked = choose(rng, ask_all(rng, facts, things, grid[1] * CELL), 12, fields=5)
+            asked = choose(rng, ask_all(rng, facts, things, grid[1] * CELL), 12, often)
             at = torch.tensor([(c // grid[1], c % grid[1]) for c in cells])
             looked_up = [clues(q, things, grid[1] * CELL) for q in asked]
             packed = pack(self.tokenizer, at, grid, asked, looked_up)

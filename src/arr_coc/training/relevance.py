@@ -107,7 +107,14 @@ def maps(layer: ARRCOCLayer, base: Qwen3VLForConditionalGeneration, page: dict[s
 
 
 def train(
-    out: Path, model: Path, allocator: Path, sizes: list[int], steps: int, lr: float, threads: int
+    out: Path,
+    model: Path,
+    allocator: Path,
+    sizes: list[int],
+    steps: int,
+    lr: float,
+    threads: int,
+    init: Path | None = None,
 ) -> None:
     """Train (or go on training), write `out` and the allocator folder."""
     torch.set_num_threads(threads)
@@ -115,6 +122,8 @@ def train(
     loaded, processor = load_base(str(model))
     base = cast(Qwen3VLForConditionalGeneration, loaded)
     layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size))
+    if init is not None:
+        load_checkpoint(init, layer)
     optimizer = Optimizers(layer.named_parameters(), lr)
     first = load_checkpoint(out, layer, optimizer)
     loader = DataLoader(
@@ -154,9 +163,11 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--allocator", type=Path, required=True, help="write the trained allocator here")
+    parser.add_argument("--init", type=Path, help="arr_coc.safetensors of an earlier allocator to start from")
     parser.add_argument("--sizes", default="512,768,1024", help="typical sides of a page in px, one a page")
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
-    train(a.out, a.model, a.allocator, [int(s) for s in a.sizes.split(",")], a.steps, a.lr, a.threads)
+    sides = [int(s) for s in a.sizes.split(",")]
+    train(a.out, a.model, a.allocator, sides, a.steps, a.lr, a.threads, a.init)

@@ -8,7 +8,7 @@ from typing import cast
 
 from PIL import ImageFont
 
-TRAIN_FONTS: tuple[str, ...] = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "Aileron")
+TRAIN_FONTS: tuple[str, ...] = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSansMono.ttf", "Aileron")
 HELD_OUT_FONTS: tuple[str, ...] = ("DejaVuSansMono-Bold.ttf",)
 
 
