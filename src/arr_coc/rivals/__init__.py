@@ -1,0 +1,28 @@
+"""Rivals: published selection rules on plain tensors, one file per method, and the nulls.
+
+    rule(tensors of one image, k) -> Selection(keep [k], tokens [k, D] or None)
+
+No model is loaded or changed here; each rule takes the tensors its mathematics needs. All are written
+from the papers' formulas.
+"""
+
+from __future__ import annotations
+
+from arr_coc.rivals.cdpruner import cdpruner
+from arr_coc.rivals.divprune import divprune
+from arr_coc.rivals.fastv import fastv
+from arr_coc.rivals.idpruner import idpruner
+from arr_coc.rivals.mmtok import mmtok
+from arr_coc.rivals.nulls import even, oracle, random
+from arr_coc.rivals.prumerge import prumerge_plus
+from arr_coc.rivals.scope import scope
+from arr_coc.rivals.selection import Selection
+from arr_coc.rivals.visionselector import QueryBlindScorer, soft_top_k, visionselector
+from arr_coc.rivals.visionzip import visionzip
+
+__all__ = [
+    "Selection",
+    "fastv", "visionzip", "divprune", "cdpruner", "prumerge_plus", "scope", "mmtok", "idpruner",
+    "visionselector", "QueryBlindScorer", "soft_top_k",
+    "random", "even", "oracle",
+]  # fmt: skip

@@ -1,0 +1,85 @@
+"""Nulls: selections that look at nothing, and one that knows the answer's place.
+
+    random(n, k, generator)      even((H, W), k)      oracle(evidence, k)
+
+A method that does not beat the first two has found nothing; the third is what there was to find.
+Downsampling to k tokens, the third null, is done on the image and is not a selection.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arr_coc.attending import even_grid
+from arr_coc.rivals.selection import Selection, check_budget
+
+
+def random(n: int, k: int, generator: torch.Generator) -> Selection:
+    """Any k of n tokens, every subset equally likely, on the generator's device.
+
+    Raises:
+        ValueError: k is not in 1..n.
+    """
+    check_budget(k, n)
+    return Selection(_draw(n, k, generator).sort().values)
+
+
+def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> Selection:
+    """The k tokens spread evenly over an (H, W) grid.
+
+    Raises:
+        ValueError: k is not in 1..H*W.
+    """
+    check_budget(k, grid[0] * grid[1])
+    return Selection(even_grid(grid, k, device))
+
+
+def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Selection:
+    """The tokens that hold the answer, and a fill of others.
+
+    Args:
+        evidence: Bool [H, W], the cells that hold the answer; or [N], whose fill is even along the raster
+            instead of over the plane.
+        k: Tokens to keep. Where there is more evidence, an even subset of it in raster order is kept.
+        generator: Fills with random others; None fills with an even grid that leaves the evidence out.
+
+    Raises:
+        ValueError: evidence is not boolean, or k is not in 1..N.
+    """
+    if evidence.dtype != torch.bool:
+        raise ValueError(f"evidence is {evidence.dtype}; pass booleans, such as evidence > 0.5")
+    n = evidence.numel()
+    check_budget(k, n)
+    h, w = evidence.shape if evidence.ndim == 2 else (1, n)
+    evidence = evidence.flatten()
+    certain = evidence.nonzero().flatten()
+    if len(certain) >= k:
+        return Selection(certain[_evenly(len(certain), k, evidence.device)])
+    missing = k - len(certain)
+    if generator is None:
+        fill = _even_fill(evidence, (h, w), missing)
+    else:
+        rest = (~evidence).nonzero().flatten()
+        fill = rest[_draw(len(rest), missing, generator).to(rest.device)]
+    return Selection(torch.cat((certain, fill)).sort().values)
+
+
+def _even_fill(evidence: Tensor, grid: tuple[int, int], count: int) -> Tensor:
+    """`count` cells off the evidence: those of the coarsest even grid found to have as many there."""
+    size = count
+    while True:
+        cells = even_grid(grid, size, evidence.device)
+        free = cells[~evidence[cells]]
+        if len(free) >= count:
+            return free[_evenly(len(free), count, free.device)]
+        size = min(len(evidence), size + count - len(free))  # grows, and the whole grid is enough
+
+
+def _evenly(n: int, count: int, device: torch.device) -> Tensor:
+    """`count` of 0..n-1, evenly spaced, rising."""
+    return even_grid((1, n), count, device)
+
+
+def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:
+    return torch.randperm(n, generator=generator, device=generator.device)[:count]
