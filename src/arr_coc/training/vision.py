@@ -144,8 +144,13 @@ def train(
     init: Path | None = None,
     start: int = 0,
     sheets: float = 0.0,
+    until: int | None = None,
 ) -> None:
-    """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
+    """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl.
+
+    Stops at step `until`, where another call may go on in other sizes, on the same schedule of `steps`.
+    """
+    last = min(steps, until or steps)
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     embeddings = build_embeddings(tokenizer, DIM)
@@ -159,7 +164,7 @@ def train(
     optimizer = Optimizers(eyes.named_parameters(), lr)
     first = load_checkpoint(out, eyes, optimizer) or start
     loader = DataLoader(
-        Pages(sizes, cells, first, steps, sheets), batch_size=None, num_workers=1, prefetch_factor=4
+        Pages(sizes, cells, first, last, sheets), batch_size=None, num_workers=1, prefetch_factor=4
     )
     log, since, seen = out.with_suffix(".jsonl"), time.time(), 0
     mean: dict[str, list[float]] = {}
@@ -185,7 +190,7 @@ def train(
             with log.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             mean = {}
-        if (step + 1) % 200 == 0 or step + 1 == steps:
+        if (step + 1) % 200 == 0 or step + 1 == last:
             save_checkpoint(out, eyes, optimizer, step + 1)
 
 
@@ -198,6 +203,7 @@ if __name__ == "__main__":
     parser.add_argument("--sheets", type=float, default=0.0, help="share of batches that show study sheets")
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--until", type=int, help="stop here, part of the way")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
@@ -211,4 +217,5 @@ if __name__ == "__main__":
         args.init,
         args.start,
         args.sheets,
+        args.until,
     )
