@@ -1,8 +1,8 @@
 """Stage 3 of the bundled model: eyes and language model together, on questions about drawn pages.
 
 DeepStack starts at zero and learns here; the dense loss of stage 1 stays on at a low weight; on some pages
-only part of the tokens is shown (always the evidence), so that the model is at ease with fewer. Embeddings
-stay fixed.
+only part of the tokens is shown (always the evidence), so that the model is at ease with fewer; some batches
+are study sheets, for the dense loss alone. Embeddings stay fixed.
 
 Run as `python -m arr_coc.training.together OUT --eyes FILE --mind FILE --sizes 256,384,512 --steps 1500`;
 killed, it goes on where it was.
@@ -27,7 +27,7 @@ from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkp
 from arr_coc.training.language import answer_loss, choose, collate, exact
 from arr_coc.training.packing import IGNORED, pack
 from arr_coc.training.targets import cell_targets, clues, evidence_mask
-from arr_coc.training.vision import Eyes, dense_loss
+from arr_coc.training.vision import Eyes, Pages, dense_loss
 from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
 from arr_coc.world import draw_page
 from arr_coc.world.vocabulary import FAMILIES
@@ -45,8 +45,9 @@ class AskedPages(Dataset):
         last: int,
         drop: float = 0.35,
         split: str = "train",
+        sheets: float = 0.0,
     ) -> None:
-        self.tokenizer, self.sizes, self.cells = tokenizer, sizes, cells
+        self.tokenizer, self.sizes, self.cells, self.sheets = tokenizer, sizes, cells, sheets
         self.first, self.last, self.drop, self.split = first, last, drop, split
 
     def __len__(self) -> int:
@@ -55,6 +56,9 @@ class AskedPages(Dataset):
     def __getitem__(self, index: int) -> dict:
         step = self.first + index
         rng = random.Random(step)
+        if rng.random() < self.sheets:
+            pixels, grid, words, _, _ = Pages([min(self.sizes)], self.cells, step, step + 1, sheets=1.0)[0]
+            return {"pixels": pixels, "grid": grid, "words": words, "families": []}
         side = rng.choice(self.sizes) // CELL
         stretch = rng.uniform(-0.25, 0.25)
         h, w = max(3, round(side * np.exp(stretch))), max(3, round(side * np.exp(-stretch)))
@@ -133,6 +137,7 @@ def train(
     threads: int,
     init: Path | None,
     folder: Path | None,
+    sheets: float = 0.0,
 ) -> None:
     """Train (or go on training), write `out` and, at the end, the folder of the finished model."""
     torch.set_num_threads(threads)
@@ -150,24 +155,32 @@ def train(
     model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
     optimizer = Optimizers(model.named_parameters(), lr)
     first = load_checkpoint(out, model, optimizer)
-    data = AskedPages(tokenizer, sizes, cells, first, steps)
+    data = AskedPages(tokenizer, sizes, cells, first, steps, sheets=sheets)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
     since, mean = time.time(), dict[str, list[float]]()
     log = out.with_suffix(".jsonl")
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
-        wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
         with torch.autocast("cpu", torch.bfloat16):
-            logits, tokens = answer_logits(model, batch, wanted)
-        loss = answer_loss(logits, batch, hint)
+            if "ids" in batch:
+                wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
+                logits, tokens = answer_logits(model, batch, wanted)
+            else:  # a study sheet asks nothing
+                logits = None
+                eyes = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
+                tokens = eyes.pooler_output.float()
         seen, accuracy = dense_loss(tokens, batch["words"], roles)
-        optimizer.step(loss + dense * seen, rate)
-        mean.setdefault("loss", []).append(loss.item())
-        mean.setdefault("seen", []).append(seen.item())
-        for role, value in accuracy.items():
-            mean.setdefault("eyes." + role, []).append(value)
-        for family, found in exact(logits, batch, batch["families"]).items():
-            mean.setdefault(family, []).extend(found)
+        loss = dense * seen
+        if logits is not None:
+            answers = answer_loss(logits, batch, hint)
+            loss = loss + answers
+            mean.setdefault("loss", []).append(answers.item())
+            mean.setdefault("seen", []).append(seen.item())
+            for role, value in accuracy.items():
+                mean.setdefault("eyes." + role, []).append(value)
+            for family, found in exact(logits, batch, batch["families"]).items():
+                mean.setdefault(family, []).extend(found)
+        optimizer.step(loss, rate)
         if (step + 1) % 25 == 0:
             line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
             line |= {k: round(float(np.mean(v)), 3) for k, v in mean.items()}
@@ -192,6 +205,9 @@ if __name__ == "__main__":
         "--init", type=Path, help="checkpoint of an earlier run of this stage, instead of the two"
     )
     parser.add_argument("--sizes", default="256,384,512", help="typical sides of a page in px, one a batch")
+    parser.add_argument(
+        "--sheets", type=float, default=0.0, help="share of batches: dense loss on study sheets"
+    )
     parser.add_argument("--cells", type=int, default=512, help="cells a batch")
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--lr", type=float, default=5e-4)
@@ -202,4 +218,4 @@ if __name__ == "__main__":
     a = parser.parse_args()
     sides = [int(s) for s in a.sizes.split(",")]
     settings = (a.cells, a.steps, a.lr, a.hint, a.dense, a.threads)
-    train(a.out, a.eyes, a.mind, sides, *settings, a.init, a.folder)
+    train(a.out, a.eyes, a.mind, sides, *settings, a.init, a.folder, a.sheets)

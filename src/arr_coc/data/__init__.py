@@ -1,0 +1,26 @@
+"""Data sets of questions about images, read from their official files on disk; nothing is downloaded.
+
+    data, examples = open_data("textvqa:/data/textvqa", limit=500)
+    next(examples)    # Example(id, image, question, answers, boxes, meta)
+
+One file per format, all without torch: `vqav2`, `textvqa`, `docvqa`, `chartqa`, `gqa`; `lines` and `coco` for
+your own questions; `record` for what they share, `registry` for their names, metrics and prompts.
+"""
+
+from __future__ import annotations
+
+from arr_coc.data.chartqa import read_chartqa
+from arr_coc.data.coco import read_coco
+from arr_coc.data.docvqa import read_docvqa
+from arr_coc.data.gqa import read_gqa
+from arr_coc.data.lines import read_folder, read_jsonl
+from arr_coc.data.record import Box, Example
+from arr_coc.data.registry import DATASETS, DataSet, Metric, open_data
+from arr_coc.data.textvqa import read_textvqa
+from arr_coc.data.vqav2 import read_vqav2
+
+__all__ = [
+    "Box", "Example", "DataSet", "Metric", "DATASETS", "open_data",
+    "read_vqav2", "read_textvqa", "read_docvqa", "read_chartqa", "read_gqa",
+    "read_jsonl", "read_coco", "read_folder",
+]  # fmt: skip

@@ -1,0 +1,63 @@
+"""ChartQA: questions on charts, by people and by a program (Masry et al. 2022; github.com/vis-nlp/ChartQA).
+
+ChartQA Dataset/test/test_human.json       [{imgname, query, label}]
+ChartQA Dataset/test/test_augmented.json   the same; its questions were written by a program
+ChartQA Dataset/test/png/41699051005347.png
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from arr_coc.data.record import (
+    Example,
+    find_file,
+    find_image,
+    get_answers,
+    get_text,
+    read_json,
+    records,
+    take,
+)
+
+_PARTS = ("human", "augmented")
+
+
+def read_chartqa(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
+    """The questions of `split` in file order, all by people before all by the program.
+
+    Args:
+        folder: the one that holds `ChartQA Dataset`, that one, or the one of the split.
+        split: train, val or test for both parts, whose mean is the published figure; test_human or
+            test_augmented for one.
+        limit: at most so many questions; a small one sees only those by people.
+
+    Raises:
+        ValueError: a missing file, image or field.
+    """
+    base, _, part = split.partition("_")
+    if part and part not in _PARTS:
+        raise ValueError(f"ChartQA has no split {split!r}: use {base}, {base}_human or {base}_augmented")
+    parts = (part,) if part else _PARTS
+    return take(chain.from_iterable([_part(folder, base, each) for each in parts]), limit)
+
+
+def _part(folder: Path, base: str, part: str) -> Iterator[Example]:
+    name = f"{base}_{part}.json"
+    layout = f"give the folder with 'ChartQA Dataset/{base}/{name}' and 'ChartQA Dataset/{base}/png'"
+    path = find_file(folder, (f"ChartQA Dataset/{base}/{name}", f"{base}/{name}", name), layout)
+    entries = enumerate(records(path, read_json(path)))
+    return (_example(path.parent, base, part, i, record, where) for i, (where, record) in entries)
+
+
+def _example(folder: Path, base: str, part: str, i: int, record: dict[str, Any], where: str) -> Example:
+    return Example(
+        id=f"{base}_{part}-{i}",  # the files give none
+        image=find_image(folder, get_text(record, "imgname", where), where, ("png",)),
+        question=get_text(record, "query", where),
+        answers=get_answers(record, "label", where),
+        meta={"part": part},
+    )

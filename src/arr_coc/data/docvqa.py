@@ -1,0 +1,54 @@
+"""DocVQA, task 1 (single page): questions on scanned documents (Mathew et al. 2021; rrc.cvc.uab.es/?ch=17).
+
+val_v1.0_withQT.json or val_v1.0.json    {"data": [{questionId, question, image, docId, answers, ...}]}
+documents/xnbl0037_1.png, as "image" names it, or spdocvqa_images/xnbl0037_1.png, as it is packed today
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from arr_coc.data.record import (
+    Example,
+    check_name,
+    find_file,
+    find_image,
+    get_answers,
+    get_id,
+    get_meta,
+    get_text,
+    read_json,
+    records,
+    take,
+)
+
+
+def read_docvqa(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
+    """The questions of `split` (train, val, test) in file order; those of test have no answers.
+
+    Raises:
+        ValueError: a missing file, image or field.
+    """
+    names = [f"{split}_v1.0_withQT.json", f"{split}_v1.0.json"]
+    layout = f"put {names[0]} and spdocvqa_images/xnbl0037_1.png (or documents/...) into one folder"
+    places = [f"{base}{name}" for base in ("", "spdocvqa_qas/", f"{split}/") for name in names]
+    path = find_file(folder, places, layout)
+    questions = records(path, read_json(path), "data")
+    return take((_example(folder, split, record, where) for where, record in questions), limit)
+
+
+def _example(folder: Path, split: str, record: dict[str, Any], where: str) -> Example:
+    name = get_text(record, "image", where)
+    check_name(name, where)
+    inner = str(PurePosixPath(name).parent)
+    under = (inner, "spdocvqa_images", f"{split}/{inner}", "images", "")
+    answers = get_answers(record, "answers", where) if split != "test" or record.get("answers") else ()
+    return Example(
+        id=get_id(record, "questionId", where),
+        image=find_image(folder, PurePosixPath(name).name, where, under),
+        question=get_text(record, "question", where),
+        answers=answers,
+        meta=get_meta(record, "question_types", "docId", "ucsf_document_id", "ucsf_document_page_no"),
+    )

@@ -1,0 +1,92 @@
+"""The data sets by name: how each is read, scored and asked.
+
+data, examples = open_data("textvqa:/data/textvqa", limit=500)
+for example in examples:
+    score = data.metric(reply(example.image, example.question + data.prompt), example.answers)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from arr_coc.data.chartqa import read_chartqa
+from arr_coc.data.coco import read_coco
+from arr_coc.data.docvqa import read_docvqa
+from arr_coc.data.gqa import read_gqa
+from arr_coc.data.lines import read_folder, read_jsonl
+from arr_coc.data.record import Example
+from arr_coc.data.textvqa import read_textvqa
+from arr_coc.data.vqav2 import read_vqav2
+from arr_coc.metrics import anls, loose_match, relaxed_accuracy, vqa_accuracy
+
+Metric = Callable[[str, Sequence[str]], float]
+
+SHORT = "\nAnswer the question using a single word or phrase."
+"""What LLaVA and lmms-eval append to a question of all five public data sets here."""
+
+
+class Reader(Protocol):
+    """Reads the questions of a folder; `split` has the official one of the data set as default."""
+
+    def __call__(self, folder: Path, split: str = ..., limit: int | None = None) -> Iterator[Example]: ...
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set on disk.
+
+    Attributes:
+        name: as in `NAME:DIR`.
+        read: its reader.
+        metric: (answer, truths) -> 0 to 1; None where questions have no answers.
+        prompt: what follows the question, "" for nothing.
+    """
+
+    name: str
+    read: Reader
+    metric: Metric | None
+    prompt: str
+
+
+DATASETS: dict[str, DataSet] = {
+    data.name: data
+    for data in (
+        DataSet("vqav2", read_vqav2, vqa_accuracy, SHORT),
+        DataSet("textvqa", read_textvqa, vqa_accuracy, SHORT),
+        DataSet("docvqa", read_docvqa, anls, SHORT),
+        DataSet("chartqa", read_chartqa, relaxed_accuracy, SHORT),
+        DataSet("gqa", read_gqa, loose_match, SHORT),
+        DataSet("jsonl", read_jsonl, loose_match, ""),
+        DataSet("coco", read_coco, loose_match, ""),
+        DataSet("folder", read_folder, None, ""),
+    )
+}
+
+
+def open_data(
+    spec: str, split: str | None = None, limit: int | None = None
+) -> tuple[DataSet, Iterator[Example]]:
+    """The data set and the questions that `NAME:DIR` names.
+
+    Files are found and read now, images are looked for as their questions come.
+
+    Args:
+        spec: a name of `DATASETS` and a folder, such as "textvqa:/data/textvqa".
+        split: None for the one that results are usually published on.
+        limit: at most so many questions, the first ones; None for all.
+
+    Raises:
+        ValueError: a spec of another form, an unknown name, or what the reader raises.
+    """
+    name, colon, folder = spec.partition(":")
+    known = ", ".join(DATASETS)
+    if not colon or not folder.strip():
+        raise ValueError(f"data {spec!r} is not NAME:DIR: write for example textvqa:/data/textvqa ({known})")
+    if name.strip().lower() not in DATASETS:
+        raise ValueError(f"data set {name!r} is unknown: use one of {known}, or jsonl:DIR for your own")
+    data = DATASETS[name.strip().lower()]
+    path = Path(folder.strip()).expanduser()
+    return data, data.read(path, limit=limit) if split is None else data.read(path, split, limit)

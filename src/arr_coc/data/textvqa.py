@@ -1,0 +1,50 @@
+"""TextVQA: questions on what is written in photographs, ten answers each (Singh et al. 2019; textvqa.org).
+
+TextVQA_0.5.1_val.json   {"data": [{question_id, question, image_id, image_classes, answers: [10], ...}]}
+train_images/003a8ae2ef43b901.jpg     the images of val lie among those of train
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from arr_coc.data.record import (
+    Example,
+    find_file,
+    find_image,
+    get_answers,
+    get_id,
+    get_meta,
+    get_text,
+    read_json,
+    records,
+    take,
+)
+
+
+def read_textvqa(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
+    """The questions of `split` (train, val, test) in file order; those of test have no answers.
+
+    Raises:
+        ValueError: a missing file, image or field.
+    """
+    images = "test_images" if split == "test" else "train_images"
+    name = f"TextVQA_0.5.1_{split}.json"
+    path = find_file(folder, (name,), f"put {name} and {images}/003a8ae2ef43b901.jpg into one folder")
+    questions = records(path, read_json(path), "data")
+    return take((_example(folder, images, split, record, where) for where, record in questions), limit)
+
+
+def _example(folder: Path, images: str, split: str, record: dict[str, Any], where: str) -> Example:
+    answers = get_answers(record, "answers", where) if split != "test" or record.get("answers") else ()
+    return Example(
+        id=get_id(record, "question_id", where),
+        image=find_image(
+            folder, get_text(record, "image_id", where), where, (images, f"images/{images}", "images")
+        ),
+        question=get_text(record, "question", where),
+        answers=answers,
+        meta=get_meta(record, "image_id", "image_classes"),
+    )
