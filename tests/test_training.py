@@ -11,6 +11,7 @@ import torch
 
 from arr_coc.training import bundled, language, packing, together, vision
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
+from arr_coc.training.sheet import draw_sheet
 from arr_coc.training.targets import IGNORE, NONE, cell_targets, clues, evidence_mask, glyph_targets
 from arr_coc.training.words import ROLE_WORDS, ROLES, build_embeddings, build_roles, build_tokenizer
 from arr_coc.world import Question, Thing, draw_page
@@ -66,6 +67,17 @@ def test_patchify_is_the_processors_arithmetic(tokenizer):
     batch = processor.image_processor(images=[page.image], return_tensors="pt")
     torch.testing.assert_close(bundled.patchify(image), batch["pixel_values"], atol=1e-6, rtol=0)
     assert batch["image_grid_thw"].tolist() == [[1, 6, 10]]
+
+
+def test_a_sheet_holds_more_characters_of_values_than_a_page():
+    def share(draw):
+        places = [glyph_targets(draw(seed, (256, 256)))[1] for seed in range(12)]
+        return np.mean([(p > 0).mean() for p in places])
+
+    assert share(draw_sheet) > 1.5 * share(draw_page)
+    first, again = (draw_sheet(5, (256, 192)) for _ in range(2))
+    assert first.image.tobytes() == again.image.tobytes()
+    assert not first.questions
 
 
 def test_targets_lie_under_what_was_drawn():
@@ -207,11 +219,20 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
 
 
 def test_stages_run_end_to_end(tmp_path, tokenizer):
-    vision.train(tmp_path / "v.safetensors", [96], 2, 18, 1e-3, 1, None)
+    v = tmp_path / "v.safetensors"
+    vision.train(v, [96], 2, 18, 1e-3, 1, until=1)
+    vision.train(v, [96], 2, 18, 1e-3, 1, sheets=1.0)
+    vision.train(v, [96], 2, 18, 1e-3, 1, until=1)  # past it already: nothing happens
+    assert (
+        load_checkpoint(
+            v, vision.Eyes(bundled.build_model(tokenizer, build_embeddings(tokenizer, bundled.DIM)))
+        )
+        == 2
+    )
     language.train(tmp_path / "l.safetensors", 2, 1, 1e-3, 1)
     together.train(
         tmp_path / "t.safetensors",
-        tmp_path / "v.safetensors",
+        v,
         tmp_path / "l.safetensors",
         [128],
         16,
@@ -222,6 +243,7 @@ def test_stages_run_end_to_end(tmp_path, tokenizer):
         1,
         None,
         tmp_path / "model",
+        sheets=0.5,
     )
     last = json.loads((tmp_path / "t.jsonl").read_text().splitlines()[-1])
     assert 0 <= last["validation"]["all"] <= 1

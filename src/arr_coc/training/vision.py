@@ -72,7 +72,7 @@ class Pages(Dataset):
         self.sizes, self.cells, self.first, self.last, self.sheets = sizes, cells, first, last, sheets
 
     def __len__(self) -> int:
-        return self.last - self.first
+        return max(0, self.last - self.first)  # a resumed run may be past `until` already
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         step = self.first + index
