@@ -23,7 +23,9 @@ def main() -> None:
         for seed in range(40):
             page = draw_page(seed, (1024, 1024), "test", void=False)
             session = model.session(page.image)
-            for question in (q for q in page.questions if q.family == family):
+            # The longest answer first: two characters can be luck.
+            asked = sorted((q for q in page.questions if q.family == family), key=lambda q: -len(q.answer))
+            for question in asked:
                 full = session.ask(question.text, mode="full")
                 if full.text != question.answer:
                     continue
