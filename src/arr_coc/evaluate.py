@@ -26,11 +26,13 @@ from tqdm import tqdm
 
 from arr_coc.attending import even_grid
 from arr_coc.decoding import generate_whole
+from arr_coc.metrics import bootstrap_interval
 from arr_coc.model import ARRCOCModel
 from arr_coc.realize import EncodedImages
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import GREEDY, Session
 from arr_coc.texture import generate_texture_array
+from arr_coc.training.bundled import image_tensor
 from arr_coc.training.targets import evidence_mask
 from arr_coc.world import Page, Question, draw_page
 from arr_coc.world.vocabulary import FAMILIES
@@ -91,7 +93,7 @@ def measure_page(model: ARRCOCModel, page: Page, asked: list[Question], seed: in
     features = VisualFeatures(
         one.tokens * n, [level * n for level in one.levels], one.grids * n, one.cells * n, one.kind
     )
-    image = torch.from_numpy(np.array(page.image)).permute(2, 0, 1)[None].float() / 255
+    image = image_tensor(page.image)[None]
     grid = one.grids[0]
     texture = generate_texture_array(image, grid[1:], model.layer.config.channels)
     inputs = together(session, [q.text for q in asked])
@@ -130,11 +132,9 @@ def _recall(truth: Tensor, keep: Tensor) -> float:
     return round(truth[keep].sum().item() / truth.sum().item(), 4)
 
 
-def interval(hits: np.ndarray, seed: int = 0, draws: int = 2000) -> list[float]:
-    """95 % bootstrap interval of a mean."""
-    rng = np.random.default_rng(seed)
-    means = hits[rng.integers(0, len(hits), (draws, len(hits)))].mean(1)
-    return [round(float(v), 4) for v in np.quantile(means, (0.025, 0.975))]
+def interval(hits: np.ndarray) -> list[float]:
+    """95 % bootstrap interval of a mean, as the result file has it."""
+    return [round(end, 4) for end in bootstrap_interval(hits)]
 
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:

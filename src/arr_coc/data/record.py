@@ -227,13 +227,17 @@ def get_id(record: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def get_answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+def get_answers(record: Mapping[str, Any], key: str, where: str, hidden: bool = False) -> tuple[str, ...]:
     """The answers of `record[key]`: one or a list of them, each a string or a number.
+
+    Where they may be `hidden`, as in a test split, they may also be missing or empty, and none are returned.
 
     Raises:
         ValueError: it is missing, an empty list, holds something else, or nothing but empty strings.
     """
     value = record.get(key)
+    if hidden and not value:
+        return ()
     values = value if isinstance(value, list) else [value]
     right = all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values)
     answers = tuple(str(v) for v in values)

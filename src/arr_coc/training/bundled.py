@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 from transformers import (
     PreTrainedTokenizerFast,
@@ -142,6 +144,11 @@ def save(model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor, fo
     """Write the folder that `AutoModelForImageTextToText` and `AutoProcessor` load."""
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
+
+
+def image_tensor(image: Image.Image) -> Tensor:
+    """An RGB image -> float [3, h, w] in [0, 1]."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
 
 
 def patchify(image: Tensor) -> Tensor:

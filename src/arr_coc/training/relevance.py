@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneratio
 from arr_coc.checkpoint import load_base, save_layer
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.texture import generate_texture_array
-from arr_coc.training.bundled import CELL, patchify
+from arr_coc.training.bundled import CELL, image_tensor, patchify
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.language import choose
 from arr_coc.training.targets import evidence_mask
@@ -61,7 +61,7 @@ class EvidencePages(Dataset):
         longest = max((len(i) for i in ids), default=1)
         evidence = np.array([evidence_mask(q.evidence, h, w) for q in asked])
         return {
-            "image": torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255,
+            "image": image_tensor(page.image),
             "ids": torch.stack([F.pad(i, (0, longest - len(i))) for i in ids])
             if ids
             else torch.zeros(0, 1).long(),

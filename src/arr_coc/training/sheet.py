@@ -13,7 +13,7 @@ from PIL import Image
 from arr_coc.world import Page, blocks
 from arr_coc.world.blocks import Canvas, Fact
 from arr_coc.world.fonts import TRAIN_FONTS, font
-from arr_coc.world.page import wanted_things
+from arr_coc.world.page import page_seed, wanted_things
 from arr_coc.world.vocabulary import LABELS
 
 # Kind of a block -> how often, and its least and most height in px.
@@ -36,7 +36,7 @@ def draw_sheet(seed: int, size: tuple[int, int]) -> Page:
     The seeds are those of the training split: sheets are for training only.
     """
     width, height = size
-    rng = random.Random(3 * seed)
+    rng = random.Random(page_seed(seed, "train"))
     canvas = Canvas(Image.new("RGB", size), rng, TRAIN_FONTS, dark=rng.random() < 0.12)
     canvas.image.paste(canvas.paper(14), (0, 0, width, height))
     names, weights = list(_KINDS), [often for often, _, _ in _KINDS.values()]

@@ -22,7 +22,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, build_processor, patchify, save
+from arr_coc.training.bundled import (
+    CELL,
+    DIM,
+    StillPatchEmbed,
+    build_model,
+    build_processor,
+    image_tensor,
+    patchify,
+    save,
+)
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.language import answer_loss, choose, collate, exact
 from arr_coc.training.packing import IGNORED, pack
@@ -76,7 +85,7 @@ class AskedPages(Dataset):
             else:
                 keep = np.ones((h, w), bool)
             cells = torch.from_numpy(np.argwhere(keep))
-            pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
+            pixels.append(patchify(image_tensor(page.image)))
             words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             kept.append(torch.from_numpy(keep).flatten())
             looked_up = [clues(q, page.things, w * CELL) for q in asked]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, patchify
+from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
 from arr_coc.training.sheet import draw_sheet
 from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets, glyph_targets
@@ -48,18 +48,14 @@ class Eyes(nn.Module):
     def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
         self.visual = model.model.visual
-        self.visual.patch_embed = StillPatchEmbed(self.visual.patch_embed)
         self.glyphs = nn.Linear(self.visual.config.hidden_size, len(GLYPHS))
         self.places = nn.Linear(self.visual.config.hidden_size, VALUE_LENGTH + 1)
 
     def forward(self, patches: Tensor, grid_thw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Patches [4N, 1536] -> tokens [N, D], glyph logits [4N, G], place logits [4N, 6]."""
         out = self.visual(patches, grid_thw=grid_thw, return_dict=True, output_hidden_states=True)
-        letters, places = (
-            self.glyphs(out.hidden_states[GLYPH_LAYER]),
-            self.places(out.hidden_states[PLACE_LAYER]),
-        )
-        return out.pooler_output, letters, places
+        letters = self.glyphs(out.hidden_states[GLYPH_LAYER])
+        return out.pooler_output, letters, self.places(out.hidden_states[PLACE_LAYER])
 
 
 class Pages(Dataset):
@@ -84,7 +80,7 @@ class Pages(Dataset):
         pixels, words, glyphs, places = [], [], [], []
         for i in range(count):
             page = (draw_sheet if sheet else draw_page)(step * 64 + i, (w * CELL, h * CELL))
-            pixels.append(patchify(torch.from_numpy(np.array(page.image)).permute(2, 0, 1).float() / 255))
+            pixels.append(patchify(image_tensor(page.image)))
             words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             # Patches come in merge-block order: 2 x 2 patches of a cell together.
             for rows, found in zip((glyphs, places), glyph_targets(page), strict=True):
@@ -158,6 +154,7 @@ def train(
     model = build_model(tokenizer, embeddings)
     if init is not None:
         load_checkpoint(init, model)
+    model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
     eyes = Eyes(model)
     for name, parameter in eyes.named_parameters():
         parameter.requires_grad_("deepstack" not in name)
