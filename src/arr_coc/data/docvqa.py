@@ -44,10 +44,11 @@ def _example(folder: Path, split: str, record: dict[str, Any], where: str) -> Ex
     check_name(name, where)
     inner = str(PurePosixPath(name).parent)
     under = (inner, "spdocvqa_images", f"{split}/{inner}", "images", "")
+    answers = get_answers(record, "answers", where, hidden=split == "test")
     return Example(
         id=get_id(record, "questionId", where),
         image=find_image(folder, PurePosixPath(name).name, where, under),
         question=get_text(record, "question", where),
-        answers=get_answers(record, "answers", where, hidden=split == "test"),
+        answers=answers,
         meta=get_meta(record, "question_types", "docId", "ucsf_document_id", "ucsf_document_page_no"),
     )

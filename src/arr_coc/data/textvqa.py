@@ -38,12 +38,13 @@ def read_textvqa(folder: Path, split: str = "val", limit: int | None = None) -> 
 
 
 def _example(folder: Path, images: str, split: str, record: dict[str, Any], where: str) -> Example:
+    answers = get_answers(record, "answers", where, hidden=split == "test")
     return Example(
         id=get_id(record, "question_id", where),
         image=find_image(
             folder, get_text(record, "image_id", where), where, (images, f"images/{images}", "images")
         ),
         question=get_text(record, "question", where),
-        answers=get_answers(record, "answers", where, hidden=split == "test"),
+        answers=answers,
         meta=get_meta(record, "image_id", "image_classes"),
     )
