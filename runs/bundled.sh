@@ -35,9 +35,5 @@ $python -m arr_coc.training.together "$out/together.safetensors" \
     --sizes 256,512,768,1024,1024 --sheets 0.3 --cells 512 --steps "${STEPS3:-3300}" --lr 6e-4 --dense 0.1 \
     --folder "$out/model"
 
-# 4. Relevance: where to look, from evidence boxes; the model is frozen.
-$python -m arr_coc.training.relevance "$out/relevance.safetensors" --model "$out/model" \
-    --allocator "$out/allocator" --sizes 512,768,1024 --steps "${STEPS4:-800}"
-
-# 5. Measure; then copy model and allocator to src/arr_coc/bundled and choose the sample (runs/sample.py).
-$python -m arr_coc.evaluate --model "$out/model" --allocator "$out/allocator" --questions 2000 --out "$out/bundled"
+# 4. Copy $out/model to src/arr_coc/bundled/model; then `bash runs/study.sh` makes its allocator and measures both,
+#    and `python runs/sample.py` chooses the sample.

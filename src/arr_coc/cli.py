@@ -4,6 +4,7 @@
     arr-coc look [IMAGE] [QUESTION]   the allocation alone, all layers
     arr-coc draw                      make sample pages with questions and answers
     arr-coc info                      model, versions, families
+    arr-coc train | eval | report     studies: see study.py
 
 Exit codes: 0 done, 1 failed, 2 bad use. Results go to stdout, everything else to stderr; with --json
 stdout holds exactly one object. Whatever can be refused is refused before a model is loaded. torch and
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from arr_coc import __version__, terminal
+from arr_coc import __version__, study, terminal
 from arr_coc.images import open_image
 
 if TYPE_CHECKING:
@@ -255,6 +256,11 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
         ("families", ", ".join(kind + ("*" if note else "") for kind, note in families.items())),
     ]
     terminal.print_rows(rows + [("", f"* {note}") for note in sorted(set(families.values())) if note])
+
+
+app.command("train")(study.train)
+app.command("eval")(study.evaluate)
+app.command("report")(study.report)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,8 @@
 20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a hundred).
 Construction is deterministic and leaves the global random state alone; untrained, the layer is the
 documented fixed mixture of `balancing` over the untrained scorers of `knowing`. No image ever influences
-another of its batch.
+another of its batch. Ablations are configuration (`scorers`, `balancer`, `tokens`): parameters, their
+names and their start stay those of the whole layer, and what is left out gets no gradient.
 
 Keep the layer in float32 (it is small); its inputs may have any floating dtype. It knows nothing of any
 model: `seam` carries its decision into one.
@@ -24,8 +25,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arr_coc.allocation import TENSIONS, Allocation, grid_positions
-from arr_coc.attending import DEFAULT_BUDGET, Budget, TokenAllocator, gate, has_structure, parse_budget
-from arr_coc.balancing import AdaptiveTensionBalancer
+from arr_coc.attending import (
+    AUTO_RANGE,
+    DEFAULT_BUDGET,
+    Budget,
+    TokenAllocator,
+    effective_cells,
+    gate,
+    has_structure,
+    parse_budget,
+)
+from arr_coc.balancing import SCORERS, AdaptiveTensionBalancer, check_kind, check_scorers
 from arr_coc.knowing import (
     PRESETS,
     InformationScorer,
@@ -40,6 +50,8 @@ CELL = 32
 """Pixels per side of a cell when nobody says what the grid is."""
 STRONG_PEAK = 0.5
 """How far the best participatory cell must exceed the median one to overrule a semantic void."""
+ENOUGH = 0.98
+"""Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +86,26 @@ class ARRCOCConfig:
         metadata={"help": "cells that are coupled with the question; by default all of them"},
     )
     void: bool = field(default=True, metadata={"help": "sample images without structure by an even grid"})
+    scorers: tuple[str, ...] = field(
+        default=SCORERS, metadata={"help": "which scorers count; another's map is recorded, with weight 0"}
+    )
+    balancer: str = field(
+        default="policy",
+        metadata={"help": "policy; blind: its net sees nothing of the image; fixed: learnable constants"},
+    )
+    tokens: bool = field(
+        default=True,
+        metadata={"help": "score with encoded vision tokens; False: by texture and question alone"},
+    )
 
     def __post_init__(self) -> None:
         """Check every field; lists become tuples."""
         if not isinstance(self.channels, str):
             object.__setattr__(self, "channels", tuple(self.channels))
+        object.__setattr__(self, "scorers", check_scorers(self.scorers))
+        check_kind(self.balancer)
+        if not isinstance(self.tokens, bool):
+            raise ValueError(f"tokens must be True or False, got {self.tokens!r}")
         channel_groups(self.channels)
         parse_budget(self.budget)
         TokenAllocator(self.explore)
@@ -90,13 +117,15 @@ class ARRCOCConfig:
             raise ValueError(f"unknown preset {self.preset!r}; choose one of {PRESETS}")
         if self.pooling not in ("mean", "last", "learned"):
             raise ValueError(f"unknown pooling {self.pooling!r}; choose mean, last or learned")
+        if self.pooling == "learned" and "participatory" not in self.scorers:
+            raise ValueError("pooling 'learned' is by the participatory scorer; let it count, or choose mean")
         if self.rank is not None and self.rank % self.heads:
             raise ValueError(f"rank {self.rank} must be a multiple of heads {self.heads}")
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe dictionary."""
         data = dataclasses.asdict(self)
-        return data if isinstance(self.channels, str) else data | {"channels": list(self.channels)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
@@ -161,7 +190,9 @@ class ARRCOCLayer(nn.Module):
             self.information = InformationScorer(c.channels)
             self.perspectival = PerspectivalScorer(c.channels, c.preset)
             self.participatory = ParticipatoryScorer(c.channels, c.dim, c.rank, c.heads, c.preset)
-            self.balancer = AdaptiveTensionBalancer(c.dim, preset=c.preset)
+            self.balancer = AdaptiveTensionBalancer(
+                c.dim, preset=c.preset, kind=c.balancer, scorers=c.scorers
+            )
         self.allocator = TokenAllocator(c.explore)
         self.trained = False
 
@@ -182,15 +213,18 @@ class ARRCOCLayer(nn.Module):
             texture: [B, C, H, W] from `generate_texture_array` with the config's channels.
             query: [B, L, D], word embeddings of the question.
             query_mask: Bool [B, L], True at content tokens (no padding, template or special tokens).
-            vision: [B, H*W, D], encoded tokens in raster order, or None before encoding.
+            vision: [B, H*W, D], encoded tokens in raster order, or None before encoding; not looked at
+                if the config says `tokens=False`.
         """
+        vision = vision if self.config.tokens else None
+        scorers = (
+            self.information.logits(texture),
+            self.perspectival.logits(texture),
+            self._participate(texture, query, query_mask, vision),
+        )
+        counts = (name in self.config.scorers for name in SCORERS)
         scores = torch.stack(
-            (
-                self.information.logits(texture),
-                self.perspectival.logits(texture),
-                self._participate(texture, query, query_mask, vision),
-            ),
-            dim=1,
+            [s if count else s.detach() for s, count in zip(scorers, counts, strict=True)], dim=1
         )  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
@@ -250,8 +284,10 @@ class ARRCOCLayer(nn.Module):
         clamped = budget is None and asked == DEFAULT_BUDGET
         void = None
         if self.config.void and relevance.structured is not None:
-            seen = relevance.participatory.detach().flatten(1)
-            void = ~relevance.structured & (seen.amax(1) - seen.median(1).values <= STRONG_PEAK)
+            void = ~relevance.structured
+            if "participatory" in self.config.scorers:
+                seen = relevance.participatory.detach().flatten(1)
+                void = void & (seen.amax(1) - seen.median(1).values <= STRONG_PEAK)
         tensions, weights = relevance.tensions.detach(), relevance.weights.detach().float()
         chosen = self.allocator(
             relevance.balanced if asked == "auto" else relevance.logits,  # logits rank what saturates
@@ -279,6 +315,39 @@ class ARRCOCLayer(nn.Module):
             )
             for i, s in enumerate(chosen)
         ]
+
+    @staticmethod
+    def budget_loss(relevance: Relevance, evidence: Tensor, margin: float = 1.5) -> Tensor:
+        """How far "auto" is from the tokens that the evidence asks for: squared doublings, mean over rows.
+
+        Teaches the compress tension alone: the policy net gets a gradient, the scorers get none. A row asks
+        for `margin` times the number of best cells that hold ENOUGH of its evidence, within AUTO_RANGE; a row
+        without evidence asks for the least. Where "auto" spends just that because its range ends there, there
+        is nothing to learn: five effective cells that get 64 tokens need not claim 64.
+
+        Args:
+            relevance: What `relevance` returned, with its graph.
+            evidence: Bool [B, H, W], cells that hold what the answer needs.
+            margin: Tokens asked for over those needed, above 0.
+
+        Raises:
+            ValueError: the evidence does not fit the maps, or the margin is not above 0.
+        """
+        if evidence.shape != relevance.balanced.shape:
+            shape = tuple(relevance.balanced.shape)
+            raise ValueError(f"evidence {tuple(evidence.shape)} must have the shape of the maps, {shape}")
+        if not margin > 0:
+            raise ValueError(f"margin {margin} must be above 0; 1.0 asks for just what is needed")
+        ranked = relevance.logits.detach().flatten(1).argsort(dim=1, descending=True, stable=True)
+        held = evidence.flatten(1).gather(1, ranked).cumsum(1)  # (B, N), evidence among the best 1 to N cells
+        needed = (held < ENOUGH * held[:, -1:]).sum(1) + 1
+        low, high = (min(bound, ranked.shape[1]) for bound in AUTO_RANGE)
+        asked = (margin * needed).clamp(low, high)
+        effective = effective_cells(relevance.balanced.detach().float().flatten(1))
+        # What `expected_tokens` clamps to its range, where a clamp would stop the gradient.
+        spent = effective * 4.0 ** (1 - 2 * relevance.tensions[:, 0])
+        settled = spent.clamp(low, high) == asked
+        return (spent / asked).log2().masked_fill(settled, 0.0).square().mean()
 
     def forward(
         self,

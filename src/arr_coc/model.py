@@ -29,6 +29,7 @@ from arr_coc.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
 from arr_coc.decoding import generate_whole, refuse_arguments, refuse_cache, refuse_settings, setting
 from arr_coc.images import ImageSource
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.lora import load_lora, save_lora, without_lora
 from arr_coc.realize import EncodedImages, Prepared, Stopwatch, all_kept, decide
 from arr_coc.seam import adapter_for
 from arr_coc.session import Answer, Session
@@ -149,7 +150,10 @@ class ARRCOCModel(nn.Module):
                 f"{str(allocator)!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}; "
                 "give a folder that save_pretrained wrote"
             )
-        layer = None if folder is None else checkpoint.load_layer(folder, base)
+        layer = None
+        if folder is not None:
+            layer = checkpoint.load_layer(folder, base)
+            load_lora(base, folder)
         return cls(base, processor, layer, budget=budget, mode=mode, strict=strict, base_name=base_name)
 
     @classmethod
@@ -172,10 +176,11 @@ class ARRCOCModel(nn.Module):
         if allocator is not None:
             folder = checkpoint.find_allocator(allocator)
             layer = checkpoint.load_layer(folder or Path(allocator), model)
+            load_lora(model, folder or Path(allocator))
         return cls(model, processor, layer, budget=budget, mode=mode, strict=strict)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the learned layer and the name of its base model; never the base model itself."""
+        """Write the learned layer, a trained LoRA and the name of the base model; never the base itself."""
         config = self.config
         base = {
             "base_model": self.base_name,
@@ -183,6 +188,7 @@ class ARRCOCModel(nn.Module):
             "base_dim": config.get_text_config().hidden_size,
         }
         checkpoint.save_layer(self.layer, Path(folder), base)
+        save_lora(self.base, Path(folder))
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload what `save_pretrained` writes; returns the address of the commit."""
@@ -307,7 +313,8 @@ class ARRCOCModel(nn.Module):
         if mode != "full":
             refuse_cache(inputs.get("past_key_values"))
         if mode == "full" or not self.adapter.has_images(inputs):
-            output = self.base(**inputs)
+            with without_lora(self.base):
+                output = self.base(**inputs)
             allocations, fallback, columns = [], False, None
         else:
             refuse_arguments(inputs)
@@ -348,7 +355,9 @@ class ARRCOCModel(nn.Module):
         if mode != "full":
             refuse_cache(inputs.get("past_key_values"))
         if mode == "full" or not self.adapter.has_images(inputs):
-            output, allocations, fallback = self.base.generate(**inputs), [], False
+            allocations, fallback = [], False
+            with without_lora(self.base):
+                output = self.base.generate(**inputs)
         else:
             refuse_settings(self.base, inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)

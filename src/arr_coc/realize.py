@@ -128,6 +128,16 @@ def all_kept(features: VisualFeatures, fallback: bool = False) -> Decision:
     return Decision([everything_kept(grid) for grid in features.grids], None, fallback)
 
 
+def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:
+    """Per row the word embeddings [L, D] of its question, in the dtype and on the device of `like`."""
+    ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
+    question = adapter.question_mask(ids, mask)
+    text = mask & (ids != adapter.image_token_id)  # for a prompt without words of its own
+    question = torch.where(question.any(dim=1, keepdim=True), question, text)
+    embed = adapter.model.get_input_embeddings()
+    return [embed(row[words]).to(like) for row, words in zip(ids, question, strict=True)]
+
+
 def score(
     adapter: FamilyAdapter,
     layer: ARRCOCLayer,
@@ -150,15 +160,10 @@ def score(
                 for picture, grid in zip(adapter.images(inputs, features), features.grids, strict=True)
             ]
     with watch("score"):
-        ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
-        question = adapter.question_mask(ids, mask)
-        text = mask & (ids != adapter.image_token_id)  # for a prompt without words of its own
-        question = torch.where(question.any(dim=1, keepdim=True), question, text)
-        embed = adapter.model.get_input_embeddings()
-        queries = [embed(row[words])[None].to(like) for row, words in zip(ids, question, strict=True)]
+        queries = question_embeddings(adapter, inputs, like)
         maps = []
-        for image, (row, _) in enumerate(adapter.columns(ids, features.counts)):
-            query, vision = queries[row], features.cell_tokens(image)[None].to(like)
+        for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], features.counts)):
+            query, vision = queries[row][None], features.cell_tokens(image)[None].to(like)
             words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
             relevance = layer.relevance(encoded.textures[image], query, words, vision)
             if not relevance.balanced.isfinite().all():

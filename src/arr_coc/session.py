@@ -7,10 +7,12 @@ answers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
 
@@ -18,6 +20,7 @@ from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.decoding import generate_whole, refuse_settings
 from arr_coc.images import ImageSource, open_image
+from arr_coc.lora import without_lora
 from arr_coc.realize import EncodedImages, Stopwatch
 
 if TYPE_CHECKING:
@@ -154,6 +157,46 @@ class Session:
             )
         return inputs
 
+    def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
+        """Several questions about this image as one left-padded batch, without pixels.
+
+        What the language model gets beside it is `VisualFeatures.repeat` of the image, encoded once.
+
+        Args:
+            questions: one per row.
+            answers: with them, each row goes on with its answer and the end of the turn, and the batch has
+                `labels`: -100 but at these.
+
+        Raises:
+            ValueError: as `inputs`.
+        """
+        tokenizer = self.model.processor.tokenizer
+        rows = [self.inputs(question) for question in questions]
+        if answers is not None:
+            for row, answer in zip(rows, answers, strict=True):
+                said = tokenizer(answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+                new = torch.tensor([said], device=row["input_ids"].device)
+                row["labels"] = torch.cat([torch.full_like(row["input_ids"], -100), new], 1)
+                row["input_ids"] = torch.cat([row["input_ids"], new], 1)
+                row["attention_mask"] = torch.ones_like(row["input_ids"])
+                if "mm_token_type_ids" in row:
+                    row["mm_token_type_ids"] = F.pad(row["mm_token_type_ids"], (0, len(said)))
+        longest = max(row["input_ids"].shape[1] for row in rows)
+        fill = {"input_ids": self.model.adapter.padding_id, "labels": -100}
+        columns = [name for name in (*PROMPT_NAMES, "labels") if name in rows[0]]
+        batch = {
+            name: torch.cat(
+                [F.pad(r[name], (longest - r[name].shape[1], 0), value=fill.get(name, 0)) for r in rows]
+            )
+            for name in columns
+        }
+        about = {name: value for name, value in self._visual.items() if name != "pixel_values"}
+        repeated = {
+            name: value.repeat(len(rows), *[1] * (value.ndim - 1)) if isinstance(value, Tensor) else value
+            for name, value in about.items()
+        }
+        return batch | repeated
+
     def ask(
         self,
         question: str,
@@ -184,7 +227,8 @@ class Session:
             prepared = model.prepare(inputs, budget=budget, mode=mode, watch=watch, encoded=self.encoded)
             start = watch.now()
             options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
-            ids = generate_whole(model.base, inputs, prepared.compacted, **options)
+            with without_lora(model.base, off=mode == "full"):
+                ids = generate_whole(model.base, inputs, prepared.compacted, **options)
             end = watch.now()
             new = ids[0, inputs["input_ids"].shape[1] :]
             text = model.processor.tokenizer.decode(new, skip_special_tokens=True).strip()

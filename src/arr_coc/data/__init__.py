@@ -1,7 +1,7 @@
 """Data sets of questions about images, read from their official files on disk; nothing is downloaded.
 
     data, examples = open_data("textvqa:/data/textvqa", limit=500)
-    next(examples)    # Example(id, image, question, answers, boxes, meta)
+    next(examples)    # Example(id, image, question, answers, boxes, meta, where)
 
 One file per format, all without torch: `vqav2`, `textvqa`, `docvqa`, `chartqa`, `gqa`; `lines` and `coco` for
 your own questions; `record` for what they share, `registry` for their names, metrics and prompts.

@@ -60,4 +60,5 @@ def _example(folder: Path, base: str, part: str, i: int, record: dict[str, Any],
         question=get_text(record, "query", where),
         answers=get_answers(record, "label", where),
         meta={"part": part},
+        where=where,
     )

@@ -108,6 +108,7 @@ def _example(
         answers=get_own_answers(record, where) if "answer" in record or "answers" in record else (),
         boxes=_evidence(record, images[key], categories, where),
         meta=get_meta(record, "category", *(key for key in record if key not in _FIELDS)),
+        where=where,
     )
 
 

@@ -51,4 +51,5 @@ def _example(folder: Path, split: str, record: dict[str, Any], where: str) -> Ex
         question=get_text(record, "question", where),
         answers=answers,
         meta=get_meta(record, "question_types", "docId", "ucsf_document_id", "ucsf_document_page_no"),
+        where=where,
     )

@@ -55,4 +55,5 @@ def _example(folder: Path, path: Path, key: str, record: Any, hidden: bool) -> E
         question=get_text(record, "question", where),
         answers=() if hidden else get_answers(record, "answer", where),
         meta=meta | get_meta(record, "fullAnswer"),
+        where=where,
     )

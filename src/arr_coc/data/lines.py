@@ -74,6 +74,7 @@ def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where
         answers=get_own_answers(record, where) if answered else (),
         boxes=get_boxes(record.get("boxes", []), record.get("box_format", "xyxy"), where),
         meta=get_meta(record, *(key for key in record if key not in _FIELDS)),
+        where=where,
     )
 
 

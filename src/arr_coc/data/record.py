@@ -1,6 +1,6 @@
 """One question about one image, and what the readers of all data sets share: files, images, fields, boxes.
 
-    Example(id, image, question, answers, boxes, meta)
+    Example(id, image, question, answers, boxes, meta, where)
 
 Files come from anywhere: a name in them can't lead out of the data set's folder, and whatever is missing or
 of the wrong kind is a ValueError in one line with the file, the line (or the record, counted from 1) and the
@@ -34,6 +34,8 @@ class Example:
         answers: every accepted one, or what each of ten people said; empty where none is known.
         boxes: the evidence, (x0, y0, x1, y1) in pixels of the upright image; empty where unknown.
         meta: what else a data set says of the question, such as its type.
+        where: file and line or record of the question, for messages; two examples may differ in it alone
+            and be equal.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Example:
     answers: tuple[str, ...]
     boxes: tuple[Box, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict, hash=False)
+    where: str = field(default="", compare=False)
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:

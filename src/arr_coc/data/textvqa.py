@@ -47,4 +47,5 @@ def _example(folder: Path, images: str, split: str, record: dict[str, Any], wher
         question=get_text(record, "question", where),
         answers=answers,
         meta=get_meta(record, "image_id", "image_classes"),
+        where=where,
     )

@@ -76,4 +76,4 @@ def _example(
     under = (images, f"images/{images}", f"Images/mscoco/{images}", "")
     answers, meta = known[key] if known is not None else ((), {})
     image = find_image(folder, name, where, under)
-    return Example(key, image, get_text(record, "question", where), answers, meta=meta)
+    return Example(key, image, get_text(record, "question", where), answers, meta=meta, where=where)

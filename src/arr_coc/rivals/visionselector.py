@@ -2,20 +2,21 @@
 
     q = V Wq, k = V Wk;  s_i = mean_j (q_i . k_j) / sqrt(width);  keep the k highest s_i
 
-It learns through a soft top-k: p = sigmoid(s + t), with t such that the p sum to k. The curriculum from
-soft to hard masks and the loss are the trainer's, as is detaching the scorer's input.
+It learns through `arr_coc.relaxation`, a soft top-k: p = sigmoid(s + t), with t such that the p sum to k.
+The curriculum from soft to hard masks and the loss are the trainer's, as is detaching the scorer's input.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from arr_coc.rivals.selection import Selection, check_budget, check_finite, check_inputs, top_k
+from arr_coc.relaxation import soft_top_k
+from arr_coc.rivals.selection import Selection, check_inputs, top_k
+
+__all__ = ["QueryBlindScorer", "visionselector", "soft_top_k"]
 
 
 class QueryBlindScorer(nn.Module):
@@ -48,47 +49,3 @@ def visionselector(scores: Tensor, k: int) -> Selection:
     """
     check_inputs(k, scores=scores)
     return Selection(top_k(scores, k).sort().values)
-
-
-def soft_top_k(scores: Tensor, k: int) -> Tensor:
-    """Probabilities of being kept that sum to k, [..., N] -> [..., N], differentiable in the scores.
-
-    p = sigmoid(s + t), t by bisection. The gradient is exact and does not depend on the steps taken: from
-    sum p = k follows dp/ds = diag(v) - v v^T / sum v with v = p (1 - p). At k = N all are 1, with no
-    gradient. The threshold is found in float64; p has the dtype of the scores.
-
-    Raises:
-        ValueError: k is not in 1..N, or a score is NaN or infinite.
-    """
-    check_budget(k, scores.shape[-1])
-    check_finite("scores", scores)
-    return _SoftTopK.apply(scores, k)
-
-
-class _SoftTopK(torch.autograd.Function):
-    """Bisection forward; the implicit derivative backward."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, k: int) -> Tensor:
-        n = scores.shape[-1]
-        wide = scores.double()
-        # At t = edge - max no p exceeds k/N, so the sum is at most k; at edge - min it is at least k.
-        edge = math.log(k / (n - k)) if k < n else math.inf
-        low = edge - wide.amax(-1, keepdim=True)
-        high = edge - wide.amin(-1, keepdim=True)
-        for _ in range(64):
-            middle = (low + high) / 2
-            short = (wide + middle).sigmoid().sum(-1, keepdim=True) < k
-            low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-        p = (wide + high).sigmoid().to(scores.dtype)
-        ctx.save_for_backward(p)
-        return p
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (p,) = ctx.saved_tensors
-        (grad,) = grads
-        v = p * (1 - p)
-        total = v.sum(-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)  # 0 only where every v is
-        return v * (grad - (v * grad).sum(-1, keepdim=True) / total), None

@@ -1,0 +1,153 @@
+"""Answering many rows about one image together: every method, question and budget of equal size in one batch.
+
+Laws: a row's answer is that of the row alone; rows that read the same tokens under the same question are
+answered once; the order of rows changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arr_coc.decoding import generate_whole
+from arr_coc.lora import has_lora, without_lora
+from arr_coc.model import ARRCOCModel
+from arr_coc.rivals import Selection
+from arr_coc.seam import VisualFeatures
+from arr_coc.session import GREEDY, PROMPT_NAMES, Session
+
+SPREAD = 1.3
+"""How much longer than the first the last row of a batch may be: beyond it padding costs too much."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One question and the cells it is answered from.
+
+    Attributes:
+        question: its number.
+        chosen: the cells kept, and their tokens where a method merged some.
+        adapted: with the model's LoRA, if it has one: ours. All else runs on the stock model.
+    """
+
+    question: int
+    chosen: Selection
+    adapted: bool = False
+
+
+class Prompts:
+    """The questions about one image as one left-padded batch, to take rows from.
+
+    Args:
+        session: of the image.
+        questions: their texts.
+    """
+
+    def __init__(self, session: Session, questions: Sequence[str]) -> None:
+        self.model = session.model
+        self.batch = session.batch(questions)
+        self._positions = self.model.adapter.positions(self.batch)  # of whole prompts, costly for many rows
+
+    def rows(self, questions: Sequence[int], whole: bool) -> dict[str, Any]:
+        """Inputs of some of the questions, each as often as asked for.
+
+        Args:
+            questions: which.
+            whole: nothing will be dropped, so that the model counts positions itself, as it always does.
+        """
+        index = torch.tensor(questions, device=self.model.device)
+        taken = {
+            name: value[index.to(value.device)] if isinstance(value, Tensor) else value
+            for name, value in self.batch.items()
+        }
+        attended = self.batch["attention_mask"][index].any(0)
+        start = int(attended.to(torch.int8).argmax())  # columns that are padding in all of these rows
+        for name in PROMPT_NAMES:
+            if name in taken:
+                taken[name] = taken[name][:, start:]
+        if not whole:
+            taken["position_ids"] = self._positions[..., index, start:]
+        return taken
+
+
+def answer_rows(
+    prompts: Prompts, features: VisualFeatures, rows: Sequence[Row], *, most: int, max_new_tokens: int
+) -> list[str]:
+    """Greedy answers, one per row.
+
+    Args:
+        prompts: the questions.
+        features: the image, encoded.
+        rows: what to answer, in any order.
+        most: rows in one forward.
+        max_new_tokens: where an answer is cut off.
+    """
+    model = prompts.model
+    adapted = has_lora(model.base)
+    known: dict[Any, list[int]] = {}
+    for number, row in enumerate(rows):
+        key = (row.question, row.adapted and adapted, tuple(row.chosen.keep.tolist()))
+        known.setdefault(key if row.chosen.tokens is None else number, []).append(number)
+    firsts = [numbers[0] for numbers in known.values()]
+    # Equal lengths side by side: little padding, and the whole image apart from what is dropped.
+    firsts.sort(key=lambda n: (rows[n].adapted and adapted, len(rows[n].chosen.keep)))
+    texts: dict[int, str] = {}
+    for part in _parts(firsts, rows, most, len(features.cells[0]), adapted):
+        texts |= zip(part, _answer(prompts, features, [rows[n] for n in part], max_new_tokens), strict=True)
+    said = {number: texts[numbers[0]] for numbers in known.values() for number in numbers}
+    return [said[number] for number in range(len(rows))]
+
+
+def _parts(order: Sequence[int], rows: Sequence[Row], most: int, total: int, lora: bool) -> list[list[int]]:
+    """Runs of at most `most` rows that may share a forward: all whole or none, with the LoRA or without,
+    and of lengths near one another.
+    """
+    parts: list[list[int]] = []
+    first = (False, False, 0)
+    for number in order:
+        row = rows[number]
+        kept = len(row.chosen.keep)
+        kind = (kept == total, row.adapted and lora, kept)
+        if not parts or len(parts[-1]) == most or kind[:2] != first[:2] or kept > SPREAD * first[2]:
+            parts.append([])
+            first = kind
+        parts[-1].append(number)
+    return parts
+
+
+def _answer(
+    prompts: Prompts, features: VisualFeatures, rows: Sequence[Row], max_new_tokens: int
+) -> list[str]:
+    model = prompts.model
+    keep = [row.chosen.keep for row in rows]
+    whole = len(keep[0]) == len(features.cells[0])
+    inputs = prompts.rows([row.question for row in rows], whole)
+    compacted = model.adapter.compact(inputs, with_merged(features, [row.chosen for row in rows]), keep)
+    with without_lora(model.base, off=not rows[0].adapted):
+        ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
+    new = ids[:, inputs["input_ids"].shape[1] :]
+    return [text.strip() for text in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
+
+
+def with_merged(features: VisualFeatures, chosen: Sequence[Selection]) -> VisualFeatures:
+    """One image's features, once per selection, with its merged tokens at the kept cells."""
+    tokens = []
+    for selection in chosen:
+        row = features.tokens[0]
+        if selection.tokens is not None:
+            row = row.clone()
+            row[features.cells[0][selection.keep.to(row.device)]] = selection.tokens.to(row)
+        tokens.append(row)
+    return replace(features.repeat(len(chosen)), tokens=tokens)
+
+
+def prefill(
+    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, chosen: Selection
+) -> Tensor:
+    """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled."""
+    compacted = model.adapter.compact(inputs, with_merged(features, [chosen]), [chosen.keep])
+    return model.base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]

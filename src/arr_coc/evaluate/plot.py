@@ -1,0 +1,230 @@
+"""The trade of a summary as a picture: score over visual tokens, and over time to first token.
+
+    plot(summary, "pareto.png")
+
+Ours is thick and in one strong colour; rivals are thin, each with its colour and marker; nulls are grey and
+dashed, the upper bound dotted. A hollow diamond is a budget chosen per question. The stepped ground is what
+some method reaches at that cost, where the bound and the control with another image's question don't count.
+A known method looks the same in every picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
+
+from arr_coc.evaluate.summary import BOUND, FULL, OURS, Summary, kind, split_method
+
+DPI = 200
+_INK, _QUIET, _GRID, _GROUND = "#17171c", "#6a6a75", "#ececf0", "#f6f1e7"
+_ACCENT = "#a3195b"
+# Muted, of different lightness, told apart with every common kind of colour blindness by marker too.
+_RIVALS = {
+    "fastv": ("#33508f", "s"),
+    "visionselector": ("#117733", "D"),
+    "idpruner": ("#44aa99", "P"),
+    "mmtok": ("#b8860b", "v"),
+    "scope": ("#6d5c9e", "X"),
+    "visionzip": ("#4f9bc4", "^"),
+    "divprune": ("#8c8c2b", "h"),
+    "cdpruner+": ("#a5694f", ">"),
+    "cdpruner-": ("#a5694f", "<"),
+    "prumerge+": ("#5f7f78", "p"),
+}
+_SPARE = (("#33508f", "d"), ("#117733", "8"), ("#b8860b", "*"), ("#6d5c9e", "H"), ("#4f9bc4", "o"))
+_GRAY = "#8d8d98"
+_TICK = 0.25  # inches, nearer ticks are left out
+_PITCH = 11.5  # points from one name to the next
+_CONTROL = "shuffled question"
+_NAMES, _MARGIN = 1.5, 0.3  # inches left of the cheapest points, for names, and right of the dearest
+_NULLS = {"random": "o", "even grid": "s", "downsample": "v", "shuffled question": "X"}
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One method over its budgets, fewest tokens first, and how it is drawn."""
+
+    name: str
+    rows: list[dict[str, Any]]
+    style: dict[str, Any]
+
+    def points(self, cost: str) -> np.ndarray:
+        """[n, 2], cost and score of the budgets whose cost is known."""
+        return np.array([(r[cost], r["score"]) for r in self.rows if r[cost] is not None]).reshape(-1, 2)
+
+
+def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
+    """Draw a summary; the format is that of the file's ending: .png, .svg or .pdf.
+
+    Args:
+        summary: of `arr_coc.evaluate.summary.summarise`, with at least one method that has a budget.
+        path: file to write.
+        title: drawn above; left out, how many questions were asked.
+
+    Raises:
+        ValueError: there is nothing but the full model, or the format is unknown.
+    """
+    lines = _lines(summary)
+    if not lines:
+        raise ValueError("the summary has no method with a budget: evaluate one beside the full model")
+    costs = ["tokens"] + ["ttft_ms"] * any(len(line.points("ttft_ms")) for line in lines)
+    figure = Figure(figsize=(10 if len(costs) == 2 else 6.8, 5.2), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    grid = {"width_ratios": [1.5, 1][: len(costs)], "wspace": 0.05}
+    panels = figure.subplots(1, len(costs), sharey=True, squeeze=False, gridspec_kw=grid)[0]
+    left = 0.65 / figure.get_figwidth()
+    figure.subplots_adjust(left=left, right=0.98, top=0.89, bottom=0.115)
+    scores = [row["score"] for row in summary["methods"].values()]
+    panels[0].set_ylim(max(-0.03, min(scores) - 0.06), min(1.03, max(scores) + 0.06))
+    for axes, cost in zip(panels, costs, strict=True):
+        _frame(axes, cost, lines, summary)
+        _draw(axes, cost, lines, summary)
+    panels[0].set_ylabel(summary["metric"], color=_INK, fontsize=10)
+    _name(panels[0], lines)
+    asked = f"{summary['questions']:,} questions about {summary['images']:,} images"
+    figure.text(left, 0.93, title or asked, fontsize=12, weight="bold", color=_INK)
+    figure.savefig(path)
+
+
+def _lines(summary: Summary) -> list[_Line]:
+    """The methods with a budget, ours last, which is on top."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for method, row in summary["methods"].items():
+        name, budget = split_method(method)
+        if budget and row["tokens"] is not None:
+            rows.setdefault(name, []).append(row | {"auto": budget == "auto"})
+    spare = iter(_SPARE * len(rows))
+    lines = []
+    for name, found in rows.items():
+        what = kind(name)
+        style: dict[str, Any] = dict(color=_QUIET, lw=1.1, ms=4.5, mew=0, zorder=3)
+        if what == "ours":
+            style |= dict(color=_ACCENT, marker="o", lw=3.2, ms=8, mew=1.2, mec="white", zorder=6)
+        elif what == "bound":
+            style |= dict(color=_INK, ls=":", marker="", zorder=4)
+        elif what == "null":
+            style |= dict(color=_GRAY, ls="--", marker=_NULLS[name])
+        else:
+            colour, marker = _RIVALS.get(name) or next(spare)
+            style |= dict(color=_ACCENT if what == "variant" else colour, marker=marker, ms=5.5)
+        lines.append(_Line(name, sorted(found, key=lambda row: row["tokens"]), style))
+    return sorted(lines, key=lambda line: line.style["zorder"])
+
+
+def _frame(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
+    """Limits, ticks and grid of one panel."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_QUIET)
+    axes.tick_params(colors=_QUIET, labelcolor=_INK, labelsize=9, left=False)
+    axes.grid(color=_GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    full = summary["methods"].get(FULL, {}).get(cost)
+    known = [x for line in lines for x in line.points(cost)[:, 0]] + [full] * (full is not None)
+    low, high = min(known), max(known)
+    if cost == "ttft_ms":
+        axes.set_xlabel("time to first token (ms)", color=_INK, fontsize=10)
+        axes.set_xlim(0, high * 1.06)
+        return
+    axes.set_xlabel("visual tokens the language model reads", color=_INK, fontsize=10)
+    axes.set_xscale("log", base=2)
+    inch = np.log2(max(high / low, 2)) / (axes.bbox.width / DPI - _NAMES - _MARGIN)
+    axes.set_xlim(low * 2 ** (-_NAMES * inch), high * 2 ** (_MARGIN * inch))
+    ours = [row["tokens"] for line in lines if line.name == OURS for row in line.rows if not row["auto"]]
+    ticks = sorted({round(x) for x in (ours or known)} | ({round(full)} if full else set()))
+    ticks = [x for i, x in enumerate(ticks) if i == 0 or np.log2(x / ticks[i - 1]) > _TICK * inch]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+
+
+def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
+    """The ground that is reached, the lines, and what all tokens cost."""
+    full = summary["methods"].get(FULL)
+    reached = [line.points(cost) for line in lines if line.name not in (BOUND, _CONTROL)]
+    if full is not None and full[cost] is not None:
+        reached.append(np.array([[full[cost], full["score"]]]))
+    start, end = axes.get_xlim()
+    steps = _front(np.concatenate([np.empty((0, 2)), *reached]))
+    if len(steps):
+        start = steps[0, 0]
+        x, y = np.append(steps[:, 0], end), np.append(steps[:, 1], steps[-1, 1])
+        axes.fill_between(x, y, axes.get_ylim()[0], step="post", color=_GROUND, lw=0, zorder=0)
+    for line in lines:
+        known = [row for row in line.rows if row[cost] is not None]
+        fixed, auto = ([row for row in known if row["auto"] is which] for which in (False, True))
+        axes.plot([row[cost] for row in fixed], [row["score"] for row in fixed], **line.style)
+        hollow: dict[str, Any] = dict(ls="", marker="D", mfc="white", mec=line.style["color"], mew=1.6)
+        axes.plot([row[cost] for row in auto], [row["score"] for row in auto], **(line.style | hollow))
+        if line.name == OURS:
+            for row in fixed:
+                axes.vlines(row[cost], *row["interval"], color=_ACCENT, lw=1.2, zorder=7)
+            for row in auto:
+                _write(axes, "auto", (row[cost], row["score"]), (0, -14), _ACCENT, ha="center")
+    if full is not None:
+        axes.hlines(full["score"], start, end, color=_INK, lw=0.9, zorder=2)
+        if full[cost] is not None:
+            axes.plot(full[cost], full["score"], "o", color=_INK, ms=6, zorder=5, mec="white", mew=1)
+            text = f"all tokens {full['score']:.1%}" if cost == "tokens" else "all tokens"
+            _write(axes, text, (full[cost], full["score"]), (8, 9), _INK, ha="right")
+
+
+def _write(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: Any
+) -> None:
+    """Small text with a white rim, `offset` points from a place in the data."""
+    rim = [withStroke(linewidth=2.5, foreground="white")]
+    look: dict[str, Any] = dict(fontsize=9, color=colour, va="center_baseline", path_effects=rim, zorder=8)
+    axes.annotate(text, at, offset, textcoords="offset points", **(look | more))
+
+
+def _front(points: np.ndarray) -> np.ndarray:
+    """Those of `points` [n, 2] (cost, score) that score more than every cheaper one, by rising cost."""
+    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    best = np.maximum.accumulate(ordered[:, 1])
+    return ordered[np.diff(best, prepend=-np.inf) > 0]
+
+
+def _name(axes: Axes, lines: Sequence[_Line]) -> None:
+    """Write names left of the cheapest points, one below the other, or below a point that is far off."""
+    first = [(line, *line.points("tokens")[0]) for line in lines]
+    start = min(x for _, x, _ in first)
+    column = sorted((entry for entry in first if entry[1] <= 1.5 * start), key=lambda e: (e[2], e[0].name))
+    wanted = [axes.transData.transform((x, y))[1] for _, x, y in column]
+    placed = spread(wanted, _PITCH * DPI / 72, axes.bbox.y0, axes.bbox.y1)
+    for (line, x, y), own, place in zip(column, wanted, placed, strict=True):
+        colour, weight = line.style["color"], "bold" if line.name == OURS else "normal"
+        leader = dict(arrowstyle="-", color=colour, lw=0.6, alpha=0.7, shrinkA=1, shrinkB=5, relpos=(1, 0.5))
+        shift = (-26, (place - own) * 72 / DPI)
+        _write(axes, line.name, (x, y), shift, colour, ha="right", weight=weight, arrowprops=leader)
+    for line, x, y in first:
+        if x > 1.5 * start:
+            _write(axes, line.name, (x, y), (0, -12), line.style["color"], ha="center")
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions nearest to the `wanted` rising ones (least squares) that are at least `gap` apart.
+
+    All lie within low..high; where that has no room for them, they are evenly spaced over it.
+    """
+    n = len(wanted)
+    gap = min(gap, (high - low) / max(1, n - 1))
+    blocks: list[list[float]] = []  # positions less their share of the gaps: pooled where they fall
+    for i, position in enumerate(wanted):
+        blocks.append([position - i * gap, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, m), (b, k) = blocks[-2:]
+            blocks[-2:] = [[(a * m + b * k) / (m + k), m + k]]
+    level = [min(max(value, low), high - (n - 1) * gap) for value, count in blocks for _ in range(int(count))]
+    return [value + i * gap for i, value in enumerate(level)]

@@ -1,0 +1,248 @@
+"""The run: methods x budgets x questions on one model, one JSON line per question, resumable by image.
+
+    summary = evaluate(Settings(out=Path("runs/out/bundled"), budgets=(273, 64)))
+
+Laws: equal settings give equal files but for the times; a killed run goes on with the first image that is not
+whole in the file, and ends in the file that an uninterrupted one writes. An image is encoded once; all
+methods answer from that encoding, in batches of nearly equal length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tqdm import tqdm
+
+from arr_coc.attending import Budget, parse_budget
+from arr_coc.data import Metric
+from arr_coc.evaluate.methods import (
+    load_scorer,
+    load_variant,
+    pick_methods,
+    split_allocators,
+)
+from arr_coc.evaluate.questions import Asked, data_questions, with_next, world_questions
+from arr_coc.evaluate.results import Record, append_results, read_results, write_results
+from arr_coc.evaluate.scene import Harness
+from arr_coc.evaluate.summary import Summary, summarise
+from arr_coc.metrics import exact_match
+from arr_coc.model import ARRCOCModel
+
+WORLD, BUNDLED = "world", "bundled"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is made from; all but `out` and `command` decide its result.
+
+    Attributes:
+        out: OUT.jsonl and OUT.json are written.
+        data: "world", or `NAME:DIR` as `arr_coc.data.open_data` takes it.
+        model: folder or name of the base model, or "bundled".
+        allocators: "FOLDER" in place of the model's own, "NAME=FOLDER" for one more method arr-coc:NAME.
+        methods: names of `METHODS`; None: all that can run on the model.
+        budgets: visual tokens to keep: counts, fractions, "auto" (ours alone). Counts above an image's
+            cells keep all of them.
+        questions: how many; None: 2000 of the world, all of a data set.
+        size: side of drawn pages in px.
+        split: of the data; None: "test" of the world, the data set's usual one.
+        per_image: most questions of a drawn page.
+        timed: so many questions, evenly spread, are also run alone to be timed.
+        rows: most rows in one forward.
+        max_new_tokens: where answers are cut off; None: 8 on the world, else 32.
+        seed: of what is random.
+        query_blind: file of a trained query-blind scorer; None: the bundled one, for the bundled model.
+        device: of the model; None: the CPU.
+        dtype: of the base model's weights; None: as saved.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    out: Path
+    data: str = WORLD
+    model: str = BUNDLED
+    allocators: tuple[str, ...] = ()
+    methods: tuple[str, ...] | None = None
+    budgets: tuple[Budget, ...] = (273, 128, 64, "auto")
+    questions: int | None = None
+    size: int = 1024
+    split: str | None = None
+    per_image: int = 5
+    timed: int = 0
+    rows: int = 64
+    max_new_tokens: int | None = None
+    seed: int = 0
+    query_blind: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers; the rest is checked where it is used."""
+        budgets = tuple(dict.fromkeys(parse_budget(budget) for budget in self.budgets))
+        if not budgets:
+            raise ValueError("there is no budget: give counts, fractions or auto, such as 273,64,auto")
+        object.__setattr__(self, "budgets", budgets)
+        object.__setattr__(self, "out", Path(self.out))
+        for name, least in (("per_image", 1), ("rows", 1), ("timed", 0), ("seed", 0), ("size", 64)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} {getattr(self, name)} is too small: use {least} or more")
+        for name in ("questions", "max_new_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} {value} is too small: use 1 or more")
+
+    @property
+    def lines(self) -> Path:
+        """OUT.jsonl."""
+        return self.out.with_name(self.out.name.removesuffix(".jsonl") + ".jsonl")
+
+    @property
+    def longest(self) -> int:
+        """Tokens of an answer at most."""
+        return self.max_new_tokens or (8 if self.data == WORLD else 32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a result file's header says of them, JSON-safe."""
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "out"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+
+    @property
+    def command(self) -> str:
+        """The command line of this run."""
+        words = ["arr-coc", "eval", "--out", str(self.out)]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "out" or value == field.default:
+                continue
+            flag = "--" + field.name.replace("_", "-").replace("allocators", "allocator")
+            if field.name == "allocators":
+                words += [word for spec in value for word in (flag, spec)]
+            else:
+                words += [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+        return shlex.join(words)
+
+
+def evaluate(settings: Settings, progress: bool = True) -> Summary:
+    """Measure, write OUT.jsonl question by question, and OUT.json at the end.
+
+    Args:
+        settings: of the run.
+        progress: show a bar on stderr.
+
+    Returns:
+        The summary that OUT.json holds.
+
+    Raises:
+        ValueError: what can't be loaded, read or asked, or a file of another run in the way.
+    """
+    total, metric, name, images = open_questions(settings)
+    own, variants = split_allocators(settings.allocators)
+    model = ARRCOCModel.from_pretrained(
+        None if settings.model == BUNDLED else settings.model,
+        allocator=own,
+        device=settings.device,
+        dtype=settings.dtype,
+        strict=True,
+    )
+    scorer = load_scorer(settings.query_blind, model)
+    layers = [(label, load_variant(folder, model)) for label, folder in variants]
+    methods, notes = pick_methods(model, settings.methods, layers, scorer)
+    header = settings.to_dict() | {
+        "split": settings.split or ("test" if settings.data == WORLD else None),
+        "questions": total,
+        "max_new_tokens": settings.longest,
+        "methods": [method.name for method in methods],
+        "metric": name,
+        "notes": notes,
+        "command": settings.command,
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "machine": _machine(model.device),
+    }
+    header, records = open_file(settings.lines, header)
+    harness = Harness(
+        model,
+        methods,
+        metric,
+        settings.budgets,
+        total,
+        timed=settings.timed,
+        seed=settings.seed,
+        rows=settings.rows,
+        max_new_tokens=settings.longest,
+        scorer=scorer,
+    )
+    done = Counter(record["image"] for record in records)
+    with tqdm(total=total, initial=len(records), unit="question", disable=not progress) as bar:
+        for asked, others in with_next(images):
+            count = len(asked.queries)
+            if 0 < done[asked.key] < count:  # the run was killed while it wrote this image
+                bar.update(-done[asked.key])
+                records = [record for record in records if record["image"] != asked.key]
+                write_results(settings.lines, header, records)
+            if done[asked.key] < count:
+                found = harness.records(asked, others)
+                append_results(settings.lines, found)
+                records += found
+                bar.update(count)
+            harness.passed += count
+    summary = summarise(header, records)
+    settings.lines.with_suffix(".json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Asked]]:
+    """How many questions, their metric and its name, and the images with them.
+
+    Raises:
+        ValueError: as `data_questions`.
+    """
+    if settings.data == WORLD:
+        count = settings.questions or 2000
+        pages = world_questions(count, settings.size, settings.per_image, settings.split or "test")
+        return count, exact_match, exact_match.__name__, pages
+    data, images = data_questions(settings.data, settings.split, settings.questions)
+    assert data.metric is not None, "data_questions refuses data without one"
+    return (
+        sum(len(asked.queries) for asked in images),
+        data.metric,
+        getattr(data.metric, "__name__", "score"),
+        images,
+    )
+
+
+def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
+    """Begin a result file, or go on with one of the same run: its header and records.
+
+    Raises:
+        ValueError: the file is of another run, or no result file.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_results(path, header)
+        return header, []
+    before, records = read_results(path)
+    free = {"command"} if header["timed"] else {"command", "machine"}  # times are of one machine
+    now = json.loads(json.dumps(header))
+    for name in [name for name in {**before, **now} if name not in free]:
+        if before.get(name) != now.get(name):
+            raise ValueError(
+                f"{path} is of another run: its {name} is {before.get(name)!r}, now {now.get(name)!r}; "
+                "give another --out, or remove the file"
+            )
+    return before, records
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"processor": platform.machine(), "device": name, "threads": torch.get_num_threads()}

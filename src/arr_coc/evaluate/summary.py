@@ -1,0 +1,323 @@
+"""From the records of a result file to its summary, its targets and its tables.
+
+    summarise(header, records) -> summary, JSON-safe
+    table(summary) -> markdown;  claims(summary) -> the project's targets, checked
+
+Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
+measured is None, never 0; a method is compared with another on the questions that both answered; intervals
+are 95 % bootstrap intervals over questions. Methods are named NAME@BUDGET, and "full" reads all tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from arr_coc.evaluate.results import Record
+from arr_coc.metrics import bootstrap_interval, paired_interval
+from arr_coc.world.vocabulary import FAMILIES
+
+Summary = dict[str, Any]
+Row = dict[str, Any]
+Kind = Literal["full", "ours", "variant", "rival", "null", "bound"]
+
+FULL, OURS, BOUND = "full", "arr-coc", "oracle"
+NULLS = ("random", "even grid", "downsample", "shuffled question")
+QUERY_BLIND = ("visionzip", "divprune", "prumerge+", "scope", "visionselector", "idpruner")
+_IN_GROUP: tuple[Kind, ...] = ("ours", "variant", "rival", "null", "bound")
+
+
+def split_method(method: str) -> tuple[str, str]:
+    """Name and budget of a method: ("arr-coc", "64") of "arr-coc@64", ("full", "") of "full"."""
+    name, _, budget = method.partition("@")
+    return name, budget
+
+
+def kind(method: str) -> Kind:
+    """What a method is to the comparison; a name nobody knows is a rival."""
+    name, _ = split_method(method)
+    if name in (FULL, OURS, BOUND):
+        return {FULL: "full", OURS: "ours", BOUND: "bound"}[name]
+    return "variant" if name.startswith(f"{OURS}:") else "null" if name in NULLS else "rival"
+
+
+def by_budget(summary: Summary) -> dict[str, list[str]]:
+    """The methods of each budget: "" (full) first, most tokens first, "auto" last.
+
+    Within a budget ours, its variants, rivals, nulls and the upper bound, each from the best score down.
+    """
+    methods = summary["methods"]
+    groups: dict[str, list[str]] = {}
+    for method in methods:
+        groups.setdefault(split_method(method)[1], []).append(method)
+    for group in groups.values():
+        group.sort(
+            key=lambda m: (_IN_GROUP.index(kind(m)) if kind(m) != "full" else -1, -methods[m]["score"])
+        )
+
+    def place(budget: str) -> tuple[int, float]:
+        number = float(budget) if budget.replace(".", "", 1).isdigit() else 0.0
+        return (0 if not budget else 2 if budget == "auto" else 1, -number)
+
+    return {budget: groups[budget] for budget in sorted(groups, key=place)}
+
+
+def summarise(header: dict[str, Any], records: Sequence[Record]) -> Summary:
+    """Every figure that tables, plots and claims show.
+
+    Args:
+        header: of the result file; kept in the summary.
+        records: its questions.
+
+    Returns:
+        "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
+        over questions with evidence), and "methods". Of each method, from 0 to 1 unless said:
+
+        - "n" questions, "score" and its "interval"; "families" {name: {"score", "n"}};
+        - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
+        - "worst family": [name, retained], the family that keeps least of full's score;
+        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this;
+        - "tokens" read; "recall" of evidence; "swap IoU" with the kept set of another question;
+        - "ttft_ms", median time to first token; "ttft ratio", median over questions of full's / this;
+          "stages" {name: median ms}; "peak_mb", the largest.
+
+    Raises:
+        ValueError: there are no records.
+    """
+    if not records:
+        raise ValueError("there are no questions to summarise: the run was killed before its first image")
+    names = list(dict.fromkeys(method for record in records for method in record["score"]))
+    scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}
+    shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
+    return {
+        "header": header,
+        "metric": str(header.get("metric", "exact match")).replace("_", " "),
+        "questions": len(records),
+        "images": len({r["image"] for r in records}),
+        "timed": sum(bool(r.get("ms")) for r in records),
+        "evidence share": _mean(shares),
+        "methods": {m: _row(m, scores, records) for m in names},
+    }
+
+
+def _row(method: str, scores: dict[str, np.ndarray], records: Sequence[Record]) -> Row:
+    own = scores[method]
+    answered = ~np.isnan(own)
+    full, ours = scores.get(FULL), scores.get(f"{OURS}@{split_method(method)[1]}")
+    families = {
+        name: np.array([r.get("family") == name for r in records]) & answered for name in _families(records)
+    }
+    families = {name: chosen for name, chosen in families.items() if chosen.any()}
+    kept = {} if full is None else {name: _retained(own[at], full[at]) for name, at in families.items()}
+    known = {name: share for name, share in kept.items() if share is not None}
+    worst = min(known, key=lambda name: known[name], default=None) if method != FULL else None
+    times = [r.get("ms", {}) for r in records]
+    stages = [t[method] for t in times if method in t]
+    total = [sum(stage.values()) for stage in stages]
+    ratios = [sum(t[FULL].values()) / sum(t[method].values()) for t in times if FULL in t and method in t]
+    return {
+        "n": int(answered.sum()),
+        "score": _round(own[answered].mean()),
+        "interval": [_round(end) for end in bootstrap_interval(own[answered])],
+        "retained": None if full is None else _retained(own, full),
+        "difference": None if full is None or method == FULL else _paired(own, full),
+        "worst family": [worst, known[worst]] if worst is not None else None,
+        "below ours": None if ours is None or kind(method) in ("ours", "full") else _paired(ours, own),
+        "tokens": _mean(_values(records, "tokens", method), 1),
+        "recall": _mean(_values(records, "recall", method)),
+        "swap IoU": _mean(_values(records, "swap", method)),
+        "ttft_ms": _median(total, 2),
+        "ttft ratio": _median(ratios, 3),
+        "stages": {
+            name: _median([stage[name] for stage in stages if name in stage], 2)
+            for name in dict.fromkeys(name for stage in stages for name in stage)
+        },
+        "peak_mb": max((_round(v, 1) for v in _values(records, "peak_mb", method)), default=None),
+        "families": {
+            name: {"score": _round(own[at].mean()), "n": int(at.sum())} for name, at in families.items()
+        },
+    }
+
+
+def _families(records: Sequence[Record]) -> list[str]:
+    """Names in the world's order, others after them by name."""
+    found = {r["family"] for r in records if r.get("family")}
+    return [f for f in FAMILIES if f in found] + sorted(found - set(FAMILIES))
+
+
+def _retained(own: np.ndarray, full: np.ndarray) -> float | None:
+    both = ~(np.isnan(own) | np.isnan(full))
+    whole = full[both].mean() if both.any() else 0
+    return _round(own[both].mean() / whole) if whole else None
+
+
+def _paired(a: np.ndarray, b: np.ndarray) -> dict[str, Any] | None:
+    both = ~(np.isnan(a) | np.isnan(b))
+    if not both.any():
+        return None
+    interval = [_round(end) for end in paired_interval(a[both], b[both])]
+    return {"mean": _round((a[both] - b[both]).mean()), "interval": interval}
+
+
+def _values(records: Sequence[Record], field: str, method: str) -> list[float]:
+    return [r[field][method] for r in records if r.get(field) and method in r[field]]
+
+
+def _round(value: float, digits: int = 4) -> float:
+    return round(float(value), digits) + 0.0  # no -0.0
+
+
+def _mean(values: Sequence[float], digits: int = 4) -> float | None:
+    return _round(float(np.mean(values)), digits) if values else None
+
+
+def _median(values: Sequence[float], digits: int) -> float | None:
+    return _round(float(np.median(values)), digits) if values else None
+
+
+def claims(summary: Summary) -> list[dict[str, Any]]:
+    """The targets of the project, checked.
+
+    A rival or null at 273 tokens is either below ours beyond its paired interval, or tied with it at the
+    ceiling: its interval holds the score of full, and ours is not beyond it the other way.
+
+    Returns:
+        {"claim", "figure", "target", "holds"} each; "holds" is None, and the figure "not measured", where
+        the summary lacks something.
+    """
+    methods = summary["methods"]
+
+    def row(method: str) -> Row:
+        return methods.get(method, {})
+
+    checked = [
+        _at_least(
+            f"{OURS}@{budget} keeps the score of all tokens", row(f"{OURS}@{budget}").get("retained"), x
+        )
+        for budget, x in ((273, 0.99), (128, 0.98), (64, 0.96))
+    ]
+    auto = row(f"{OURS}@auto")
+    checked.append(_at_least(f"{OURS}@auto keeps the score of all tokens", auto.get("retained"), 0.99))
+    tokens = auto.get("tokens")
+    checked.append(
+        {
+            "claim": f"{OURS}@auto reads few tokens",
+            "figure": "not measured" if tokens is None else f"{tokens:.0f}",
+            "target": "at most 150",
+            "holds": None if tokens is None else tokens <= 150,
+        }
+    )
+    blind = [f"{name}@64" for name in QUERY_BLIND if _gap(row(f"{name}@64")) is not None]
+    best = max(blind, key=lambda method: methods[method]["score"], default=None)
+    named = "" if best is None else f", {best}"
+    rivals = (
+        (f"{OURS}@64 is above the best query-blind rival{named}", best, 0.15),
+        (f"{OURS}@64 is above the image shrunk to 64 tokens", "downsample@64", 0.15),
+        (f"{OURS}@64 is worse with another image's question", "shuffled question@64", 0.25),
+    )
+    checked += [
+        _at_least(text, _gap(row(method or "")), points, _points, " points")
+        for text, method, points in rivals
+    ]
+    checked.append(_at_least(f"{OURS}@64 keeps the evidence cells", row(f"{OURS}@64").get("recall"), 0.95))
+    others = [m for m in by_budget(summary).get("273", []) if kind(m) in ("rival", "null")]
+    return checked + [_below_or_tied(method, summary) for method in others]
+
+
+def _gap(row: Row) -> float | None:
+    return row["below ours"]["mean"] if row.get("below ours") else None
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _at_least(
+    claim: str, figure: float | None, least: float, shown: Callable[[float], str] = _percent, unit: str = ""
+) -> dict[str, Any]:
+    return {
+        "claim": claim,
+        "figure": "not measured" if figure is None else shown(figure) + unit,
+        "target": f"at least {shown(least)}{unit}",
+        "holds": None if figure is None else figure >= least,
+    }
+
+
+def _below_or_tied(method: str, summary: Summary) -> dict[str, Any]:
+    row, full = summary["methods"][method], summary["methods"].get(FULL)
+    gap = row["below ours"]
+    figure, holds = "not measured", None
+    if gap is not None:
+        low, high = gap["interval"]
+        figure = f"ours {100 * gap['mean']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+        at_ceiling = full is not None and row["interval"][0] <= full["score"] <= row["interval"][1]
+        holds = low > 0 or (at_ceiling and high >= 0)
+        if holds and low <= 0:
+            figure = f"tied, {figure}"
+    target = "beyond its interval, or tied at the ceiling"
+    return {"claim": f"{method} is below {OURS}@273", "figure": figure, "target": target, "holds": holds}
+
+
+def table(summary: Summary, columns: str = "short") -> str:
+    """A markdown table, one row per method, by budget; columns that nothing was measured for are left out.
+
+    Args:
+        summary: of `summarise`.
+        columns: "short" for tokens, score, recall and time of each; "families" for its score of every
+            family, the lowest of a row in bold.
+
+    Raises:
+        ValueError: unknown columns, or families of a summary that has none.
+    """
+    order = [method for group in by_budget(summary).values() for method in group]
+    rows = [(method, summary["methods"][method]) for method in order]
+    if columns == "families":
+        return _family_table(rows)
+    if columns != "short":
+        raise ValueError(f'columns {columns!r} are unknown: use "short" or "families"')
+    found: list[tuple[str, Callable[[Row], str | None]]] = [
+        ("tokens", _shown("tokens", ",.0f")),
+        (
+            summary["metric"],
+            lambda r: f"{r['score']:.1%} ({_points(r['interval'][0])}-{_points(r['interval'][1])})",
+        ),
+        ("retained", _shown("retained", ".1%")),
+        ("recall", _shown("recall", ".1%")),
+        ("swap IoU", _shown("swap IoU", ".2f")),
+        ("TTFT ms", _shown("ttft_ms", ",.0f")),
+        ("speed-up", _shown("ttft ratio", ".2f")),
+    ]
+    cells = {name: [show(row) for _, row in rows] for name, show in found}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    names = [f"**{method}**" if kind(method) == "ours" else method for method in order]
+    lines = zip(names, *([cell or "-" for cell in column] for column in cells.values()), strict=True)
+    return _markdown(["method", *cells], lines)
+
+
+def _family_table(rows: Sequence[tuple[str, Row]]) -> str:
+    names = list(dict.fromkeys(name for _, row in rows for name in row["families"]))
+    if not names:
+        raise ValueError('the questions have no families: use the columns "short"')
+    lines = []
+    for method, row in rows:
+        scores = {name: family["score"] for name, family in row["families"].items()}
+        weakest = min(scores, key=lambda name: scores[name], default=None)
+        texts = [_percent(scores[name]) if name in scores else "-" for name in names]
+        shown = [f"**{text}**" if name == weakest else text for name, text in zip(names, texts, strict=True)]
+        lines.append((method, _percent(row["score"]), *shown))
+    return _markdown(["method", "all", *names], lines)
+
+
+def _shown(key: str, form: str) -> Callable[[Row], str | None]:
+    return lambda row: None if row[key] is None else format(row[key], form)
+
+
+def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    align = "|---" + "|--:" * (len(head) - 1) + "|"
+    return "\n".join(["| " + " | ".join(head) + " |", align, *("| " + " | ".join(c) + " |" for c in lines)])

@@ -1,0 +1,101 @@
+"""What one question costs alone: milliseconds of each stage up to the first new token, and peak memory.
+
+    measure(trial) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
+
+encode   the vision encoder's forward (of the whole image; of the small one for "downsample")
+select   all that a method computes beyond it, from nothing: texture, attention of the tower, scores, choice
+prefill  dropping the other tokens from the prompt, and the language model up to the first new token's logits
+
+The three add up to the time to the first token; preparing pixels and prompt is before it, the same for all.
+The tower's queries and keys are noted during the encoding by methods that read them, as an integrated
+implementation would; what they compute from those is selection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from arr_coc.evaluate.answering import prefill
+from arr_coc.evaluate.fastv import fastv_prefill
+from arr_coc.evaluate.methods import FASTV, Method, cut_layer
+from arr_coc.evaluate.view import View, encode
+from arr_coc.lora import without_lora
+from arr_coc.realize import Stopwatch
+from arr_coc.rivals import Selection
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A method with a budget on one question.
+
+    Attributes:
+        method: what runs.
+        budget: a count, or "auto"; None for methods that use all tokens of what they encode.
+        view: of the image; only what it is given is used, nothing that it knows.
+        question: its number.
+        inputs: what is encoded and asked, with pixels: the view's own prompt, or that of a smaller image.
+    """
+
+    method: Method
+    budget: int | Literal["auto"] | None
+    view: View
+    question: int
+    inputs: Mapping[str, Any]
+
+
+@torch.no_grad()
+def measure(trial: Trial) -> dict[str, float]:
+    """Milliseconds of each stage, batch of one."""
+    method, model = trial.method, trial.view.model
+    now = Stopwatch(model.device).now
+    with without_lora(model.base, off=not method.adapted):
+        start = now()
+        features, tower = encode(model, trial.inputs, watched="tower" in method.needs)
+        encoded = now()
+        chosen = Selection(torch.arange(len(features.cells[0]), device=model.device))
+        if method.choose is not None and trial.budget is not None:
+            fresh = replace(trial.view, features=features, tower=tower)
+            chosen = method.choose(fresh, trial.question, trial.budget)
+        selected = now()
+        if method.name == FASTV:
+            assert isinstance(trial.budget, int), "fastv is given a count"
+            fastv_prefill(model, trial.inputs, features, trial.budget, layer=cut_layer(model))
+        else:
+            prefill(model, trial.inputs, features, chosen)
+        done = now()
+    times = {"encode": encoded - start, "select": selected - encoded, "prefill": done - selected}
+    return {stage: round(1000 * seconds, 3) for stage, seconds in times.items()}
+
+
+def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
+    """The most memory that a call holds at once beyond what was held before it, in MiB.
+
+    On CUDA the allocator's own count. On the CPU the running sum of torch's allocations, as its profiler
+    lists them; what other libraries allocate is not in it.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else every call writes lines of no use to stderr
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
+    steps = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
+    held = torch.tensor([0, *(size for _, size in steps)], dtype=torch.float64).cumsum(0)
+    return float(held.max()) / 2**20

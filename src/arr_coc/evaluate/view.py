@@ -1,0 +1,260 @@
+"""What a method may read of one image and its questions, each thing computed when first asked for, and kept.
+
+    features, tower = watch_tower(model, inputs)         one encoding, with what the vision tower attended to
+    view = View(model, asked, prompts, features, tower)  tokens, question(i), received(-2), keys(-2), ...
+
+Law: a fresh view (`dataclasses.replace`) knows nothing but what it is given, so the time of a choice made
+from one is all that the choice costs beyond the encoding.
+
+Shapes: N cells of the image in raster order, P patches a cell (4 in Qwen, 1 in LLaVA), D width of the
+language model, d of a vision head, L tokens of a question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from arr_coc.evaluate.questions import Asked, evidence_cells
+from arr_coc.layer import ARRCOCLayer, Relevance
+from arr_coc.model import ARRCOCModel
+from arr_coc.realize import EncodedImages, Stopwatch, question_embeddings, score
+from arr_coc.rivals import QueryBlindScorer
+from arr_coc.seam import Grid, LlavaAdapter, VisualFeatures
+from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
+
+TOWERS = ("qwen3_vl", "qwen3_5", "qwen2_vl", "llava")
+LAYERS = (-2, -1)
+"""The layers of the vision tower that methods read."""
+
+
+@dataclass(frozen=True)
+class Tower:
+    """What was seen of one image's encoding.
+
+    Attributes:
+        attention: by layer (of `LAYERS`) its queries and keys [H, S, d] after rotary positions, and scaling.
+        states: [N, P * d_v], what was merged or projected into each cell's token.
+        class_token: S begins with a class token, which is no cell.
+    """
+
+    attention: Mapping[int, tuple[Tensor, Tensor, float]]
+    states: Tensor
+    class_token: bool
+
+
+def check_tower(family: str) -> None:
+    """Raise a ValueError where the tower's patches are not known to lie in the order of the cells."""
+    if family not in TOWERS:
+        raise ValueError(
+            f"the vision attention of {family!r} can't be read cell by cell: its tower works in windows or "
+            f"tiles; it can of {', '.join(TOWERS)}"
+        )
+
+
+@torch.no_grad()
+def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFeatures, Tower]:
+    """Encode the one image of a prompt, and keep what methods read of the tower.
+
+    The same encoding as the model's own, under sdpa (see `watch_attention`).
+
+    Raises:
+        ValueError: a family whose tower can't be read cell by cell.
+    """
+    check_tower(model.config.model_type)
+    depth = len(attention_modules(model.base, "vision"))
+    seen: dict[int, tuple[Tensor, Tensor, float]] = {}
+    states: list[Tensor] = []
+
+    def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
+        if layer - depth in LAYERS:
+            seen[layer - depth] = (query[0], key[0], scaling)
+
+    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        states.append(args[0])
+
+    core = model.base.model
+    last = core.multi_modal_projector if isinstance(model.adapter, LlavaAdapter) else core.visual.merger
+    hook = last.register_forward_pre_hook(note)
+    try:
+        with watch_attention(model.base, "vision", observe):
+            features = model.adapter.features(inputs)
+    finally:
+        hook.remove()
+    count = len(features.cells[0])
+    merged = states[0].flatten(0, -2)  # (S or N * P, d_v)
+    merged = merged[int(len(merged) == count + 1) :]  # a class token may stand before the cells
+    key = next(iter(seen.values()))[1]
+    return features, Tower(seen, merged.reshape(count, -1), class_token=key.shape[1] == count + 1)
+
+
+def encode(
+    model: ARRCOCModel, inputs: Mapping[str, Any], watched: bool
+) -> tuple[VisualFeatures, Tower | None]:
+    """The one image of a prompt, encoded, and its tower if it is to be watched."""
+    return watch_tower(model, inputs) if watched else (model.adapter.features(inputs), None)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One image and its questions, as methods see them.
+
+    Attributes:
+        model: whose layer and adapter decide.
+        asked: the image's key and questions.
+        prompts: per question ordinary processor inputs, with the pixels.
+        features: the image, encoded.
+        tower: what was seen of its encoding, None where nobody looked.
+        size: (width, height) of the image in px.
+        seed: of the run.
+        others: per question the prompt with another image's question in its place, None where there is none.
+        scorer: a trained query-blind scorer, if there is one.
+    """
+
+    model: ARRCOCModel
+    asked: Asked
+    prompts: Sequence[Mapping[str, Any]]
+    features: VisualFeatures
+    tower: Tower | None = None
+    size: tuple[int, int] = (0, 0)
+    seed: int = 0
+    others: Sequence[Mapping[str, Any] | None] = ()
+    scorer: QueryBlindScorer | None = None
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    # ---- the image ------------------------------------------------------------------------------------
+
+    @property
+    def grid(self) -> Grid:
+        """(T, H, W) cells."""
+        return self.features.grids[0]
+
+    @property
+    def total(self) -> int:
+        """N."""
+        return len(self.features.cells[0])
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """[N, D], the encoded cells as they enter the language model."""
+        return self.features.cell_tokens(0)
+
+    def received(self, layer: int, joined: bool = False) -> Tensor:
+        """Attention that each cell receives in the vision tower: of the class token, else mean over all.
+
+        Args:
+            layer: -2 or -1.
+            joined: one softmax over the joined heads, instead of the mean of one for each.
+
+        Returns:
+            float32 [N], the mean over a cell's patches.
+
+        Raises:
+            ValueError: the tower was not watched.
+        """
+        return self._once(("received", layer, joined), lambda: self._received(layer, joined))
+
+    def _received(self, layer: int, joined: bool) -> Tensor:
+        tower = self._watched()
+        query, key, scaling = tower.attention[layer]
+        if joined:
+            query, key = (x.transpose(0, 1).flatten(1)[None] for x in (query, key))  # (1, S, H * d)
+            scaling = query.shape[-1] ** -0.5
+        if tower.class_token:
+            rows = attention_rows(query[None, :, :1], key[None], scaling)[0, :, 0, 1:].mean(0)
+        else:
+            rows = attention_received(query, key, scaling)
+        return rows.view(self.total, -1).mean(1)
+
+    def keys(self, layer: int, joined: bool = False) -> Tensor:
+        """Keys of each cell in the vision tower, mean over its patches and heads: [N, d]; joined: [N, H * d].
+
+        Raises:
+            ValueError: the tower was not watched.
+        """
+        tower = self._watched()
+        key = tower.attention[layer][1][:, int(tower.class_token) :]  # (H, N * P, d)
+        heads = key.transpose(0, 1).flatten(1) if joined else key.mean(0)
+        return heads.view(self.total, -1, heads.shape[-1]).mean(1)
+
+    @property
+    def states(self) -> Tensor:
+        """[N, P * d_v], the cells on the vision side, before the merger or projector.
+
+        Raises:
+            ValueError: the tower was not watched.
+        """
+        return self._watched().states
+
+    def _watched(self) -> Tower:
+        if self.tower is None:
+            raise ValueError("the vision tower was not watched: encode the image with watch_tower")
+        return self.tower
+
+    def blind_scores(self) -> Tensor:
+        """[N], of the trained query-blind scorer.
+
+        Raises:
+            ValueError: there is none.
+        """
+        scorer = self.scorer
+        if scorer is None:
+            raise ValueError("there is no trained query-blind scorer: give its .safetensors file")
+        return self._once("blind", lambda: scorer(self.tokens.to(scorer.query.weight)))
+
+    # ---- a question -----------------------------------------------------------------------------------
+
+    def question(self, i: int) -> Tensor:
+        """[L, D], embeddings of the content tokens of question i."""
+        return self._once(
+            ("question", i),
+            lambda: question_embeddings(self.model.adapter, self.prompts[i], self.tokens)[0],
+        )
+
+    def relevance(self, layer: ARRCOCLayer, i: int, other: bool = False) -> Relevance:
+        """What an ARR-COC layer thinks of each cell.
+
+        Args:
+            layer: of the model, or a variant of it.
+            i: the question.
+            other: ask with `others[i]` instead.
+        """
+        prompt = self.others[i] if other else self.prompts[i]
+        assert prompt is not None, "asked only where there is another question"
+        channels = layer.config.channels
+        encoded = self._once(("texture", channels), lambda: EncodedImages(self.features))
+        watch = Stopwatch(self.model.device)
+        return self._once(
+            ("relevance", layer, i, other),
+            lambda: score(self.model.adapter, layer, prompt, encoded, watch)[0],
+        )
+
+    def evidence(self, i: int) -> Tensor | None:
+        """Bool [H, W], the cells that hold the evidence of question i; None where unknown or none.
+
+        A LLaVA tower sees the middle square of an image, so that the places of boxes are known on squares
+        alone.
+        """
+        boxes = self.asked.queries[i].boxes
+        cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
+        if not boxes or cropped:
+            return None
+        mask = self._once(("evidence", i), lambda: evidence_cells(boxes, self.grid[1:], self.size))
+        return mask if bool(mask.any()) else None
+
+    def generator(self, method: str, i: int) -> torch.Generator:
+        """A generator that depends on the run's seed, the image, the question and the method alone."""
+        text = f"{self.seed}/{self.asked.key}/{self.asked.queries[i].id}/{method}"
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+        return torch.Generator().manual_seed(number)

@@ -1,0 +1,175 @@
+"""Seeing attention: the queries and keys of a loaded model, observed without changing what it computes.
+
+    with watch_attention(model, "language", observe): model(**inputs)
+    attention_rows(query, key, scaling, mask) -> probabilities [B, H, R, S]
+    attention_received(query, key, scaling) -> [S]
+
+Laws: a watched model computes what it computes under sdpa, to the last bit; its configuration is as before
+when the watch ends, also by an error; probabilities made from what was observed are those of the model's own
+eager attention. Fast attention never makes its probabilities, so none are handed out: whoever needs rows of
+them makes those rows.
+
+Shapes: B batch, H query heads, G key heads (H is a multiple of G), Q queries, S keys, d head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+Part = Literal["language", "vision"]
+Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
+"""observe(layer, query [B, H, Q, d], key [B, G, S, d], scaling, mask bool [B or 1, 1, Q, S] or None)."""
+
+WATCHED = "arr_coc_watched_sdpa"
+_watching: ContextVar[Mapping[nn.Module, tuple[int, Observer]]] = ContextVar("watching")
+"""By attention module its layer and observer. Of this context only: another thread's calls go unobserved."""
+
+
+def _watched_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Tell the module's observer, if it has one, then sdpa with the same arguments."""
+    if module in (watching := _watching.get({})):
+        layer, observe = watching[module]
+        causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+        mask, (rows, columns) = attention_mask, (query.shape[2], key.shape[2])
+        if mask is None and causal and rows > 1:  # sdpa is told by a flag; an observer sees only the mask
+            mask = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril_()[None, None]
+        observe(layer, query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, mask)
+    sdpa = AttentionInterface()["sdpa"]
+    return sdpa(module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs)
+
+
+AttentionInterface.register(WATCHED, _watched_attention)
+AttentionMaskInterface.register(WATCHED, AttentionMaskInterface()["sdpa"])
+
+
+def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
+    """The attention modules of one part of a model, in order; recurrent layers are none.
+
+    Raises:
+        ValueError: an unknown part, or a model without one.
+    """
+    if part not in ("language", "vision"):
+        raise ValueError(f'part {part!r} is unknown; use "language" or "vision"')
+    root: Any = model.get_decoder() if part == "language" else model.get_encoder(modality="image")
+    modules = [m for m in root.modules() if hasattr(m, "is_causal") and hasattr(m, "config")]
+    if root is model or not modules:
+        raise ValueError(
+            f"{type(model).__name__} has no {part} part with attention to watch; pass the whole "
+            "image-text-to-text model"
+        )
+    return modules
+
+
+@contextmanager
+def watch_attention(model: PreTrainedModel, part: Part, observe: Observer) -> Generator[None, None, None]:
+    """Call `observe` at every attention of one part of the model while the block runs.
+
+    It is called with the queries and keys that the attention uses, after rotary positions and with the keys
+    of the cache, right before the attention itself. The layer counts the part's attention modules from 0
+    (so recurrent layers have no number). None as a mask says that every query sees every key; causal
+    attention always comes with its mask. The tensors are the model's own: copy what should outlive the call,
+    write into none. What `observe` raises ends the model's call.
+
+    A vision tower may call once per image or per window and layer, with that one's patches (Qwen, in the
+    order of its windows), or once per layer for all pictures (CLIP and SigLIP, with the class token first
+    where there is one).
+
+    During the watch the part runs sdpa: a model configured for sdpa computes the same bits as ever, one
+    configured for eager or flash attention the same up to rounding. Both parts of a model may be watched at
+    once, by two nested watches. Only calls made in the thread that opened the watch are observed.
+
+    Args:
+        model: A loaded image-text-to-text model.
+        part: "language" or "vision".
+        observe: See `Observer`.
+
+    Raises:
+        ValueError: an unknown or missing part, or one that is being watched already.
+    """
+    layers = {module: (layer, observe) for layer, module in enumerate(attention_modules(model, part))}
+    root: Any = model.get_decoder() if part == "language" else model.get_encoder(modality="image")
+    configs: dict[int, Any] = {id(m.config): m.config for m in root.modules() if hasattr(m, "config")}
+    before = {key: config._attn_implementation for key, config in configs.items()}
+    if WATCHED in before.values():
+        raise ValueError(
+            f"the {part} part of this {type(model).__name__} is being watched already; end that watch first"
+        )
+    token = _watching.set({**_watching.get({}), **layers})
+    try:
+        for config in configs.values():
+            config._attn_implementation = {"": WATCHED}  # {"": ...}: this config, not the ones inside it
+        yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation = {"": before[key]}
+        _watching.reset(token)
+
+
+def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
+    """Attention probabilities of some queries.
+
+    Args:
+        query: [B, H, R, d], any R of the observed queries.
+        key: [B, G, S, d]; each key head serves H / G query heads.
+        scaling: Factor of the products before softmax.
+        mask: [B or 1, 1 or H, R, S], the same R rows of the observed mask: bool (True is seen) or float
+            (added). Or [B, S], True or non-zero where a key is seen by all. None: all are seen.
+
+    Returns:
+        float32 [B, H, R, S]. A row sums to 1, or is 0 where its query sees nothing.
+
+    Raises:
+        ValueError: the query heads are no multiple of the key heads.
+    """
+    heads, groups = query.shape[1], key.shape[1]
+    if heads % groups:
+        raise ValueError(f"{heads} query heads are no multiple of {groups} key heads; pass them as observed")
+    keys = key.float().repeat_interleave(heads // groups, dim=1)
+    scores = query.float() @ keys.transpose(-1, -2) * scaling  # (B, H, R, S)
+    if mask is None:
+        return scores.softmax(-1)
+    if mask.ndim == 2:
+        mask = mask.bool()[:, None, None]
+    if mask.is_floating_point():
+        scores, mask = scores + mask, mask > torch.finfo(mask.dtype).min
+    hidden = ~mask.bool()
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0.0)
+
+
+def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
+    """The attention each key receives, mean over heads and queries; every query sees every key.
+
+    Args:
+        query: [H, Q, d].
+        key: [G, S, d].
+        scaling: Factor of the products before softmax.
+        rows: Queries at a time: at most H x rows x S probabilities are held.
+
+    Returns:
+        float32 [S], sums to 1.
+
+    Raises:
+        ValueError: `rows` is below 1, or the query heads are no multiple of the key heads.
+    """
+    if rows < 1:
+        raise ValueError(f"rows {rows} is below 1; use how many queries to hold at a time, such as 1024")
+    received = torch.zeros(key.shape[1], device=key.device)
+    for block in query.split(rows, dim=1):
+        received += attention_rows(block[None], key[None], scaling)[0].sum((0, 1))
+    return received / (query.shape[0] * query.shape[1])

@@ -1,0 +1,179 @@
+"""The commands of a study, thin clients of `training` and `evaluate`.
+
+arr-coc train RECIPE [KEY=VALUE ...]   teach an allocator where to look, on drawn pages or your own images
+arr-coc eval                           methods x budgets on one model, a line per question
+arr-coc report RESULT                  table and Pareto plot, from a result file alone
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from arr_coc import terminal
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+ModelName = Annotated[str, typer.Option("--model", "-m", metavar="NAME|FOLDER", help="The base model.")]
+
+
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A built-in recipe or a .toml file; `list` names them.")
+    ],
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that replace the recipe's.")
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FOLDER", help="Where the allocator goes.")
+    ] = "arr-coc-allocator",
+    as_json: AsJson = False,
+) -> None:
+    """Teach an allocator where to look; killed, the same line goes on where it was.
+
+    `arr-coc train list` shows the built-in recipes. Every setting of a recipe can be replaced:
+    arr-coc train distill data=folder:my-pages model=Qwen/Qwen3-VL-2B-Instruct steps=500
+    """
+    with terminal.status("starting", as_json):
+        from arr_coc.training.recipe import built_in, load_recipe, parse_override
+
+    if recipe == "list":
+        found = {
+            name: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            for name, path in built_in().items()
+        }
+        if as_json:
+            terminal.print_json(found)
+        else:
+            terminal.print_rows(list(found.items()))
+        return
+    chosen = load_recipe(recipe, dict(parse_override(change) for change in changes or ()))
+    with terminal.quiet_stdout(as_json):
+        with terminal.status("starting", as_json):
+            from arr_coc.training.trainer import train as run
+
+            silence()
+        result = run(chosen, Path(out).expanduser(), progress=not as_json)
+    facts = {"folder": out, **result}
+    if as_json:
+        terminal.print_json(facts)
+        return
+    terminal.print_rows(
+        [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in facts.items()]
+    )
+
+
+def evaluate(
+    data: Annotated[
+        str, typer.Option(metavar="world|NAME:DIR", help="Drawn pages, or textvqa:DIR, jsonl:DIR and so on.")
+    ] = "world",
+    model: ModelName = "bundled",
+    allocator: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FOLDER", help="The allocator; with a name, one more row arr-coc:NAME."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME,...", help="Which methods; all that can run if not given."),
+    ] = None,
+    budgets: Annotated[
+        str, typer.Option(metavar="273,0.25,auto", help="Visual tokens to keep.")
+    ] = "273,128,64,auto",
+    questions: Annotated[
+        int | None, typer.Option(min=1, help="How many; 2000 drawn ones if not given.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=64, max=4096, help="Side of drawn pages in px.")] = 1024,
+    split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
+    timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, batch of one.")] = 50,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    query_blind: Annotated[
+        str | None, typer.Option(metavar="FILE.safetensors", help="The trained query-blind scorer, a rival.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16, float16; as saved if not given.")
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="NAME", help="NAME.jsonl, .json and .png are written.")
+    ] = "arr-coc-eval",
+    as_json: AsJson = False,
+) -> None:
+    """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
+    with terminal.quiet_stdout(as_json):
+        with terminal.status("starting", as_json):
+            from arr_coc.attending import parse_budget
+            from arr_coc.evaluate import Settings
+            from arr_coc.evaluate import evaluate as run
+
+            silence()
+        settings = Settings(
+            data=data,
+            model=model,
+            allocators=tuple(allocator or ()),
+            methods=None if methods is None else tuple(name.strip() for name in methods.split(",")),
+            budgets=tuple(parse_budget(text.strip()) for text in budgets.split(",")),
+            questions=questions,
+            size=size,
+            split=split,
+            timed=timed,
+            seed=seed,
+            query_blind=query_blind,
+            device=device,
+            dtype=dtype,
+            out=Path(out).expanduser(),
+        )
+        summary = run(settings, progress=not as_json)
+    _show(summary, settings.out, "short", as_json)
+
+
+def report(
+    result: Annotated[
+        str, typer.Argument(metavar="RESULT", help="OUT.jsonl, OUT.jsonl.gz or OUT.json of eval.")
+    ],
+    families: Annotated[bool, typer.Option("--families", help="Scores by question family.")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="PICTURE", help="The plot; beside the result if not given."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Table, targets and Pareto plot of a result file; no model is loaded."""
+    from arr_coc.evaluate.results import read_results
+    from arr_coc.evaluate.summary import summarise
+
+    path = Path(result).expanduser()
+    if path.suffix == ".json":
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"result {result!r} can't be read ({error}); give a file that arr-coc eval wrote"
+            ) from error
+    else:
+        summary = summarise(*read_results(path))
+    target = Path(out).expanduser() if out else path.with_name(path.name.split(".json")[0])
+    _show(summary, target, "families" if families else "short", as_json)
+
+
+def _show(summary: dict[str, Any], out: Path, columns: Literal["short", "families"], as_json: bool) -> None:
+    """The plot to OUT.png; the table to the terminal."""
+    from arr_coc.evaluate.plot import plot
+    from arr_coc.evaluate.summary import table
+
+    picture = out if out.suffix == ".png" else out.with_name(out.name + ".png")
+    plot(summary, picture)
+    if as_json:
+        terminal.print_json(summary)
+        return
+    print(table(summary, columns))
+    terminal.print_rows([("picture", str(picture))])
+
+
+def silence() -> None:
+    """Only errors of transformers, and no bars but ours."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

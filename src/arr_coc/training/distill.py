@@ -1,0 +1,119 @@
+"""Self-distillation: what the model itself used when it answered with all tokens. No labels are needed.
+
+    gradient    the length of d log p(answer) / d token, over all levels of the token
+    attention   what the rows that say the answer attend to, mean over heads, the most of any layer
+
+Both are maps in [0, 1], scaled so that the strongest cell is 1. The answer is the right one where it is
+known, else the model's own. Nothing here is learned: the targets are computed when they are needed, by one
+more forward pass with all tokens ("gradient": and one backward pass) for each question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.decoding import generate_whole
+from arr_coc.model import ARRCOCModel
+from arr_coc.seam import VisualFeatures
+from arr_coc.seam.attention import attention_rows, watch_attention
+from arr_coc.session import GREEDY, Session
+
+IGNORED = -100
+
+
+def own_answers(
+    session: Session, features: VisualFeatures, questions: Sequence[str], longest: int = 32
+) -> list[str]:
+    """What the model says to each question with all tokens, greedily."""
+    model, inputs = session.model, session.batch(questions)
+    compacted = model.adapter.compact(
+        inputs, features.repeat(len(questions)), everything(features) * len(questions)
+    )
+    ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=longest)
+    new = ids[:, inputs["input_ids"].shape[1] :]
+    return [said.strip() for said in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
+
+
+def everything(features: VisualFeatures) -> list[Tensor]:
+    """Per image the indices of all its cells."""
+    return [torch.arange(len(cells), device=cells.device) for cells in features.cells]
+
+
+def answer_costs(
+    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
+) -> Tensor:
+    """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
+
+    Args:
+        model: whose base model says the answers.
+        inputs: of `Session.batch` with answers.
+        features: one image per row; a gradient may come back through them.
+        keep: per row the kept cells [K].
+    """
+    kwargs = dict(model.adapter.compact(inputs, features, keep, use_cache=False).kwargs)
+    labels = kwargs.pop("labels")
+    last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
+    logits = model.base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
+    wanted = labels[:, -last + 1 :]
+    costs = F.cross_entropy(
+        logits.transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
+    )  # (B, last - 1)
+    return costs.sum(1) / (wanted != IGNORED).sum(1)
+
+
+def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
+    """How strongly each cell moves the answer: [B, N] in [0, 1].
+
+    Args:
+        model: the model, with all tokens.
+        inputs: of `Session.batch` with answers.
+        features: one image per row, of one size.
+    """
+    with torch.enable_grad():
+        leaves = [
+            [t.detach().clone().requires_grad_() for t in tokens]
+            for tokens in (features.tokens, *features.levels)
+        ]
+        watched = replace(features, tokens=leaves[0], levels=leaves[1:])
+        # Nothing is dropped, and no column is moved.
+        costs = answer_costs(model, inputs, watched, everything(features))
+        grads = torch.autograd.grad(costs.sum(), [t for level in leaves for t in level])
+    rows = len(features.tokens)
+    squares = (
+        torch.stack([g.float().square().sum(-1) for g in grads]).unflatten(0, (-1, rows)).sum(0)
+    )  # (B, tokens)
+    return _scaled(torch.stack([s[cells] for s, cells in zip(squares, features.cells, strict=True)]).sqrt())
+
+
+@torch.no_grad()
+def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
+    """Where the rows that say the answer look: [B, N] in [0, 1]; arguments as of `gradient_map`."""
+    said = inputs["labels"] != IGNORED
+    last = int(said.sum(1).max()) + 1
+    says = said[:, -last:].roll(-1, 1)  # the row before a token says it
+    says[:, -1] = False
+    most: list[Tensor] = []
+
+    def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
+        rows = attention_rows(
+            query[:, :, -last:], key, scaling, None if mask is None else mask[..., -last:, :]
+        )
+        most.append((rows.mean(1) * says[..., None]).sum(1))  # (B, S)
+
+    with watch_attention(model.base, "language", observe):
+        answer_costs(model, inputs, features, everything(features))
+    attention = torch.stack(most).amax(0)
+    columns = model.adapter.columns(inputs["input_ids"], features.counts)
+    cells = zip(columns, features.cells, strict=True)
+    return _scaled(torch.stack([attention[row, at[index]] for (row, at), index in cells]))
+
+
+def _scaled(maps: Tensor) -> Tensor:
+    """Divide by the strongest cell; a map of zeros stays zero."""
+    return maps / maps.amax(-1, keepdim=True).clamp_min(1e-12)

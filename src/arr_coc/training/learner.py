@@ -1,0 +1,208 @@
+"""The learner: from one image and its questions to a loss. What learns is the layer, and what a recipe frees.
+
+    relevance   the map against the evidence (boxes, or what the model itself used)
+    answers     cross-entropy of the answer from the kept cells, through the frozen model
+    compress    how many tokens "auto" should spend
+
+An image is encoded once for all its questions; each question is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from arr_coc.layer import Relevance
+from arr_coc.lora import add_lora
+from arr_coc.model import ARRCOCModel
+from arr_coc.realize import question_embeddings
+from arr_coc.seam import VisualFeatures
+from arr_coc.session import Session
+from arr_coc.texture import generate_texture_array
+from arr_coc.training import distill
+from arr_coc.training.estimators import Choice, choose, policy_loss
+from arr_coc.training.losses import recall, relevance_loss, selection_iou
+from arr_coc.training.query_blind import QueryBlindLayer
+from arr_coc.training.recipe import Recipe
+from arr_coc.training.rows import ImageRows, Row, evidence_cells
+
+MARGIN = 3.0
+"""What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
+EVIDENT = 0.5
+"""A cell of a soft target above this counts as evidence where a selection is judged."""
+
+
+class Learned(NamedTuple):
+    """The loss of one image, and what to show of it (sums and counts are the trainer's)."""
+
+    loss: Tensor
+    shown: dict[str, list[float]]
+
+
+class Learner(nn.Module):
+    """A model and its layer as one module with a loss.
+
+    Args:
+        model: the model; its base is frozen but for what the recipe frees.
+        recipe: what to learn from, and how.
+    """
+
+    def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
+        super().__init__()
+        self.model, self.recipe = model, recipe
+        self.layer: Any = model.layer
+        if recipe.allocator == "query-blind":
+            self.layer = QueryBlindLayer(model.layer.config.dim).to(model.device)
+        free(model, recipe)
+
+    def train(self, mode: bool = True) -> Learner:
+        """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
+        super().train(mode)
+        self.model.train(mode)
+        return self
+
+    def forward(self, items: Sequence[ImageRows]) -> tuple[Tensor, dict[str, list[float]]]:
+        """The mean loss of some images, and figures by name: one or more values each."""
+        found = [self.learn(item) for item in items]
+        shown: dict[str, list[float]] = {}
+        for each in found:
+            for name, values in each.shown.items():
+                shown.setdefault(name, []).extend(values)
+        return torch.stack([each.loss for each in found]).mean(), shown
+
+    def learn(self, item: ImageRows) -> Learned:
+        """The loss of one image."""
+        recipe, model, rows = self.recipe, self.model, item.rows
+        session = Session(model, item.image)
+        with torch.no_grad():
+            one = model.adapter.features(session.inputs("?"))
+        if not rows:
+            return Learned(self._nothing(), {})
+        questions, features = [row.question for row in rows], one.repeat(len(rows))
+        answers = self._answers(session, one, rows)
+        inputs = None if answers is None else session.batch(questions, answers)
+        target, known = self._target(inputs, features, item)
+        relevance = self.relevance(session, one, questions)
+        weight = torch.tensor([row.weight for row in rows], device=target.device)
+
+        terms: dict[str, Tensor] = {}
+        if recipe.relevance and known.any():
+            terms["relevance"] = recipe.relevance * relevance_loss(
+                relevance.logits[known], target[known], weight[known]
+            )
+        if recipe.compress and known.any() and recipe.allocator == "arr-coc":
+            terms["compress"] = recipe.compress * self.layer.budget_loss(
+                pick(relevance, known), target[known] > EVIDENT, MARGIN
+            )
+        if recipe.stage != "relevance" and inputs is not None:
+            terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight)
+        loss = sum(terms.values(), start=self._nothing())
+        shown = {"loss": [float(loss.detach())]} | {
+            name: [float(term.detach())] for name, term in terms.items()
+        }
+        if known.any():
+            seen, evidence = relevance.logits[known].detach(), target[known] > EVIDENT
+            shown["iou"] = selection_iou(seen, evidence)
+            for share in (16, 4):
+                shown[f"recall 1/{share}"] = recall(seen, evidence, max(1, seen[0].numel() // share))
+        return Learned(loss, shown)
+
+    def _nothing(self) -> Tensor:
+        """A loss of 0 that every parameter has a part in, for images that teach nothing."""
+        return torch.stack([p.sum() for p in self.parameters() if p.requires_grad]).sum() * 0.0
+
+    def relevance(self, session: Session, one: VisualFeatures, questions: Sequence[str]) -> Relevance:
+        """The maps [Q, H, W] of several questions about one encoded image, with gradient to the layer."""
+        adapter, layer = self.model.adapter, self.layer
+        like = next(layer.parameters())
+        with torch.no_grad():
+            queries = question_embeddings(adapter, session.batch(questions), like)
+            grid = one.grids[0]
+            picture = adapter.images(session.inputs("?"), one)[0]
+            texture = generate_texture_array(picture[None].to(like), grid[1:], layer.config.channels)
+        query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
+        lengths = torch.tensor([len(q) for q in queries], device=query.device)
+        mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
+        vision = one.cell_tokens(0)[None].to(like)
+        rows = len(questions)
+        return layer.relevance(texture.expand(rows, -1, -1, -1), query, mask, vision.expand(rows, -1, -1))
+
+    def answer_loss(
+        self,
+        inputs: Mapping[str, Any],
+        features: VisualFeatures,
+        relevance: Relevance,
+        weight: Tensor,
+    ) -> Tensor:
+        """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
+
+        The budget is drawn from the recipe's for each image. With "reinforce" the surrogate of the policy
+        gradient is added; its baseline is the cost of the deterministic choice.
+
+        Args:
+            inputs: of `Session.batch` with answers.
+            features: the image, once per row.
+            relevance: of each row.
+            weight: [Q], of each row.
+        """
+        recipe, logits = self.recipe, relevance.logits.flatten(1)
+        count = min(recipe.budgets[int(torch.randint(len(recipe.budgets), ()))], logits.shape[1])
+        choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature)
+        costs = self._costs(inputs, features, choice)
+        mean = (weight * costs).sum() / weight.sum()
+        if choice.log_prob is None:
+            return mean
+        with torch.no_grad():
+            baseline = self._costs(inputs, features, choose(logits, count, recipe.estimator, training=False))
+        share = weight / weight.mean()
+        return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
+
+    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
+        seen = features if choice.gates is None else features.scale(list(choice.gates))
+        return distill.answer_costs(self.model, inputs, seen, list(choice.keep))
+
+    def _answers(self, session: Session, one: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
+        """The right answers; where a row has none, the model's own; None where nobody asks for answers."""
+        if self.recipe.stage == "relevance" and self.recipe.target == "boxes":
+            return None
+        missing = [row.question for row in rows if not row.answers]
+        own = iter(distill.own_answers(session, one, missing) if missing else ())
+        return [row.answers[0] if row.answers else next(own) for row in rows]
+
+    def _target(
+        self, inputs: Mapping[str, Any] | None, features: VisualFeatures, item: ImageRows
+    ) -> tuple[Tensor, Tensor]:
+        """The maps [Q, H, W] that relevance is taught, and bool [Q]: which rows have one."""
+        grid = features.grids[0][1:]
+        if self.recipe.target == "boxes":
+            known = torch.tensor([row.boxes is not None for row in item.rows])
+            cells = [evidence_cells(row.boxes or (), grid, item.image.size) for row in item.rows]
+            return torch.stack(cells).to(self.model.device), known.to(self.model.device)
+        assert inputs is not None, "answers are looked up first"
+        used = distill.gradient_map if self.recipe.target == "gradient" else distill.attention_map
+        maps = used(self.model, inputs, features).unflatten(1, grid)
+        return maps, torch.ones(len(maps), dtype=torch.bool, device=maps.device)
+
+
+def pick(relevance: Relevance, rows: Tensor) -> Relevance:
+    """Some rows of a relevance, rows bool [B]."""
+    chosen: dict[str, Any] = {
+        name: None if field is None else field[rows] for name, field in relevance._asdict().items()
+    }
+    return relevance._replace(**chosen)
+
+
+def free(model: ARRCOCModel, recipe: Recipe) -> None:
+    """Let learn what the recipe says of the base model: a LoRA of its language model, or its top layers."""
+    if recipe.lora:
+        add_lora(model.base, recipe.lora)
+    if recipe.top_layers:
+        layers = model.base.model.language_model.layers
+        if recipe.top_layers > len(layers):
+            raise ValueError(
+                f"top_layers {recipe.top_layers} is more than the {len(layers)} the model has; use fewer"
+            )
+        layers[-recipe.top_layers :].requires_grad_(True)

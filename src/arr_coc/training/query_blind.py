@@ -1,0 +1,59 @@
+"""A scorer that never sees the question, in the layer's place: the strongest rival, trained as ours is.
+
+It has what the trainer asks of a layer: `relevance(texture, query, mask, vision) -> Relevance`, here from the
+encoded tokens alone. Gain and bias serve the losses; a ranking needs neither, so only the scorer is saved.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from arr_coc.layer import ARRCOCConfig, Relevance
+from arr_coc.rivals import QueryBlindScorer
+
+WEIGHTS = "query_blind.safetensors"
+
+
+class QueryBlindLayer(nn.Module):
+    """`QueryBlindScorer` (VisionSelector, arXiv 2510.16598) behind the interface of `ARRCOCLayer.relevance`.
+
+    Args:
+        dim: D, width of the language model; queries and keys have D // 2, as published.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.config = ARRCOCConfig(dim=dim)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            self.scorer = QueryBlindScorer(dim, dim // 2)
+        self.gain, self.bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))
+        self.trained = False
+
+    def relevance(
+        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None
+    ) -> Relevance:
+        """All four maps are the same; arguments as of `ARRCOCLayer.relevance`; only `vision` is read.
+
+        Raises:
+            ValueError: there are no encoded tokens.
+        """
+        if vision is None:
+            raise ValueError("the query-blind scorer reads encoded tokens; use it with mode prune")
+        rows, _, h, w = texture.shape
+        scores = self.scorer(vision.detach().float()) * self.gain + self.bias
+        logits = scores.view(rows, h, w)
+        even = torch.full((rows, 3), 0.5, device=logits.device)
+        return Relevance(*[logits.sigmoid()] * 4, weights=even, tensions=even, logits=logits)
+
+    def save(self, folder: Path) -> None:
+        """Write `query_blind.safetensors`: query.weight and key.weight."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(
+            {name: p.detach().cpu().contiguous() for name, p in self.scorer.state_dict().items()},
+            folder / WEIGHTS,
+        )

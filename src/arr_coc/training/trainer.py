@@ -1,0 +1,318 @@
+"""Training by the Hugging Face Trainer: one recipe, one folder, one result.
+
+    train(load_recipe("relevance"), Path("my-allocator"))
+
+The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recipe.json`, the loss curve
+(`curve.jsonl`, `curve.png`) and the last checkpoint beside it. Killed at any step, the same call goes on from
+that checkpoint to the same result: data come in an order fixed by the seed, and the generators are restored.
+One CPU, one GPU, or several by `accelerate launch`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from arr_coc import checkpoint
+from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.model import ARRCOCModel
+from arr_coc.training.learner import Learner
+from arr_coc.training.query_blind import QueryBlindLayer
+from arr_coc.training.recipe import Recipe
+from arr_coc.training.rows import ImageRows, Turns, open_rows
+
+LEARNED = "learned.safetensors"
+RECIPE = "recipe.json"
+CURVE = "curve.jsonl"
+
+
+def build_learner(recipe: Recipe) -> Learner:
+    """The base model and the layer that a recipe names, ready to learn.
+
+    Raises:
+        ValueError: what can't be loaded, or a layer that doesn't fit.
+    """
+    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
+    base, processor = checkpoint.load_base(recipe.model, dtype)
+    changes = dict(recipe.layer)
+    if recipe.init is None:
+        layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
+    else:
+        folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
+        start = checkpoint.load_layer(folder, base)
+        layer = ARRCOCLayer(replace(start.config, **changes))
+        layer.load_state_dict(start.state_dict())
+    return Learner(ARRCOCModel(base, processor, layer, base_name=recipe.model), recipe)
+
+
+def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | None = None) -> dict[str, Any]:
+    """Train, or go on training, and write the allocator.
+
+    Args:
+        recipe: what to learn, from what and how.
+        out: the folder; made if it isn't there.
+        progress: a bar with the time left, on stderr.
+        stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
+
+    Returns:
+        steps, seconds of this sitting, parameters that learned, and the last figures of the curve.
+
+    Raises:
+        ValueError: a bad recipe or row, a folder that belongs to another recipe, or too little memory; the
+            message names the row's file and line, and the remedy.
+    """
+    for package in ("accelerate", "peft"):
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(
+                f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
+            )
+    claim(out, recipe)
+    torch.manual_seed(recipe.seed)
+    devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
+    data = open_rows(replace(recipe, batch=recipe.batch * devices))
+    learner = build_learner(recipe)
+    arguments = TrainingArguments(
+        output_dir=str(out),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.batch,
+        learning_rate=recipe.lr,
+        lr_scheduler_type="linear",
+        warmup_steps=recipe.warmup,
+        adam_beta2=0.98,
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        logging_steps=recipe.log_every,
+        save_steps=recipe.save_every,
+        save_total_limit=2,
+        seed=recipe.seed,
+        dataloader_num_workers=recipe.workers,
+        dataloader_prefetch_factor=2 if recipe.workers else None,
+        dataloader_pin_memory=False,  # rows are images and texts: nothing to pin
+        remove_unused_columns=False,
+        ddp_find_unused_parameters=True,
+        disable_tqdm=not progress,
+        report_to="none",
+    )
+    trainer = AllocatorTrainer(learner, arguments, data, recipe)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Curve(out))
+    if stop_at is not None:
+        trainer.add_callback(StopAt(stop_at))
+    since = time.monotonic()
+    try:
+        trainer.train(resume_from_checkpoint=last_checkpoint(out))
+    except ValueError as error:
+        raise ValueError(worker_message(str(error))) from error
+    done = trainer.state.global_step
+    if done >= recipe.steps and trainer.is_world_process_zero():
+        finish(learner, out, trainer.state.log_history)
+    learned = sum(p.numel() for p in learner.parameters() if p.requires_grad)
+    figures = {k: v for k, v in (trainer.state.log_history or [{}])[-1].items() if k != "epoch"}
+    return {"steps": done, "seconds": round(time.monotonic() - since, 1), "learned": learned, **figures}
+
+
+def finish(learner: Learner, out: Path, history: list[dict[str, Any]]) -> None:
+    """Write what was learned into `out` and remove the checkpoints."""
+    if isinstance(learner.layer, QueryBlindLayer):
+        learner.layer.save(out)
+    else:
+        learner.layer.trained = True
+        model = learner.model
+        if learner.recipe.top_layers:  # another base model: it is written whole
+            model.base.save_pretrained(out / "base")
+            model.processor.save_pretrained(out / "base")
+            model.base_name = str(out / "base")
+        model.save_pretrained(out)
+    draw_curve(history, out / "curve.png")
+    for folder in out.glob("checkpoint-*"):
+        shutil.rmtree(folder)
+
+
+def claim(out: Path, recipe: Recipe) -> None:
+    """Make the folder and note the recipe in it.
+
+    Raises:
+        ValueError: the folder can't be made, belongs to another recipe, or holds a finished run.
+    """
+    path = out / RECIPE
+    settings = json.dumps(recipe.to_dict(), indent=1) + "\n"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        before = path.read_text(encoding="utf-8") if path.is_file() else None
+        path.write_text(settings if before is None else before, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(
+            f"{str(out)!r} can't be used for the result ({error.strerror}); choose another folder"
+        ) from error
+    if before is not None and json.loads(before) != json.loads(settings):
+        was, now = json.loads(before), json.loads(settings)
+        name = next(key for key in now if was.get(key) != now[key])
+        raise ValueError(
+            f"{str(out)!r} holds a run with {name} = {was.get(name)!r}, not {now[name]!r}; choose another "
+            "folder, or remove it to start again"
+        )
+    if (out / "curve.png").is_file():
+        raise ValueError(
+            f"{str(out)!r} holds a finished run; choose another folder, or remove it to train again"
+        )
+
+
+def last_checkpoint(out: Path) -> str | None:
+    """The newest complete checkpoint: the state is written last, so one without it was cut off."""
+    whole = [folder for folder in out.glob("checkpoint-*") if (folder / "trainer_state.json").is_file()]
+    return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None
+
+
+def worker_message(message: str) -> str:
+    """The message of an error that was raised in a data loader's process, without its traceback."""
+    if not message.startswith("Caught ValueError in DataLoader"):
+        return message
+    return message.strip().splitlines()[-1].removeprefix("ValueError: ")
+
+
+class AllocatorTrainer(Trainer):
+    """The Trainer for a `Learner`: its loss, its order of data, and checkpoints of the learned part alone."""
+
+    def __init__(self, learner: Learner, arguments: TrainingArguments, data: Turns, recipe: Recipe) -> None:
+        super().__init__(
+            model=learner, args=arguments, train_dataset=data, data_collator=lambda items: {"items": items}
+        )
+        self.learner, self.recipe, self.rows = learner, recipe, data
+        self.shown: dict[str, list[float]] = {}
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
+        return SequentialSampler(self.rows)  # the rows have an order of their own, fixed by the seed
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """AdamW; what is freed of the base model learns at the recipe's `base_lr`."""
+        base = {id(p) for p in self.learner.model.base.parameters()}
+        learned = [p for p in self.learner.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in learned if id(p) not in base], "lr": self.recipe.lr},
+            {"params": [p for p in learned if id(p) in base], "lr": self.recipe.base_lr},
+        ]
+        kind, options = self.get_optimizer_cls_and_kwargs(self.args)
+        self.optimizer = kind(
+            [g for g in groups if g["params"]], **options, weight_decay=self.args.weight_decay
+        )
+        return self.optimizer
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The loss of some images; figures are kept for the next line of the log."""
+        items: list[ImageRows] = inputs["items"]
+        try:
+            loss, shown = model(items)
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+                raise ValueError(_too_large(items)) from error
+            raise
+        for name, values in shown.items():
+            self.shown.setdefault(name, []).extend(values)
+        return (loss, shown) if return_outputs else loss
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """As the Trainer's; running out of memory on the way back names the images too."""
+        try:
+            return super().training_step(*args, **kwargs)
+        except torch.OutOfMemoryError as error:
+            inputs = kwargs.get("inputs", args[1] if len(args) > 1 else {})
+            raise ValueError(_too_large(inputs.get("items", []))) from error
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the mean of every figure since the last line."""
+        logs |= {name: round(float(np.mean(values)), 5) for name, values in self.shown.items() if values}
+        self.shown = {}
+        super().log(logs, start_time)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        folder = Path(output_dir or str(self.args.output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(_learned(self.learner), folder / LEARNED)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        saved, now = load_file(Path(resume_from_checkpoint) / LEARNED), _learned(self.learner)
+        if saved.keys() != now.keys():
+            raise ValueError(
+                f"{resume_from_checkpoint!r} holds other weights than the recipe trains; remove it"
+            )
+        self.learner.load_state_dict(saved, strict=False)
+
+
+def _learned(learner: Learner) -> dict[str, Tensor]:
+    return {name: p.detach().cpu().contiguous() for name, p in learner.named_parameters() if p.requires_grad}
+
+
+def _too_large(items: list[ImageRows]) -> str:
+    largest = max(items, key=lambda item: item.image.width * item.image.height)
+    size = f"{largest.image.width}x{largest.image.height} px, {len(largest.rows)} questions"
+    return (
+        f"out of memory at {largest.where} ({size}); lower max_pixels, questions or batch in the recipe, "
+        "or use precision = 'bfloat16'"
+    )
+
+
+class Curve(TrainerCallback):
+    """Writes the log as JSON lines after every entry, to be watched; a resumed run repeats nothing."""
+
+    def __init__(self, out: Path) -> None:
+        self.path = out / CURVE
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
+        if state.is_world_process_zero:
+            part = self.path.with_suffix(".part")
+            part.write_text("".join(json.dumps(line) + "\n" for line in state.log_history), encoding="utf-8")
+            os.replace(part, self.path)
+
+
+class StopAt(TrainerCallback):
+    """Ends a sitting at a step, with a checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask the Trainer to save and stop."""
+        if state.global_step >= self.step:
+            control.should_save = control.should_training_stop = True
+
+
+def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
+    """Every figure of the log over the steps, one panel each."""
+    lines = [line for line in history if "loss" in line]
+    names = [
+        n
+        for n in ("loss", "relevance", "answer", "compress", "iou", "recall 1/16")
+        if any(n in line for line in lines)
+    ]
+    figure = Figure(figsize=(3.2 * max(1, len(names)), 2.6), layout="constrained")
+    for axis, name in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
+        seen = [(line["step"], line[name]) for line in lines if name in line]
+        axis.plot(*zip(*seen, strict=True), color="#0b6e99", linewidth=1.6)
+        axis.set_title(name, loc="left", fontsize=10)
+        axis.set_xlabel("step", fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_ylim(bottom=0)
+    figure.savefig(path, dpi=130)

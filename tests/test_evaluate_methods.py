@@ -1,0 +1,206 @@
+"""Methods: each spends its whole budget, reads what it says it reads, and says where it can't run.
+
+Run: pytest tests/test_evaluate_methods.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from arr_coc.evaluate.methods import (
+    METHODS,
+    Method,
+    load_scorer,
+    load_variant,
+    ours,
+    pick_methods,
+    shrink,
+    smaller_grid,
+    split_allocators,
+)
+from arr_coc.evaluate.questions import world_questions
+from arr_coc.evaluate.scene import Scene
+from arr_coc.evaluate.view import View
+from arr_coc.model import ARRCOCModel
+from arr_coc.rivals import QueryBlindScorer
+from arr_coc.session import Session
+from tiny import picture, tiny
+
+SELECTING = [method for method in METHODS.values() if method.choose is not None]
+
+
+@pytest.fixture(scope="module")
+def model() -> ARRCOCModel:
+    return ARRCOCModel.from_pretrained(strict=True)
+
+
+@pytest.fixture(scope="module")
+def view(model: ARRCOCModel) -> View:
+    """A page of 8 x 8 cells with several questions, and those of the next page."""
+    first, second = (a for a, _ in zip(world_questions(8, 256, per_page=4), range(2), strict=False))
+    torch.manual_seed(0)
+    return Scene(model, first, second.queries, watched=True, scorer=QueryBlindScorer(192, 24)).view
+
+
+def kept(method: Method, view: View, i: int, k: int) -> list[int]:
+    assert method.choose is not None
+    with torch.no_grad():
+        return method.choose(view, i, k).keep.tolist()
+
+
+@pytest.mark.parametrize("method", SELECTING, ids=lambda m: m.name)
+def test_every_selection_keeps_exactly_its_budget(method: Method, view: View) -> None:
+    for count in (1, 7, 33, view.total):
+        keep = kept(method, view, 0, count)
+        assert len(keep) == count
+        assert keep == sorted(set(keep))
+        assert 0 <= keep[0] <= keep[-1] < view.total
+
+
+@pytest.mark.parametrize("method", SELECTING, ids=lambda m: m.name)
+def test_a_method_reads_the_question_only_if_it_says_so(method: Method, view: View) -> None:
+    sets = {tuple(kept(method, view, i, 9)) for i in range(len(view.prompts))}
+    assert (len(sets) > 1) == method.by_question
+
+
+def test_merged_tokens_come_from_the_two_that_merge(view: View) -> None:
+    with torch.no_grad():
+        merging = [
+            m.name for m in SELECTING if m.choose is not None and m.choose(view, 0, 20).tokens is not None
+        ]
+    assert merging == ["visionzip", "prumerge+"]
+
+
+def test_ours_decides_as_the_model_does(model: ARRCOCModel, view: View) -> None:
+    session = Session(model, view.asked.image)
+    for budget in (5, 16, "auto"):
+        look = session.look(view.asked.queries[1].text, budget=budget)
+        assert METHODS["arr-coc"].choose is not None
+        with torch.no_grad():
+            found = METHODS["arr-coc"].choose(view, 1, budget).keep
+        assert torch.equal(found, look.keep)
+
+
+def test_the_shuffled_question_is_another_images(model: ARRCOCModel, view: View) -> None:
+    session = Session(model, view.asked.image)
+    other = view.others[0]
+    assert other is not None
+    ids = other["input_ids"][0]
+    text = model.processor.tokenizer.decode(ids[model.adapter.question_mask(ids[None])[0]]).strip()
+    assert text not in [query.text for query in view.asked.queries]
+    assert kept(METHODS["shuffled question"], view, 0, 9) == session.look(text, budget=9).keep.tolist()
+    assert kept(METHODS["shuffled question"], view, 0, 9) != kept(METHODS["arr-coc"], view, 0, 9)
+
+
+def test_the_oracle_keeps_all_evidence_or_an_even_grid(view: View) -> None:
+    seen = 0
+    for i in range(len(view.prompts)):
+        evidence = view.evidence(i)
+        if evidence is None:
+            assert kept(METHODS["oracle"], view, i, 9) == kept(METHODS["even grid"], view, i, 9)
+            continue
+        seen += 1
+        cells = set(evidence.flatten().nonzero().flatten().tolist())
+        assert cells <= set(kept(METHODS["oracle"], view, i, max(9, len(cells))))
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("grid", "count", "expected"),
+    [
+        ((32, 32), 64, (8, 8)),
+        ((32, 32), 128, (11, 11)),
+        ((32, 32), 273, (16, 17)),
+        ((16, 64), 64, (4, 16)),
+        ((64, 16), 64, (16, 4)),
+        ((8, 8), 64, (8, 8)),
+        ((8, 8), 100, (8, 8)),
+        ((3, 50), 5, (1, 5)),
+        ((32, 32), 1, (1, 1)),
+    ],
+)
+def test_a_smaller_grid_has_the_most_cells_in_the_images_shape(grid, count, expected) -> None:
+    assert smaller_grid(grid, count) == expected
+
+
+def test_smaller_grids_never_exceed_the_count_or_the_image() -> None:
+    for grid in ((20, 30), (32, 32), (5, 40)):
+        for count in range(1, 200, 7):
+            h, w = smaller_grid(grid, count)
+            assert h * w <= count
+            assert h <= grid[0]
+            assert w <= grid[1]
+
+
+def test_a_shrunk_image_has_that_grid(model: ARRCOCModel, view: View) -> None:
+    for count in (4, 20, 40):
+        grid = smaller_grid(view.grid[1:], count)
+        small = shrink(view.asked.image, grid, model)
+        assert model.adapter.features(Session(model, small).inputs("?")).grids == [(1, *grid)]
+
+
+def test_methods_that_cannot_run_are_noted() -> None:
+    built = tiny("llava")
+    llava = ARRCOCModel.wrap(built.model, built.processor, strict=True)
+    found, notes = pick_methods(llava, None, [], None)
+    assert set(notes) == {"downsample", "visionselector", "idpruner"}
+    assert "llava" in notes["downsample"]
+    assert {m.name for m in found} | set(notes) == set(METHODS)
+    windows = ARRCOCModel.wrap(tiny("qwen2_5_vl").model, tiny("qwen2_5_vl").processor)
+    _, notes = pick_methods(windows, ["scope", "fastv", "random"], [], None)
+    assert list(notes) == ["scope"]
+    with pytest.raises(ValueError, match="query-blind"):
+        pick_methods(llava, ["visionselector"], [], None)
+    with pytest.raises(ValueError, match=r"'scoop' is unknown.*scope"):
+        pick_methods(llava, ["scoop"], [], None)
+
+
+def test_a_variant_decides_by_its_own_layer(model: ARRCOCModel, view: View, tmp_path: Path) -> None:
+    plain = ARRCOCModel.wrap(model.base, model.processor)  # an untrained layer
+    plain.save_pretrained(tmp_path)
+    variant = ours("arr-coc:plain", load_variant(str(tmp_path), model))
+    assert kept(variant, view, 0, 9) == Session(plain, view.asked.image).look(
+        view.asked.queries[0].text, budget=9
+    ).keep.tolist()  # fmt: skip
+    assert kept(variant, view, 0, 9) != kept(METHODS["arr-coc"], view, 0, 9)
+    found, _ = pick_methods(model, ["random", "arr-coc:plain"], [("plain", model.layer)], None)
+    assert [m.name for m in found] == ["random", "arr-coc:plain"]
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="LoRA"):
+        load_variant(str(tmp_path), model)
+
+
+def test_allocators_have_names_but_one() -> None:
+    assert split_allocators(["a/b", "x=c/d", "y=e=f"]) == ("a/b", [("x", "c/d"), ("y", "e=f")])
+    with pytest.raises(ValueError, match="no name"):
+        split_allocators(["a", "b"])
+    with pytest.raises(ValueError, match="twice"):
+        split_allocators(["x=a", "x=b"])
+
+
+def test_a_scorer_is_read_and_wrong_ones_are_refused(model: ARRCOCModel, tmp_path: Path) -> None:
+    scorer = QueryBlindScorer(192, 8)
+    file = tmp_path / "query_blind.safetensors"
+    save_file(dict(scorer.state_dict()), file)
+    loaded = load_scorer(file, model)
+    tokens = torch.randn(6, 192)
+    assert loaded is not None
+    assert torch.equal(loaded(tokens), scorer(tokens))
+    save_file({"query.weight": torch.zeros(8, 5), "key.weight": torch.zeros(8, 5)}, file)
+    with pytest.raises(ValueError, match="192"):
+        load_scorer(file, model)
+    with pytest.raises(ValueError, match="can't be read"):
+        load_scorer(tmp_path / "none.safetensors", model)
+    built = tiny("qwen3_vl")
+    assert load_scorer(None, ARRCOCModel.wrap(built.model, built.processor)) is None
+
+
+def test_a_picture_of_another_shape_keeps_it(model: ARRCOCModel) -> None:
+    wide = picture(1, (512, 128))
+    grid = smaller_grid((4, 16), 20)
+    assert grid == (2, 8)
+    assert shrink(wide, grid, model).size == (256, 64)

@@ -1,0 +1,310 @@
+"""Watching attention: nothing changes, everything is seen, and the probabilities are the model's own.
+
+Run: pytest tests/test_seam_attention.py
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from arr_coc.seam.attention import (
+    Part,
+    attention_modules,
+    attention_received,
+    attention_rows,
+    watch_attention,
+)
+from tiny import FAMILIES, Tiny, picture, prompts, tiny
+
+PARTS: tuple[Part, ...] = ("language", "vision")
+Call = tuple[int, Tensor, Tensor, float, Tensor | None]
+
+
+def ragged(family: str) -> tuple[Tiny, dict[str, Any]]:
+    """A model and two prompts, the first of which is padded."""
+    built = tiny(family)
+    inputs = prompts(built, [("What?", [picture(1)]), ("Where is the word?", [picture(2)])])
+    assert inputs["attention_mask"][0, 0] == 0
+    return built, inputs
+
+
+def configured(model: Any) -> list[str]:
+    return [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
+
+
+@torch.no_grad()
+def calls_of(model: Any, part: Part, inputs: dict[str, Any]) -> list[Call]:
+    seen: list[Call] = []
+    with watch_attention(model, part, lambda *call: seen.append(call)):
+        model(**inputs)
+    return seen
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_watch_changes_nothing(family: str, part: Part) -> None:
+    built, inputs = ragged(family)
+    before, stock = configured(built.model), built.model(**inputs).logits
+    layers = []
+    with watch_attention(built.model, part, lambda layer, *_: layers.append(layer)):
+        watched = built.model(**inputs).logits
+    assert torch.equal(watched, stock)
+    assert configured(built.model) == before
+    assert layers == sorted(layers)
+    assert set(layers) == set(range(len(attention_modules(built.model, part))))
+    seen = len(layers)
+    built.model(**inputs)
+    assert len(layers) == seen  # the watch has ended
+
+
+def test_recurrent_layers_are_not_observed() -> None:
+    built, inputs = ragged("qwen3_5")
+    assert len(calls_of(built.model, "language", inputs)) == 1  # the model has a recurrent layer beside it
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_are_the_eager_weights(family: str, part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer by layer and call by call, in a copy that is set to eager and whose own weights are noted."""
+    built, inputs = ragged(family)
+    eager = copy.deepcopy(built.model)
+    eager.set_attn_implementation("eager")
+    file = sys.modules[type(attention_modules(eager, part)[0]).__module__]
+    own = file.eager_attention_forward
+    expected: list[Tensor] = []
+
+    def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
+        output = own(module, *args, **kwargs)
+        if module in modules:
+            expected.append(output[1])
+        return output
+
+    modules = attention_modules(eager, part)
+    monkeypatch.setattr(file, "eager_attention_forward", noted)
+    eager(**inputs)
+    monkeypatch.undo()
+
+    seen = calls_of(built.model, part, inputs)
+    assert len(seen) == len(expected) > 0
+    for (_, query, key, scaling, mask), weights in zip(seen, expected, strict=True):
+        rows = attention_rows(query, key, scaling, mask)
+        if part == "language":  # queries that stand in the padding see nothing, which eager makes uniform
+            attended = inputs["attention_mask"].bool()
+            rows, weights = rows.transpose(1, 2)[attended], weights.transpose(1, 2)[attended]
+        assert torch.allclose(rows, weights, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_last_token_spends_all_attention_and_none_on_padding(family: str) -> None:
+    built, inputs = ragged(family)
+    padding = inputs["attention_mask"] == 0
+    for _, query, key, scaling, mask in calls_of(built.model, "language", inputs):
+        assert mask is not None
+        last = attention_rows(query[:, :, -1:], key, scaling, mask[:, :, -1:])
+        assert torch.allclose(last.sum(-1), torch.ones(last.shape[:-1]))
+        assert bool((last.transpose(1, 3)[padding] == 0).all())
+        by_padding = attention_rows(query[:, :, -1:], key, scaling, inputs["attention_mask"])
+        assert torch.equal(by_padding, last)
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
+def test_causal_attention_comes_with_its_mask(family: str) -> None:
+    """Without padding sdpa gets no mask but a flag; the observer still gets one that hides the future."""
+    built = tiny(family)
+    inputs = prompts(built, [("What?", [picture(1)])])
+    for _, query, key, scaling, mask in calls_of(built.model, "language", inputs):
+        rows = attention_rows(query, key, scaling, mask)
+        assert torch.equal(rows, rows.tril())
+        assert torch.allclose(rows.sum(-1), torch.ones(rows.shape[:-1]))
+
+
+@torch.no_grad()
+def test_decoding_is_watched_with_the_cached_keys() -> None:
+    built = tiny("qwen3_vl")
+    inputs = prompts(built, [("What?", [picture(1)])])
+    width = inputs["input_ids"].shape[1]
+    seen: list[tuple[int, int]] = []
+    stock = built.model.generate(**inputs, max_new_tokens=3, do_sample=False)
+    with watch_attention(built.model, "language", lambda _, q, k, *__: seen.append((q.shape[2], k.shape[2]))):
+        watched = built.model.generate(**inputs, max_new_tokens=3, do_sample=False)
+    assert torch.equal(watched, stock)
+    assert seen[::2] == [(width, width), (1, width + 1), (1, width + 2)]
+
+
+@torch.no_grad()
+def test_eager_is_watched_under_sdpa_and_comes_back() -> None:
+    built, inputs = ragged("llava")
+    eager = copy.deepcopy(built.model)
+    eager.set_attn_implementation("eager")
+    with (
+        watch_attention(eager, "language", lambda *_: None),
+        watch_attention(eager, "vision", lambda *_: None),
+    ):
+        logits = eager(**inputs).logits
+    assert torch.equal(logits, built.model(**inputs).logits)  # which is set to sdpa
+    assert set(configured(eager)) == {"eager"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_configuration_comes_back_after_an_error(family: str, part: Part) -> None:
+    built, inputs = ragged(family)
+    before = configured(built.model)
+
+    def observe(*_: Any) -> None:
+        raise ArithmeticError("seen enough")
+
+    with pytest.raises(ArithmeticError), watch_attention(built.model, part, observe):
+        built.model(**inputs)
+    assert configured(built.model) == before
+    built.model(**inputs)  # nobody is told
+
+
+@torch.no_grad()
+def test_both_parts_may_be_watched_but_none_twice() -> None:
+    built, inputs = ragged("qwen3_vl")
+    model, counts = built.model, {"language": 0, "vision": 0}
+
+    def counting(part: str) -> Any:
+        return lambda *_: counts.update({part: counts[part] + 1})
+
+    with watch_attention(model, "language", counting("language")):
+        with watch_attention(model, "vision", counting("vision")):
+            model(**inputs)
+        model(**inputs)
+        with (
+            pytest.raises(ValueError, match=r"the language part .* is being watched already; end that watch"),
+            watch_attention(model, "language", counting("vision")),
+        ):
+            pass
+        model(**inputs)  # the refused watch has not ended this one
+    assert counts == {"language": 3 * 2, "vision": 3 * 2}  # layers: 2; 3, each per image
+
+
+def test_a_watch_lets_go_of_its_observer() -> None:
+    class Observer:
+        def __call__(self, *_: Any) -> None: ...
+
+    observe = Observer()
+    alive = weakref.ref(observe)
+    with watch_attention(tiny("llava").model, "language", observe):
+        pass
+    del observe
+    gc.collect()
+    assert alive() is None
+
+
+@torch.no_grad()
+def test_another_model_is_not_observed() -> None:
+    built, inputs = ragged("llava")
+    other = copy.deepcopy(built.model)
+    seen: list[int] = []
+    with watch_attention(built.model, "language", lambda layer, *_: seen.append(layer)):
+        other(**inputs)
+    assert not seen
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    built = tiny("llava")
+    with pytest.raises(ValueError, match="part 'audio' is unknown"):
+        attention_modules(built.model, "audio")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no vision part"):
+        attention_modules(built.model.get_decoder(), "vision")
+
+
+class TestRows:
+    def drawn(self, queries: int = 5, keys: int = 7) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        query = torch.randn(2, 4, queries, 8, generator=generator)
+        return query, torch.randn(2, 2, keys, 8, generator=generator)
+
+    def test_heads_share_their_group_s_keys(self) -> None:
+        query, key = self.drawn()
+        rows = attention_rows(query, key, 0.3)
+        for head in range(4):
+            alone = (query[:, head] @ key[:, head // 2].mT * 0.3).softmax(-1)
+            assert torch.allclose(rows[:, head], alone, atol=1e-6)
+
+    def test_masks_of_every_kind_say_the_same(self) -> None:
+        query, key = self.drawn()
+        seen = torch.ones(2, 7, dtype=torch.bool)
+        seen[0, :3] = False
+        rows = attention_rows(query, key, 0.3, seen)
+        full = seen[:, None, None].expand(2, 1, 5, 7)
+        for low in (torch.finfo(torch.float32).min, -torch.inf):
+            added = torch.zeros(full.shape).masked_fill(~full, low)
+            assert torch.equal(attention_rows(query, key, 0.3, added), rows)
+        assert torch.equal(attention_rows(query, key, 0.3, full), rows)
+        assert torch.equal(attention_rows(query, key, 0.3, seen.long()), rows)
+        assert bool((rows[0, :, :, :3] == 0).all())
+        without = attention_rows(query[:1], key[:1, :, 3:], 0.3)
+        assert torch.allclose(rows[:1, :, :, 3:], without, atol=1e-6)
+
+    def test_an_added_bias_counts(self) -> None:
+        query, key = self.drawn()
+        bias = torch.randn(2, 1, 5, 7, generator=torch.Generator().manual_seed(1))
+        scores = query @ key.repeat_interleave(2, 1).mT * 0.3 + bias
+        assert torch.allclose(attention_rows(query, key, 0.3, bias), scores.softmax(-1), atol=1e-6)
+
+    def test_a_query_that_sees_nothing_is_zero(self) -> None:
+        query, key = self.drawn()
+        blind = torch.zeros(2, 1, 5, 7, dtype=torch.bool)
+        for mask in (blind, blind.float() + torch.finfo(torch.float32).min, blind.float() - torch.inf):
+            assert bool((attention_rows(query, key, 0.3, mask) == 0).all())
+
+    def test_half_precision_is_softmaxed_in_float32(self) -> None:
+        query, key = self.drawn()
+        rows = attention_rows(query.bfloat16(), key.bfloat16(), 0.3)
+        assert rows.dtype == torch.float32
+        assert torch.allclose(rows.sum(-1), torch.ones(2, 4, 5), atol=1e-6)
+
+    def test_heads_that_do_not_divide_are_named(self) -> None:
+        query, key = self.drawn()
+        with pytest.raises(ValueError, match="3 query heads are no multiple of 2 key heads"):
+            attention_rows(query[:, :3], key, 0.3)
+
+
+class TestReceived:
+    def test_it_is_the_mean_over_heads_and_queries(self) -> None:
+        query, key = TestRows().drawn(queries=11)
+        whole = attention_rows(query[:1], key[:1], 0.3)[0].mean((0, 1))
+        for rows in (1, 4, 11, 1024):
+            received = attention_received(query[0], key[0], 0.3, rows=rows)
+            assert torch.allclose(received, whole, atol=1e-6)
+            assert received.sum().item() == pytest.approx(1)
+
+    def test_a_key_like_every_query_receives_most(self) -> None:
+        query = torch.ones(2, 9, 8)
+        key = torch.zeros(2, 6, 8)
+        key[:, 4] = 1
+        assert attention_received(query, key, 1.0, rows=2).argmax() == 4
+
+    def test_all_probabilities_are_never_held_at_once(self) -> None:
+        held: list[int] = []
+        query, key = torch.randn(2, 100, 4), torch.randn(2, 100, 4)
+
+        class Held(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                output = func(*args, **(kwargs or {}))
+                if isinstance(output, Tensor):
+                    held.append(output.numel())
+                return output
+
+        with Held():
+            attention_received(query, key, 0.5, rows=10)
+        assert max(held) == 2 * 10 * 100
+
+    def test_no_rows_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="rows 0 is below 1"):
+            attention_received(torch.ones(1, 2, 4), torch.ones(1, 2, 4), 1.0, rows=0)
