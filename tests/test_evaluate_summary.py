@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from arr_coc.evaluate.claims import claims
 from arr_coc.evaluate.results import (
     append_results,
     decode_kept,
@@ -17,7 +18,8 @@ from arr_coc.evaluate.results import (
     read_results,
     write_results,
 )
-from arr_coc.evaluate.summary import by_budget, claims, kind, summarise, table
+from arr_coc.evaluate.summary import by_budget, kind, summarise
+from arr_coc.evaluate.table import table
 
 HEADER = {"model": "bundled", "seed": 0}
 

@@ -13,7 +13,15 @@ import torch
 
 from arr_coc.allocation import Reason
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.realize import EncodedImages, Stopwatch, all_kept, decide, everything_kept, score
+from arr_coc.realize import (
+    EncodedImages,
+    Stopwatch,
+    all_kept,
+    decide,
+    everything_kept,
+    question_embeddings,
+    score,
+)
 from arr_coc.seam import adapter_for
 from tiny import WIDTH, picture, prompts, tiny
 
@@ -66,6 +74,28 @@ class TestStopwatch:
         with pytest.raises(KeyError), stopwatch("total"):
             raise KeyError("inside")
         assert stopwatch.ms["total"] > 0
+
+
+class TestQuestionEmbeddings:
+    @torch.no_grad()
+    def test_words_of_the_question_alone_whatever_the_padding(self) -> None:
+        adapter, _, inputs, _ = set_up()
+        like = torch.zeros((), dtype=torch.float64)
+        embed, words = adapter.model.get_input_embeddings(), adapter.processor.tokenizer
+        rows = question_embeddings(adapter, inputs, like)
+        for (question, _), row in zip(ROWS, rows, strict=True):
+            ids = words(question.replace(" ", ""), add_special_tokens=False, return_tensors="pt")["input_ids"]
+            assert row.dtype == torch.float64
+            assert torch.equal(row, embed(ids[0]).double())
+
+    @torch.no_grad()
+    def test_without_words_of_its_own_all_text_of_the_prompt_that_is_no_image(self) -> None:
+        adapter, _, inputs, _ = set_up([("", [picture(1)]), ("One?", [picture(1)])])
+        silent, spoken = question_embeddings(adapter, inputs, torch.zeros(()))
+        ids = inputs["input_ids"][0][inputs["attention_mask"][0].bool()]
+        text = ids[ids != adapter.image_token_id]
+        assert torch.equal(silent, adapter.model.get_input_embeddings()(text))
+        assert len(spoken) == 4
 
 
 class TestScore:

@@ -119,6 +119,33 @@ def test_cells_and_the_tokens_that_are_none(family: str) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_repeated_features_are_those_of_as_many_equal_images(family: str) -> None:
+    image = picture(1, (48, 40))
+    built, adapter, inputs = described(family, [image])
+    one = adapter.features(inputs)
+    thrice = one.repeat(3)
+    direct = adapter.features(prompts(built, [("What?", [image])] * 3))
+    assert (thrice.counts, thrice.grids, thrice.kind) == (direct.counts, direct.grids, direct.kind)
+    assert len(thrice.levels) == len(direct.levels)
+    for found, expected in zip((thrice.tokens, *thrice.levels), (direct.tokens, *direct.levels), strict=True):
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(thrice.cells, direct.cells, strict=True))
+    assert all(t is one.tokens[0] for t in thrice.tokens)  # nothing is copied
+    assert (len(one.tokens), len(one.cells)) == (1, 1)  # and the one is as it was
+
+
+@torch.no_grad()
+def test_repeated_features_keep_the_order_of_several_images() -> None:
+    _, adapter, inputs = described("qwen3_vl", [picture(1, (48, 40)), picture(2, (40, 72))])
+    both = adapter.features(inputs)
+    twice = both.repeat(2)
+    assert twice.grids == [(1, 5, 6), (1, 9, 5)] * 2
+    assert all(a is b for a, b in zip(twice.tokens, both.tokens * 2, strict=True))
+    assert all(a is b for a, b in zip(twice.levels[1], both.levels[1] * 2, strict=True))
+
+
+@torch.no_grad()
 def test_onevision_gives_several_images_their_base_views() -> None:
     _, adapter, inputs = described("llava_onevision", [picture(1, (48, 40)), picture(2, (40, 72))])
     features = adapter.features(inputs)

@@ -15,7 +15,7 @@ import torch
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Answer, Session
-from tiny import FAMILIES, picture, prompts, tiny
+from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
 STAGES = ["texture", "score", "encode", "prefill", "decode", "total"]
@@ -177,6 +177,70 @@ class TestSession:
         for i in range(30):
             session.look(f"Question {i}?")
         assert {name: id(value) for name, value in vars(session).items()} == before
+
+
+QUESTIONS = ["What?", "Where is the red ball now?", "Is it?"]
+ANSWERS = ["left", "a", "a longer answer"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+class TestBatch:
+    """Several questions about one image as one batch, without the image."""
+
+    @staticmethod
+    def session(family: str) -> Session:
+        built = tiny(family)
+        return ARRCOCModel.wrap(built.model, built.processor).session(IMAGE)
+
+    def test_rows_are_padded_on_the_left(self, family: str) -> None:
+        session = self.session(family)
+        batch = session.batch(QUESTIONS)
+        assert {"pixel_values", "labels"}.isdisjoint(batch)
+        longest = batch["input_ids"].shape[1]
+        for row, question in enumerate(QUESTIONS):
+            alone = session.inputs(question)
+            start = longest - alone["input_ids"].shape[1]
+            assert torch.equal(batch["input_ids"][row, start:], alone["input_ids"][0])
+            assert (batch["input_ids"][row, :start] == session.model.adapter.padding_id).all()
+            assert batch["attention_mask"][row].tolist() == [0] * start + [1] * (longest - start)
+            for name in set(alone) - {"pixel_values", "input_ids", "attention_mask"}:
+                value = batch[name][row]
+                value = value[start:] if name == "mm_token_type_ids" else value
+                assert torch.equal(value, alone[name][0]), name  # also LLaVA-NeXT's image_sizes
+
+    def test_labels_are_the_answer_and_the_end_of_the_turn(self, family: str) -> None:
+        session = self.session(family)
+        words = session.model.processor.tokenizer
+        batch, asked = session.batch(QUESTIONS, ANSWERS), session.batch(QUESTIONS)
+        for row, answer in enumerate(ANSWERS):
+            labels, ids = batch["labels"][row], batch["input_ids"][row]
+            said = words(answer, add_special_tokens=False)["input_ids"] + [words.eos_token_id]
+            assert labels[-len(said) :].tolist() == ids[-len(said) :].tolist() == said
+            assert (labels[: -len(said)] == -100).all()
+            question = asked["input_ids"][row][asked["attention_mask"][row].bool()]
+            assert torch.equal(ids[batch["attention_mask"][row].bool()][: -len(said)], question)
+            assert batch["attention_mask"][row, -len(said) :].all()
+            assert not batch.get("mm_token_type_ids", torch.zeros(3, 99))[row, -len(said) :].any()
+
+    @torch.no_grad()
+    def test_logits_are_those_of_each_row_alone(self, family: str) -> None:
+        session = self.session(family)
+        base, adapter = session.model.base, session.model.adapter
+        batch = session.batch(QUESTIONS, ANSWERS)
+        one = adapter.features(session.inputs("?"))
+        del batch["labels"]
+        outputs = one.repeat(len(QUESTIONS)).as_encoder_outputs()
+        together = base(**batch, mm_encoder_outputs=outputs).logits
+        for row, (question, answer) in enumerate(zip(QUESTIONS, ANSWERS, strict=True)):
+            alone = session.batch([question], [answer])
+            del alone["labels"]
+            logits = base(**alone, pixel_values=session.inputs("?")["pixel_values"]).logits[0]
+            closeness = 1e-4 if family in MASKABLE else 5e-3  # padding moves the chunks of recurrent layers
+            assert (together[row, -len(logits) :] - logits).abs().max() < closeness
+
+    def test_questions_that_cannot_be_asked_are_refused(self, family: str) -> None:
+        with pytest.raises(ValueError, match="the question is empty"):
+            self.session(family).batch(["What?", " "])
 
 
 class TestQuestions:

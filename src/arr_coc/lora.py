@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 CONFIG_NAME = "adapter_config.json"
@@ -39,13 +40,17 @@ def load_lora(base: PreTrainedModel, folder: Path) -> None:
     """Load the adapter of an allocator folder into the model, if there is one.
 
     Raises:
-        ValueError: peft is missing, or the adapter doesn't fit.
+        ValueError: peft is missing, or the adapter can't be read or doesn't fit. Load the model anew then:
+            parts of the adapter may be in it.
     """
     if not (folder / CONFIG_NAME).is_file():
         return
     try:
-        base.load_adapter(str(folder))
-    except (ImportError, RuntimeError, OSError, ValueError) as error:
+        report = base.load_adapter(str(folder))
+        unfit = sorted(report.missing_keys | report.unexpected_keys)
+        if unfit:  # peft itself would leave these out
+            raise ValueError(f"{len(unfit)} weights are missing or left over, first {unfit[0]}")
+    except (ImportError, RuntimeError, OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         detail = " ".join(str(error).split())[:200]
         raise ValueError(
             f"the LoRA in {str(folder)!r} can't be loaded ({detail}); install arr-coc[train], "

@@ -88,6 +88,9 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
     timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, batch of one.")] = 50,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    part: Annotated[
+        str, typer.Option(metavar="I/N", help="Every N-th image from the I-th on; `report` joins the files.")
+    ] = "1/1",
     query_blind: Annotated[
         str | None, typer.Option(metavar="FILE.safetensors", help="The trained query-blind scorer, a rival.")
     ] = None,
@@ -106,6 +109,8 @@ def evaluate(
             from arr_coc.attending import parse_budget
             from arr_coc.evaluate import Settings
             from arr_coc.evaluate import evaluate as run
+            from arr_coc.evaluate.run import WORLD
+            from arr_coc.world import draw_page
 
             silence()
         settings = Settings(
@@ -119,56 +124,98 @@ def evaluate(
             split=split,
             timed=timed,
             seed=seed,
+            part=_part(part),
             query_blind=query_blind,
             device=device,
             dtype=dtype,
             out=Path(out).expanduser(),
         )
+        if data == WORLD:
+            draw_page(0, (size, size), split or "test")  # a bad size or split should leave no file behind
+        try:
+            settings.lines.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot be made ({error.strerror}): choose another --out"
+            raise ValueError(f"folder {str(settings.lines.parent)!r} {reason}") from error
         summary = run(settings, progress=not as_json)
     _show(summary, settings.out, "short", as_json)
 
 
 def report(
-    result: Annotated[
-        str, typer.Argument(metavar="RESULT", help="OUT.jsonl, OUT.jsonl.gz or OUT.json of eval.")
+    results: Annotated[
+        list[str],
+        typer.Argument(metavar="RESULT...", help="OUT.jsonl, .jsonl.gz or .json of eval; or all its parts."),
     ],
-    families: Annotated[bool, typer.Option("--families", help="Scores by question family.")] = False,
+    columns: Annotated[
+        Literal["short", "budgets", "families", "targets"],
+        typer.Option(help="Every figure, one row per method, by question family, or the project's targets."),
+    ] = "short",
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", metavar="PICTURE", help="The plot; beside the result if not given."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Table, targets and Pareto plot of a result file; no model is loaded."""
-    from arr_coc.evaluate.results import read_results
+    """Table, targets and Pareto plot of a result file; no model is loaded.
+
+    Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
+    """
+    from arr_coc.evaluate.results import join_results, read_results, write_results
     from arr_coc.evaluate.summary import summarise
 
-    path = Path(result).expanduser()
-    if path.suffix == ".json":
+    paths = [Path(result).expanduser() for result in results]
+    path = paths[0]
+    target = Path(out).expanduser() if out else path.with_name(path.name.split(".json")[0])
+    if len(paths) > 1:
+        if out is None:
+            raise ValueError("joining parts needs a name for the whole: give --out NAME")
+        header, records = join_results(paths)
+        summary = summarise(header, records)
+        write_results(target.with_name(target.name + ".jsonl"), header, records)
+        text = json.dumps(summary, indent=1) + "\n"
+        target.with_name(target.name + ".json").write_text(text, encoding="utf-8")
+    elif path.suffix == ".json":
         try:
             summary = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"result {result!r} can't be read ({error}); give a file that arr-coc eval wrote"
+                f"result {str(path)!r} can't be read ({error}); give a file that arr-coc eval wrote"
             ) from error
+        if not isinstance(summary, dict) or not {"header", "metric", "methods"} <= summary.keys():
+            raise ValueError(f"result {str(path)!r} is no summary: give a file that arr-coc eval wrote")
     else:
         summary = summarise(*read_results(path))
-    target = Path(out).expanduser() if out else path.with_name(path.name.split(".json")[0])
-    _show(summary, target, "families" if families else "short", as_json)
+    _show(summary, target, columns, as_json)
 
 
-def _show(summary: dict[str, Any], out: Path, columns: Literal["short", "families"], as_json: bool) -> None:
-    """The plot to OUT.png; the table to the terminal."""
+def _part(text: str) -> tuple[int, int]:
+    """(1, 2) of "1/2"."""
+    i, sign, n = text.partition("/")
+    if not (sign and i.strip().isdigit() and n.strip().isdigit()):
+        raise ValueError(f"part {text!r} is not I/N: use 1/2 and 2/2, for example")
+    return int(i), int(n)
+
+
+def _show(summary: dict[str, Any], out: Path, columns: str, as_json: bool) -> None:
+    """The plot to OUT.png, if there is anything to plot; the table to the terminal."""
+    from arr_coc.evaluate.claims import claims
     from arr_coc.evaluate.plot import plot
-    from arr_coc.evaluate.summary import table
+    from arr_coc.evaluate.table import claims_table, table
 
     picture = out if out.suffix == ".png" else out.with_name(out.name + ".png")
-    plot(summary, picture)
+    drawn = any("@" in method for method in summary["methods"])  # of "full" alone there is no trade to draw
+    if drawn:
+        try:
+            plot(summary, picture)
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror}): choose another with --out"
+            raise ValueError(f"picture {str(picture)!r} {reason}") from error
     if as_json:
         terminal.print_json(summary)
         return
-    print(table(summary, columns))
-    terminal.print_rows([("picture", str(picture))])
+    print(claims_table(claims(summary)) if columns == "targets" else table(summary, columns))
+    if drawn:
+        terminal.print_rows([("picture", str(picture))])
 
 
 def silence() -> None:

@@ -24,8 +24,6 @@ from arr_coc.world import Question, draw_page
 
 VISIBLE = 6 / 32
 """Share of a cell's side that a box has to cover, each way, for the cell to show a part that can be seen."""
-EMPTY_PAGES = 1000
-"""So many pages in a row without a question: pages of this size have none."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,10 @@ class Asked:
     queries: tuple[Query, ...]
 
 
+EMPTY = "empty texture"
+"""The family of questions about a page that shows texture alone."""
+
+
 def world_questions(count: int, size: int, per_page: int = 5, split: str = "test") -> Iterator[Asked]:
     """Drawn pages with `count` questions in all, of each page those of the families asked least so far.
 
@@ -69,10 +71,10 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
         split: "train", "validation" or "test".
 
     Raises:
-        ValueError: an unknown split, a size out of range, or one whose pages hold no questions.
+        ValueError: an unknown split, or a size out of range.
     """
     tally: Counter[str] = Counter()
-    seed = asked = empty = 0
+    seed = asked = 0
     while asked < count:
         page = draw_page(seed, (size, size), split)
         chosen: list[Question] = []
@@ -82,12 +84,17 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
             tally[best.family] += 1
             chosen.append(best)
         asked += len(chosen)
-        empty = 0 if chosen else empty + 1
-        if empty == EMPTY_PAGES:
-            raise ValueError(f"pages of {size} px hold no questions: draw larger ones, such as 256 px")
         if chosen:
+            empty = not (page.facts or page.things)  # a page of texture alone: a family of its own
             queries = tuple(
-                Query(f"{seed}.{i}", q.text, (q.answer,), q.family, q.evidence, page.template)
+                Query(
+                    f"{seed}.{i}",
+                    q.text,
+                    (q.answer,),
+                    EMPTY if empty else q.family,
+                    q.evidence,
+                    page.template,
+                )
                 for i, q in enumerate(chosen)
             )
             yield Asked(page.image, f"{split}:{seed}", queries)

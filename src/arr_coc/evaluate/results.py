@@ -18,6 +18,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,35 @@ def append_results(path: str | Path, records: Iterable[Record]) -> None:
             file.write(text)
     except OSError as error:
         raise ValueError(f"{path} cannot be written ({error.strerror}): write_results makes it") from error
+
+
+def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Record]]:
+    """The files of a run that was shared out in parts, as the one file of the whole run.
+
+    Args:
+        paths: one result file per part, in any order.
+
+    Raises:
+        ValueError: they are not the parts of one run, each once and complete.
+    """
+    found = [read_results(path) for path in paths]
+    found.sort(key=lambda pair: pair[0].get("part", [1, 1]))
+    first = found[0][0]
+    parts = [header.get("part", [1, 1]) for header, _ in found]
+    if parts != [[i, len(found)] for i in range(1, len(found) + 1)]:
+        raise ValueError(f"{', '.join(map(str, paths))} are parts {parts}: give each part of one run once")
+    for path, (header, _) in zip(paths, found, strict=True):
+        for name in {**first, **header}.keys() - {"part", "command", "machine"}:
+            if header.get(name) != first.get(name):
+                raise ValueError(f"{path} is of another run: its {name} differs; give the parts of one run")
+    images = [[list(group) for _, group in groupby(rows, lambda row: row["image"])] for _, rows in found]
+    turns = zip_longest(*images, fillvalue=[])
+    records = [record for turn in turns for image in turn for record in image]
+    if len(records) != first.get("questions", len(records)):
+        raise ValueError(
+            f"the parts have {len(records)} of {first['questions']} questions: run each to its end first"
+        )
+    return {**first, "part": [1, 1]}, records
 
 
 def encode_kept(keep: Sequence[int] | np.ndarray | Tensor, total: int) -> str:

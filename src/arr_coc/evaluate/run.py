@@ -10,6 +10,7 @@ methods answer from that encoding, in batches of nearly equal length.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import platform
 import shlex
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from tqdm import tqdm
 
 from arr_coc.attending import Budget, parse_budget
@@ -62,6 +64,8 @@ class Settings:
         max_new_tokens: where answers are cut off; None: 8 on the world, else 32.
         seed: of what is random.
         query_blind: file of a trained query-blind scorer; None: the bundled one, for the bundled model.
+        part: (i, n): only every n-th image from the i-th on, so that n processes share the work;
+            `results.join_results` puts their files together.
         device: of the model; None: the CPU.
         dtype: of the base model's weights; None: as saved.
 
@@ -84,6 +88,7 @@ class Settings:
     max_new_tokens: int | None = None
     seed: int = 0
     query_blind: str | None = None
+    part: tuple[int, int] = (1, 1)
     device: str | None = None
     dtype: str | None = None
 
@@ -97,6 +102,8 @@ class Settings:
         for name, least in (("per_image", 1), ("rows", 1), ("timed", 0), ("seed", 0), ("size", 64)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} {getattr(self, name)} is too small: use {least} or more")
+        if not 1 <= self.part[0] <= self.part[1]:
+            raise ValueError(f"part {self.part[0]}/{self.part[1]} is none: use 1/2 and 2/2, for example")
         for name in ("questions", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -129,7 +136,8 @@ class Settings:
             if field.name == "allocators":
                 words += [word for spec in value for word in (flag, spec)]
             else:
-                words += [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+                sign = "/" if field.name == "part" else ","
+                words += [flag, sign.join(map(str, value)) if isinstance(value, tuple) else str(value)]
         return shlex.join(words)
 
 
@@ -168,6 +176,16 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         "command": settings.command,
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "machine": _machine(model.device),
+        "weights": {
+            name: fingerprint(module)
+            for name, module in (
+                ("base", model.base),
+                ("arr-coc", model.layer),
+                ("query-blind", scorer),
+                *layers,
+            )
+            if module is not None
+        },
     }
     header, records = open_file(settings.lines, header)
     harness = Harness(
@@ -184,8 +202,12 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
     )
     done = Counter(record["image"] for record in records)
     with tqdm(total=total, initial=len(records), unit="question", disable=not progress) as bar:
-        for asked, others in with_next(images):
+        for number, (asked, others) in enumerate(with_next(images)):
             count = len(asked.queries)
+            if number % settings.part[1] != settings.part[0] - 1:  # another process has it
+                harness.passed += count
+                bar.update(count)
+                continue
             if 0 < done[asked.key] < count:  # the run was killed while it wrote this image
                 bar.update(-done[asked.key])
                 records = [record for record in records if record["image"] != asked.key]
@@ -240,7 +262,19 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
                 f"{path} is of another run: its {name} is {before.get(name)!r}, now {now.get(name)!r}; "
                 "give another --out, or remove the file"
             )
+    if not path.read_bytes().endswith(b"\n"):  # a line was cut off
+        write_results(path, before, records)
     return before, records
+
+
+def fingerprint(module: nn.Module) -> str:
+    """Tells apart weights of the same names and shapes, by up to 64 values of each."""
+    digest = hashlib.sha256()
+    for name, values in sorted(module.state_dict().items()):
+        flat = values.flatten()
+        some = flat[:: max(1, len(flat) // 64)][:64]
+        digest.update(name.encode() + some.double().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

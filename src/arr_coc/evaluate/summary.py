@@ -1,7 +1,6 @@
-"""From the records of a result file to its summary, its targets and its tables.
+"""From the records of a result file to its summary.
 
-    summarise(header, records) -> summary, JSON-safe
-    table(summary) -> markdown;  claims(summary) -> the project's targets, checked
+    summarise(header, records) -> summary, JSON-safe; `table`, `claims` and `plot` read nothing else
 
 Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
 measured is None, never 0; a method is compared with another on the questions that both answered; intervals
@@ -10,7 +9,7 @@ are 95 % bootstrap intervals over questions. Methods are named NAME@BUDGET, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +24,6 @@ Kind = Literal["full", "ours", "variant", "rival", "null", "bound"]
 
 FULL, OURS, BOUND = "full", "arr-coc", "oracle"
 NULLS = ("random", "even grid", "downsample", "shuffled question")
-QUERY_BLIND = ("visionzip", "divprune", "prumerge+", "scope", "visionselector", "idpruner")
 _IN_GROUP: tuple[Kind, ...] = ("ours", "variant", "rival", "null", "bound")
 
 
@@ -175,149 +173,3 @@ def _mean(values: Sequence[float], digits: int = 4) -> float | None:
 
 def _median(values: Sequence[float], digits: int) -> float | None:
     return _round(float(np.median(values)), digits) if values else None
-
-
-def claims(summary: Summary) -> list[dict[str, Any]]:
-    """The targets of the project, checked.
-
-    A rival or null at 273 tokens is either below ours beyond its paired interval, or tied with it at the
-    ceiling: its interval holds the score of full, and ours is not beyond it the other way.
-
-    Returns:
-        {"claim", "figure", "target", "holds"} each; "holds" is None, and the figure "not measured", where
-        the summary lacks something.
-    """
-    methods = summary["methods"]
-
-    def row(method: str) -> Row:
-        return methods.get(method, {})
-
-    checked = [
-        _at_least(
-            f"{OURS}@{budget} keeps the score of all tokens", row(f"{OURS}@{budget}").get("retained"), x
-        )
-        for budget, x in ((273, 0.99), (128, 0.98), (64, 0.96))
-    ]
-    auto = row(f"{OURS}@auto")
-    checked.append(_at_least(f"{OURS}@auto keeps the score of all tokens", auto.get("retained"), 0.99))
-    tokens = auto.get("tokens")
-    checked.append(
-        {
-            "claim": f"{OURS}@auto reads few tokens",
-            "figure": "not measured" if tokens is None else f"{tokens:.0f}",
-            "target": "at most 150",
-            "holds": None if tokens is None else tokens <= 150,
-        }
-    )
-    blind = [f"{name}@64" for name in QUERY_BLIND if _gap(row(f"{name}@64")) is not None]
-    best = max(blind, key=lambda method: methods[method]["score"], default=None)
-    named = "" if best is None else f", {best}"
-    rivals = (
-        (f"{OURS}@64 is above the best query-blind rival{named}", best, 0.15),
-        (f"{OURS}@64 is above the image shrunk to 64 tokens", "downsample@64", 0.15),
-        (f"{OURS}@64 is worse with another image's question", "shuffled question@64", 0.25),
-    )
-    checked += [
-        _at_least(text, _gap(row(method or "")), points, _points, " points")
-        for text, method, points in rivals
-    ]
-    checked.append(_at_least(f"{OURS}@64 keeps the evidence cells", row(f"{OURS}@64").get("recall"), 0.95))
-    others = [m for m in by_budget(summary).get("273", []) if kind(m) in ("rival", "null")]
-    return checked + [_below_or_tied(method, summary) for method in others]
-
-
-def _gap(row: Row) -> float | None:
-    return row["below ours"]["mean"] if row.get("below ours") else None
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1%}"
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f}"
-
-
-def _at_least(
-    claim: str, figure: float | None, least: float, shown: Callable[[float], str] = _percent, unit: str = ""
-) -> dict[str, Any]:
-    return {
-        "claim": claim,
-        "figure": "not measured" if figure is None else shown(figure) + unit,
-        "target": f"at least {shown(least)}{unit}",
-        "holds": None if figure is None else figure >= least,
-    }
-
-
-def _below_or_tied(method: str, summary: Summary) -> dict[str, Any]:
-    row, full = summary["methods"][method], summary["methods"].get(FULL)
-    gap = row["below ours"]
-    figure, holds = "not measured", None
-    if gap is not None:
-        low, high = gap["interval"]
-        figure = f"ours {100 * gap['mean']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
-        at_ceiling = full is not None and row["interval"][0] <= full["score"] <= row["interval"][1]
-        holds = low > 0 or (at_ceiling and high >= 0)
-        if holds and low <= 0:
-            figure = f"tied, {figure}"
-    target = "beyond its interval, or tied at the ceiling"
-    return {"claim": f"{method} is below {OURS}@273", "figure": figure, "target": target, "holds": holds}
-
-
-def table(summary: Summary, columns: str = "short") -> str:
-    """A markdown table, one row per method, by budget; columns that nothing was measured for are left out.
-
-    Args:
-        summary: of `summarise`.
-        columns: "short" for tokens, score, recall and time of each; "families" for its score of every
-            family, the lowest of a row in bold.
-
-    Raises:
-        ValueError: unknown columns, or families of a summary that has none.
-    """
-    order = [method for group in by_budget(summary).values() for method in group]
-    rows = [(method, summary["methods"][method]) for method in order]
-    if columns == "families":
-        return _family_table(rows)
-    if columns != "short":
-        raise ValueError(f'columns {columns!r} are unknown: use "short" or "families"')
-    found: list[tuple[str, Callable[[Row], str | None]]] = [
-        ("tokens", _shown("tokens", ",.0f")),
-        (
-            summary["metric"],
-            lambda r: f"{r['score']:.1%} ({_points(r['interval'][0])}-{_points(r['interval'][1])})",
-        ),
-        ("retained", _shown("retained", ".1%")),
-        ("recall", _shown("recall", ".1%")),
-        ("swap IoU", _shown("swap IoU", ".2f")),
-        ("TTFT ms", _shown("ttft_ms", ",.0f")),
-        ("speed-up", _shown("ttft ratio", ".2f")),
-    ]
-    cells = {name: [show(row) for _, row in rows] for name, show in found}
-    cells = {name: column for name, column in cells.items() if any(column)}
-    names = [f"**{method}**" if kind(method) == "ours" else method for method in order]
-    lines = zip(names, *([cell or "-" for cell in column] for column in cells.values()), strict=True)
-    return _markdown(["method", *cells], lines)
-
-
-def _family_table(rows: Sequence[tuple[str, Row]]) -> str:
-    names = list(dict.fromkeys(name for _, row in rows for name in row["families"]))
-    if not names:
-        raise ValueError('the questions have no families: use the columns "short"')
-    lines = []
-    for method, row in rows:
-        scores = {name: family["score"] for name, family in row["families"].items()}
-        weakest = min(scores, key=lambda name: scores[name], default=None)
-        texts = [_percent(scores[name]) if name in scores else "-" for name in names]
-        shown = [f"**{text}**" if name == weakest else text for name, text in zip(names, texts, strict=True)]
-        lines.append((method, _percent(row["score"]), *shown))
-    return _markdown(["method", "all", *names], lines)
-
-
-def _shown(key: str, form: str) -> Callable[[Row], str | None]:
-    return lambda row: None if row[key] is None else format(row[key], form)
-
-
-def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    align = "|---" + "|--:" * (len(head) - 1) + "|"
-    return "\n".join(["| " + " | ".join(head) + " |", align, *("| " + " | ".join(c) + " |" for c in lines)])

@@ -1,6 +1,6 @@
 """What one question costs alone: milliseconds of each stage up to the first new token, and peak memory.
 
-    measure(trial) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
+    measure(trial, time_encoding(trial)) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
 
 encode   the vision encoder's forward (of the whole image; of the small one for "downsample")
 select   all that a method computes beyond it, from nothing: texture, attention of the tower, scores, choice
@@ -27,10 +27,11 @@ from torch.profiler import ProfilerActivity, profile
 from arr_coc.evaluate.answering import prefill
 from arr_coc.evaluate.fastv import fastv_prefill
 from arr_coc.evaluate.methods import FASTV, Method, cut_layer
-from arr_coc.evaluate.view import View, encode
+from arr_coc.evaluate.view import Tower, View, encode
 from arr_coc.lora import without_lora
 from arr_coc.realize import Stopwatch
 from arr_coc.rivals import Selection
+from arr_coc.seam import VisualFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +52,41 @@ class Trial:
     question: int
     inputs: Mapping[str, Any]
 
+    @property
+    def watched(self) -> bool:
+        """The method reads the vision tower."""
+        return "tower" in self.method.needs
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What one encoding gave, and its milliseconds; methods that encode alike may share it."""
+
+    features: VisualFeatures
+    tower: Tower | None
+    ms: float
+
 
 @torch.no_grad()
-def measure(trial: Trial) -> dict[str, float]:
+def time_encoding(trial: Trial) -> Encoded:
+    """Encode what a trial encodes, as it does."""
+    model = trial.view.model
+    now = Stopwatch(model.device).now
+    start = now()
+    features, tower = encode(model, trial.inputs, trial.watched)
+    return Encoded(features, tower, 1000 * (now() - start))
+
+
+@torch.no_grad()
+def measure(trial: Trial, encoded: Encoded) -> dict[str, float]:
     """Milliseconds of each stage, batch of one."""
-    method, model = trial.method, trial.view.model
+    method, model, features = trial.method, trial.view.model, encoded.features
     now = Stopwatch(model.device).now
     with without_lora(model.base, off=not method.adapted):
         start = now()
-        features, tower = encode(model, trial.inputs, watched="tower" in method.needs)
-        encoded = now()
         chosen = Selection(torch.arange(len(features.cells[0]), device=model.device))
         if method.choose is not None and trial.budget is not None:
-            fresh = replace(trial.view, features=features, tower=tower)
+            fresh = replace(trial.view, features=features, tower=encoded.tower)
             chosen = method.choose(fresh, trial.question, trial.budget)
         selected = now()
         if method.name == FASTV:
@@ -72,8 +95,8 @@ def measure(trial: Trial) -> dict[str, float]:
         else:
             prefill(model, trial.inputs, features, chosen)
         done = now()
-    times = {"encode": encoded - start, "select": selected - encoded, "prefill": done - selected}
-    return {stage: round(1000 * seconds, 3) for stage, seconds in times.items()}
+    times = {"encode": encoded.ms, "select": 1000 * (selected - start), "prefill": 1000 * (done - selected)}
+    return {stage: round(ms, 3) for stage, ms in times.items()}
 
 
 def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:

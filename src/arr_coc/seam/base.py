@@ -69,9 +69,8 @@ class VisualFeatures:
     def repeat(self, times: int) -> VisualFeatures:
         """The same images again and again, for a batch of questions about them; nothing is copied."""
         levels = [level * times for level in self.levels]
-        return replace(
-            self, tokens=self.tokens * times, levels=levels, grids=self.grids * times, cells=self.cells * times
-        )
+        grids, cells = self.grids * times, self.cells * times
+        return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
 
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
         """Turn kept cells [K_i] (raster indices) into kept tokens; tokens that are no cell always

@@ -10,6 +10,7 @@ An image is encoded once for all its questions; each question is a row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -74,7 +75,8 @@ class Learner(nn.Module):
         return torch.stack([each.loss for each in found]).mean(), shown
 
     def learn(self, item: ImageRows) -> Learned:
-        """The loss of one image."""
+        """The loss of one image; rows of weight 0 are as if they weren't there."""
+        item = replace(item, rows=tuple(row for row in item.rows if row.weight))
         recipe, model, rows = self.recipe, self.model, item.rows
         session = Session(model, item.image)
         with torch.no_grad():

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from arr_coc.layer import ARRCOCConfig, Relevance
@@ -49,6 +50,21 @@ class QueryBlindLayer(nn.Module):
         logits = scores.view(rows, h, w)
         even = torch.full((rows, 3), 0.5, device=logits.device)
         return Relevance(*[logits.sigmoid()] * 4, weights=even, tensions=even, logits=logits)
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote.
+
+        Raises:
+            ValueError: there is no such file, or it doesn't fit.
+        """
+        path = folder / WEIGHTS
+        try:
+            self.scorer.load_state_dict(load_file(path))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"init {str(path)!r} is no scorer for this model ({detail}); train it first"
+            ) from error
 
     def save(self, folder: Path) -> None:
         """Write `query_blind.safetensors`: query.weight and key.weight."""

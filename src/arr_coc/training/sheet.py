@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[float, int, int]] = {
     "stacked": (1.0, 90, 200),
     "table": (1.5, 90, 200),
     "faint": (1.0, 52, 76),
-    "small": (3.0, 48, 56),
+    "small": (2.0, 48, 56),
     "note": (0.4, 100, 130),
     "title": (0.4, 64, 72),
     "scene": (1.2, 90, 200),
@@ -59,7 +59,7 @@ def _rows(canvas: Canvas, rect: blocks.Rect) -> int:
     """Fields one after another in every line, long values, little air; the y below them."""
     rng = canvas.rng
     x0, y, x1, y1 = rect
-    size = rng.randint(17, 20) if rng.random() < 0.6 else rng.randint(20, 33)  # small print is hardest
+    size = rng.randint(17, 20) if rng.random() < 0.35 else rng.randint(20, 33)  # small print is hardest
     face, ink = rng.choice(canvas.fonts), canvas.ink()
     value_face = face if rng.random() < 0.6 else rng.choice(canvas.fonts)
     mark = rng.choice((":", "", " -"))

@@ -41,7 +41,7 @@ from arr_coc.training.words import build_embeddings, build_roles, build_tokenize
 from arr_coc.world import draw_page
 from arr_coc.world.vocabulary import FAMILIES
 
-OFTEN = {"count": 6, "value": 2, "table": 2}  # what is learned last is asked more
+OFTEN = {"count": 4, "value": 3, "table": 2}  # what is learned last is asked more
 
 
 class AskedPages(Dataset):

@@ -49,15 +49,18 @@ def build_learner(recipe: Recipe) -> Learner:
     """
     dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     base, processor = checkpoint.load_base(recipe.model, dtype)
-    changes = dict(recipe.layer)
-    if recipe.init is None:
+    changes, blind = dict(recipe.layer), recipe.allocator == "query-blind"
+    if recipe.init is None or blind:
         layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
         folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
         start = checkpoint.load_layer(folder, base)
         layer = ARRCOCLayer(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
-    return Learner(ARRCOCModel(base, processor, layer, base_name=recipe.model), recipe)
+    learner = Learner(ARRCOCModel(base, processor, layer, base_name=recipe.model), recipe)
+    if blind and recipe.init is not None:
+        learner.layer.load(Path(recipe.init))
+    return learner
 
 
 def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | None = None) -> dict[str, Any]:

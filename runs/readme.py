@@ -1,0 +1,129 @@
+"""Writes the tables of README.md from the result files, between their markers; `--check` only compares.
+
+python runs/readme.py
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from arr_coc.evaluate.claims import claims
+from arr_coc.evaluate.table import claims_table, percent, table
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "runs" / "results"
+TEXT, SQUARE = "share of the text's cells kept", "share of the distractor's cells kept"
+ABLATION_NAMES = {
+    "all": "all parts (300 steps of stage 1)",
+    "no-information": "without the information scorer",
+    "no-perspectival": "without the saliency scorer",
+    "no-participatory": "without the coupling with the question",
+    "fixed-mixture": "without the balancer (fixed mixture)",
+    "balancer-without-image": "balancer without the image",
+    "texture-alone": "texture and question alone, no encoded tokens",
+    "linear": "`linear` preset (weighted sums, 96 parameters)",
+    "answers-straight-through": "answers alone from nothing, straight-through",
+    "answers-gumbel": "answers alone from nothing, gumbel",
+    "answers-reinforce": "answers alone from nothing, reinforce",
+    "answers-scores-only": "answers alone from nothing, scores-only",
+    "distilled": "self-distilled on 200 images, no labels",
+    "stage-1": "stage 1 (800 steps)",
+    "stages-1-2": "stages 1 and 2",
+    "stages-1-2-3": "stages 1, 2 and 3: what is bundled",
+}
+
+
+def read(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def ablation_table(summary: dict) -> str:
+    """A row per variant: recall and exact match with 64 tokens, and with auto and its mean."""
+    methods = summary["methods"]
+    lines = ["| | recall @64 | exact match @64 | auto (tokens) |", "|---|--:|--:|--:|"]
+    for name, text in ABLATION_NAMES.items():
+        row = {budget: methods.get(f"arr-coc:{name}@{budget}") for budget in ("64", "auto")}
+        if row["64"] is None:
+            continue
+        auto = row["auto"]
+        lines.append(
+            f"| {text} | {row['64']['recall']:.3f} | {percent(row['64']['score'])} "
+            f"| {percent(auto['score'])} ({auto['tokens']:.0f}) |"
+        )
+    for name in ("random", "oracle"):
+        row = methods[f"{name}@64"]
+        lines.append(f"| {name} | {row['recall']:.3f} | {percent(row['score'])} | - |")
+    return "\n".join(lines)
+
+
+def family_table(summary: dict) -> str:
+    """The families of all tokens, ours with every budget, and the best query-blind rival, downsampling and oracle at 64."""
+    wanted = ["full", "arr-coc@273", "arr-coc@128", "arr-coc@64", "arr-coc@auto", "oracle@64"]
+    methods = summary["methods"]
+    blind = ("visionzip@64", "divprune@64", "prumerge+@64", "scope@64", "visionselector@64", "idpruner@64")
+    wanted += [max((m for m in blind if m in methods), key=lambda m: methods[m]["score"]), "downsample@64"]
+    return table({**summary, "methods": {m: methods[m] for m in wanted if m in methods}}, "families")
+
+
+def blocks() -> dict[str, str]:
+    """Every block between markers, by name."""
+    study, ablation, hypothesis, adversarial = (
+        read(n) for n in ("study", "ablation", "hypothesis", "adversarial")
+    )
+    methods, at_64 = study["methods"], adversarial["64"]
+    ours, full = methods["arr-coc@64"], methods["full"]
+    rival = max(
+        (
+            m
+            for m in methods
+            if m.endswith("@64") and methods[m].get("below ours") and not m.startswith("oracle")
+        ),
+        key=lambda m: methods[m]["score"],
+    )
+    text = (
+        f"Exact match on {study['questions']:,} held-out questions about {study['images']} drawn pages of 1024x1024 px, "
+        f"1024 visual tokens each, the bundled model, one process. With all tokens it answers {percent(full['score'])}; from "
+        f"64 of them it keeps **{percent(ours['retained'])}** of that, {100 * methods[rival]['below ours']['mean']:.0f} points above "
+        f"the next method ({rival.partition('@')[0]}). *Recall*: share of the evidence cells kept. *Swap IoU*: overlap of what is kept "
+        "for two questions about one image; 1.00 never looks at the question. *TTFT speed-up*: time to first token with all tokens "
+        "over that of the method, selector and encoder included, on the CPU it was measured on. Choosing after "
+        "the encoder saves little on so small a language model; choosing before it comes next."
+    )
+    families = (
+        "Exact match by family of question; the weakest of a row in bold:\n\n"
+        + family_table(study)
+        + "\n\nThe project's targets, checked against the result file:\n\n"
+        + claims_table(claims(study))
+        + f"\n\nGray text beside a bright red square ({adversarial['pages']} pages, `runs/results/adversarial.json`): at 64 tokens "
+        f"{percent(at_64[TEXT])} of the text's cells are kept and "
+        f"{percent(at_64[SQUARE])} of the square's. On boxes alone, selection IoU on held-out pages "
+        f"rises from {hypothesis['untrained IoU']:.3f} untrained to {hypothesis['trained IoU']:.3f} in {hypothesis['steps']} steps "
+        f"({hypothesis['ratio']:.1f}x, `runs/results/hypothesis.json`)."
+    )
+    ablations = (
+        f"What each part is worth ({ablation['questions']} questions; all tokens {percent(ablation['methods']['full']['score'])}; "
+        "`runs/results/ablation.json`). There is no convolutional stem to leave out: what the question is matched against are "
+        "the encoded tokens.\n\n" + ablation_table(ablation)
+    )
+    return {"study": table(study, "budgets"), "study-text": text, "families": families, "ablation": ablations}
+
+
+def filled(text: str) -> str:
+    """README with every block as the result files say."""
+    for name, block in blocks().items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        assert re.search(pattern, text, re.S), f"README.md has no marker {name}"
+        text = re.sub(pattern, lambda found, block=block: f"{found[1]}{block}\n{found[2]}", text, flags=re.S)
+    return text
+
+
+if __name__ == "__main__":
+    path = ROOT / "README.md"
+    before = path.read_text(encoding="utf-8")
+    after = filled(before)
+    if "--check" in sys.argv:
+        sys.exit(
+            before != after and "README.md does not say what runs/results say: run python runs/readme.py"
+        )
+    path.write_text(after, encoding="utf-8")

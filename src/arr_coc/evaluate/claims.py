@@ -1,0 +1,95 @@
+"""The project's targets, checked against a summary: what is claimed, what was measured, and whether it holds.
+
+    claims(summary) -> [{claim, figure, target, holds}, ...]
+
+Laws: a claim reads the summary alone; what was not measured holds neither nor fails: it is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from arr_coc.evaluate.summary import FULL, OURS, Row, Summary, by_budget, kind
+from arr_coc.evaluate.table import percent, points
+
+QUERY_BLIND = ("visionzip", "divprune", "prumerge+", "scope", "visionselector", "idpruner")
+"""The rivals that never see the question."""
+
+
+def claims(summary: Summary) -> list[dict[str, Any]]:
+    """The targets of the project, checked.
+
+    A rival or null at 273 tokens is either below ours beyond its paired interval, or tied with it at the
+    ceiling: its interval holds the score of full, and ours is not beyond it the other way.
+
+    Returns:
+        {"claim", "figure", "target", "holds"} each; "holds" is None, and the figure "not measured", where
+        the summary lacks something.
+    """
+    methods = summary["methods"]
+
+    def row(method: str) -> Row:
+        return methods.get(method, {})
+
+    checked = [
+        _at_least(
+            f"{OURS}@{budget} keeps the score of all tokens", row(f"{OURS}@{budget}").get("retained"), x
+        )
+        for budget, x in ((273, 0.99), (128, 0.98), (64, 0.96))
+    ]
+    auto = row(f"{OURS}@auto")
+    checked.append(_at_least(f"{OURS}@auto keeps the score of all tokens", auto.get("retained"), 0.99))
+    tokens = auto.get("tokens")
+    checked.append(
+        {
+            "claim": f"{OURS}@auto reads few tokens",
+            "figure": "not measured" if tokens is None else f"{tokens:.0f}",
+            "target": "at most 150",
+            "holds": None if tokens is None else tokens <= 150,
+        }
+    )
+    blind = [f"{name}@64" for name in QUERY_BLIND if _gap(row(f"{name}@64")) is not None]
+    best = max(blind, key=lambda method: methods[method]["score"], default=None)
+    named = "" if best is None else f", {best}"
+    rivals = (
+        (f"{OURS}@64 is above the best query-blind rival{named}", best, 0.15),
+        (f"{OURS}@64 is above the image shrunk to 64 tokens", "downsample@64", 0.15),
+        (f"{OURS}@64 is worse with another image's question", "shuffled question@64", 0.25),
+    )
+    checked += [
+        _at_least(text, _gap(row(method or "")), least, points, " points") for text, method, least in rivals
+    ]
+    checked.append(_at_least(f"{OURS}@64 keeps the evidence cells", row(f"{OURS}@64").get("recall"), 0.95))
+    others = [m for m in by_budget(summary).get("273", []) if kind(m) in ("rival", "null")]
+    return checked + [_below_or_tied(method, summary) for method in others]
+
+
+def _gap(row: Row) -> float | None:
+    return row["below ours"]["mean"] if row.get("below ours") else None
+
+
+def _at_least(
+    claim: str, figure: float | None, least: float, shown: Callable[[float], str] = percent, unit: str = ""
+) -> dict[str, Any]:
+    return {
+        "claim": claim,
+        "figure": "not measured" if figure is None else shown(figure) + unit,
+        "target": f"at least {shown(least)}{unit}",
+        "holds": None if figure is None else figure >= least,
+    }
+
+
+def _below_or_tied(method: str, summary: Summary) -> dict[str, Any]:
+    row, full = summary["methods"][method], summary["methods"].get(FULL)
+    gap = row["below ours"]
+    figure, holds = "not measured", None
+    if gap is not None:
+        low, high = gap["interval"]
+        figure = f"ours {100 * gap['mean']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+        at_ceiling = full is not None and row["interval"][0] <= full["score"] <= row["interval"][1]
+        holds = low > 0 or (at_ceiling and high >= 0)
+        if holds and low <= 0:
+            figure = f"tied, {figure}"
+    target = "beyond its interval, or tied at the ceiling"
+    return {"claim": f"{method} is below {OURS}@273", "figure": figure, "target": target, "holds": holds}

@@ -1,0 +1,21 @@
+"""The README says what the result files say. Run: pytest tests/test_readme.py"""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_table_of_the_readme_is_that_of_its_result_file() -> None:
+    filled = runpy.run_path(str(ROOT / "runs" / "readme.py"))["filled"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert filled(text) == text, "run python runs/readme.py"
+
+
+def test_the_result_files_of_the_readme_come_from_its_command() -> None:
+    study = (ROOT / "runs" / "study.sh").read_text(encoding="utf-8")
+    for name in ("study", "ablation", "hypothesis", "adversarial"):
+        assert f"runs/results/{name}" in study
+        assert (ROOT / "runs" / "results" / f"{name}.json").is_file()
