@@ -222,7 +222,7 @@ class TestBudgetLoss:
 
     @pytest.mark.parametrize(
         ("hot", "compress", "cells"),
-        [(5, 0.5, [4]), (5, 1.0, []), (5, 0.0, []), (900, 0.5, [600]), (900, 0.0, [1023])],
+        [(5, 0.5, [4]), (5, 1.0, []), (3, 0.0, []), (900, 0.5, [600]), (900, 0.0, [1023])],
     )
     def test_nothing_to_learn_where_the_range_ends(self, hot, compress, cells):
         assert budget_loss(self.relevance(hot, compress), self.evidence(cells)) == 0

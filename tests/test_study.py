@@ -41,11 +41,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two drawn pages with questions and boxes."""
+    """Drawn pages with questions and boxes."""
     folder = tmp_path_factory.mktemp("pages")
     lines = []
-    for seed in range(2):
-        page = draw_page(seed, (160, 128), "train", void=False)
+    for seed in range(4):
+        page = draw_page(seed, (192, 160), "train", void=False)
         page.image.save(folder / f"{seed}.png")
         for q in [q for q in page.questions if q.evidence][:2]:
             row = {"image": f"{seed}.png", "question": q.text, "answer": q.answer, "boxes": q.evidence}
@@ -90,7 +90,9 @@ class TestTrain:
         assert set(facts) == set(built_in())
         for name, path in built_in().items():
             assert facts[name] == path.read_text().splitlines()[0].removeprefix("# ")
-            assert any(line.strip().startswith(name) and facts[name][:40] in line for line in out.splitlines())
+            assert any(
+                line.strip().startswith(name) and facts[name][:40] in line for line in out.splitlines()
+            )
 
     def test_a_recipe_with_changes_writes_an_allocator(self, capsys: Capture, base: str, pages: str) -> None:
         changes = (f"model={base}", f"data=jsonl:{pages}", "steps=2", "warmup=1", "log_every=1", "workers=0")

@@ -139,9 +139,13 @@ class TestRows:
 
     def test_a_batch_is_the_mean_of_its_images(self) -> None:
         taught = learner(stage="relevance")
-        items = [ImageRows(IMAGE, ROWS[:1], "a"), ImageRows(picture(2), ROWS[1:], "b"), ImageRows(IMAGE, (), "")]
+        items = [
+            ImageRows(IMAGE, ROWS[:1], "a"),
+            ImageRows(picture(2), ROWS[1:], "b"),
+            ImageRows(IMAGE, (), ""),
+        ]
         loss, shown = taught(items)
-        assert loss.item() == pytest.approx(sum(float(taught.learn(item).loss) for item in items) / 3)
+        assert loss.item() == pytest.approx(sum(taught.learn(item).loss.item() for item in items) / 3)
         assert len(shown["loss"]) == len(shown["iou"]) == 2
 
 
@@ -156,9 +160,7 @@ def test_relevance_of_many_questions_is_that_of_each_and_of_the_model(family: st
         for row, question in enumerate(questions):
             alone = taught.relevance(session, one, [question])
             watch = Stopwatch(torch.device("cpu"))
-            (asked,) = score(
-                adapter, taught.model.layer, session.inputs(question), EncodedImages(one), watch
-            )
+            (asked,) = score(adapter, taught.model.layer, session.inputs(question), EncodedImages(one), watch)
             for name in ("information", "perspectival", "participatory", "balanced", "logits", "tensions"):
                 found = getattr(together, name)[row]
                 assert (found - getattr(alone, name)[0]).abs().max() < CLOSE
@@ -186,7 +188,7 @@ class TestGradients:
 
     def test_the_compress_loss_moves_the_balancer_alone(self) -> None:
         taught = learner(stage="relevance", relevance=0.0, compress=1.0)
-        wide = picture(3, (96, 96))  # more cells than "auto" always keeps, so that there is something to learn
+        wide = picture(3, (96, 96))  # more cells than "auto" always keeps: there is something to learn
         loss, shown = taught.learn(ImageRows(wide, ROWS, "here"))
         assert set(shown) >= {"loss", "compress"}
         assert "relevance" not in shown

@@ -28,6 +28,8 @@ Budget = int | float | str
 
 DEFAULT_BUDGET = 273
 AUTO_RANGE: tuple[int, int] = (64, 400)
+PARTICULARIZE = 16.0
+"""By what "auto" is multiplied at the particularizing end of the compress tension."""
 COHERENT = 0.25
 """Autocorrelation, two cells apart, of structure (measured: noise 0.03, splatter 0.22, pages 0.4)."""
 FEW_CELLS = 192
@@ -109,15 +111,17 @@ def effective_cells(scores: Tensor) -> Tensor:
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
 
 
-def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
-    """Tokens that "auto" spends before rounding, [..., N] -> [...] within AUTO_RANGE and at most N.
-
-    The effective number of cells, times 4 when particularizing (compress 0), divided by 4 when
-    compressing (1).
+def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
+    """What "auto" would spend without its limits, [..., N] -> [...]: the effective number of cells, times
+    `PARTICULARIZE` when particularizing (compress 0), divided by it when compressing (1). Differentiable.
     """
+    return effective_cells(scores) * PARTICULARIZE ** (1 - 2 * compress)
+
+
+def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
+    """`spent_tokens` within AUTO_RANGE and at most N: what "auto" spends before rounding."""
     low, high = AUTO_RANGE
-    count = effective_cells(scores) * 4.0 ** (1 - 2 * compress)
-    return count.clamp(low, high).clamp(max=float(scores.shape[-1]))
+    return spent_tokens(scores, compress).clamp(low, high).clamp(max=float(scores.shape[-1]))
 
 
 def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> int:

@@ -30,10 +30,10 @@ from arr_coc.attending import (
     DEFAULT_BUDGET,
     Budget,
     TokenAllocator,
-    effective_cells,
     gate,
     has_structure,
     parse_budget,
+    spent_tokens,
 )
 from arr_coc.balancing import SCORERS, AdaptiveTensionBalancer, check_kind, check_scorers
 from arr_coc.knowing import (
@@ -343,9 +343,8 @@ class ARRCOCLayer(nn.Module):
         needed = (held < ENOUGH * held[:, -1:]).sum(1) + 1
         low, high = (min(bound, ranked.shape[1]) for bound in AUTO_RANGE)
         asked = (margin * needed).clamp(low, high)
-        effective = effective_cells(relevance.balanced.detach().float().flatten(1))
-        # What `expected_tokens` clamps to its range, where a clamp would stop the gradient.
-        spent = effective * 4.0 ** (1 - 2 * relevance.tensions[:, 0])
+        # Not `expected_tokens`: its clamp would stop the gradient.
+        spent = spent_tokens(relevance.balanced.detach().float().flatten(1), relevance.tensions[:, 0])
         settled = spent.clamp(low, high) == asked
         return (spent / asked).log2().masked_fill(settled, 0.0).square().mean()
 

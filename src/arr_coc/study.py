@@ -8,6 +8,7 @@ arr-coc report RESULT                  table and Pareto plot, from a result file
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,6 +57,8 @@ def train(
 
             silence()
         result = run(chosen, Path(out).expanduser(), progress=not as_json)
+    if os.environ.get("RANK", "0") != "0":  # one process of several speaks
+        return
     facts = {"folder": out, **result}
     if as_json:
         terminal.print_json(facts)
@@ -86,7 +89,7 @@ def evaluate(
     ] = None,
     size: Annotated[int, typer.Option(min=64, max=4096, help="Side of drawn pages in px.")] = 1024,
     split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
-    timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, batch of one.")] = 50,
+    timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, one method at a time.")] = 10,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     part: Annotated[
         str, typer.Option(metavar="I/N", help="Every N-th image from the I-th on; `report` joins the files.")

@@ -30,7 +30,7 @@ from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows, Row, evidence_cells
 
-MARGIN = 3.0
+MARGIN = 6.0
 """What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
 EVIDENT = 0.5
 """A cell of a soft target above this counts as evidence where a selection is judged."""
@@ -57,6 +57,7 @@ class Learner(nn.Module):
         self.layer: Any = model.layer
         if recipe.allocator == "query-blind":
             self.layer = QueryBlindLayer(model.layer.config.dim).to(model.device)
+            model.layer.requires_grad_(False)  # stands by, unused
         free(model, recipe)
 
     def train(self, mode: bool = True) -> Learner:

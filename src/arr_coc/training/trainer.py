@@ -107,6 +107,7 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
         dataloader_prefetch_factor=2 if recipe.workers else None,
         dataloader_pin_memory=False,  # rows are images and texts: nothing to pin
         remove_unused_columns=False,
+        use_cpu=not torch.accelerator.is_available(),
         ddp_find_unused_parameters=True,
         disable_tqdm=not progress,
         report_to="none",
