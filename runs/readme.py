@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "runs" / "results"
 TEXT, SQUARE = "share of the text's cells kept", "share of the distractor's cells kept"
 ABLATION_NAMES = {
-    "all": "all parts (300 steps of stage 1)",
+    "all": "all parts (200 steps of stage 1)",
     "no-information": "without the information scorer",
     "no-perspectival": "without the saliency scorer",
     "no-participatory": "without the coupling with the question",
@@ -66,6 +66,33 @@ def family_table(summary: dict) -> str:
     return table({**summary, "methods": {m: methods[m] for m in wanted if m in methods}}, "families")
 
 
+def runtime(name: str) -> tuple[int, float]:
+    """Steps and minutes of a training run, from the last line of its curve."""
+    last = json.loads(
+        (RESULTS / "curves" / "study" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    )
+    return last["step"], last["train_runtime"] / 60
+
+
+def cost_text() -> str:
+    """What training took where these tables were made."""
+    stages = [runtime(name) for name in ("relevance", "answers", "allocator")]
+    own = " + ".join(f"{steps} steps in {minutes:.0f} min" for steps, minutes in stages)
+    steps, minutes = runtime("distilled")
+    text = (
+        f"The bundled allocator: three stages, {own}, one CPU core, less than 2 GiB. Self-distillation of the bundled model "
+        f"on 200 pages: {steps} steps of 6 questions in {minutes:.0f} min."
+    )
+    if (RESULTS / "distill-cost.json").is_file():
+        two = read("distill-cost")
+        text += (
+            f" For a model in the shape of Qwen3-VL-2B (random weights, bfloat16, {two['device']}): "
+            f"{two['seconds a step'][-1]:.0f} s and {two['peak GiB']:.0f} GiB a step of {two['questions a step']} question(s) about a "
+            "1024x1024 image (`runs/distill_cost.py`); no GPU was at hand, where both should be far better."
+        )
+    return text
+
+
 def blocks() -> dict[str, str]:
     """Every block between markers, by name."""
     study, ablation, hypothesis, adversarial = (
@@ -106,7 +133,13 @@ def blocks() -> dict[str, str]:
         "`runs/results/ablation.json`). There is no convolutional stem to leave out: what the question is matched against are "
         "the encoded tokens.\n\n" + ablation_table(ablation)
     )
-    return {"study": table(study, "budgets"), "study-text": text, "families": families, "ablation": ablations}
+    return {
+        "cost": cost_text(),
+        "study": table(study, "budgets"),
+        "study-text": text,
+        "families": families,
+        "ablation": ablations,
+    }
 
 
 def filled(text: str) -> str:

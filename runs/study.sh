@@ -20,13 +20,23 @@ teach() {  # teach NAME RECIPE [KEY=VALUE ...]: one allocator, unless it is ther
     [ -f "$out/$name/curve.png" ] || $arr train "$@" --out "$out/$name"
 }
 
+measure() {  # measure NAME [ARGUMENT ...]: two processes share the pages, each with one thread; then one result
+    local name=$1; shift
+    for part in 1 2; do
+        OMP_NUM_THREADS=1 $arr eval "$@" --part $part/2 --out "$out/$name-$part" > /dev/null &
+    done
+    wait
+    $arr report "$out/$name-1.jsonl" "$out/$name-2.jsonl" --out "runs/results/$name"
+    gzip -9nf "runs/results/$name.jsonl"
+}
+
 # 1. Ours: boxes, then answers, then hard cases.
 teach relevance relevance steps=800
 teach answers answers init="$out/relevance" steps=100
-teach allocator hard init="$out/answers" steps=200
+teach allocator hard init="$out/answers" steps=100
 
-# 2. The strongest rival: a learned scorer that never sees the question; same stages, pages, losses and steps, and the
-#    estimator it was published with.
+# 2. The strongest rival: a learned scorer that never sees the question; same stages, pages and losses, a hundred steps
+#    more, and the estimator it was published with.
 teach blind-relevance query-blind steps=800
 teach blind-answers query-blind stage=answers estimator=gumbel relevance=0 lr=3e-4 steps=100 init="$out/blind-relevance"
 teach query-blind query-blind stage=hard estimator=gumbel lr=3e-4 steps=200 init="$out/blind-answers"
@@ -36,8 +46,8 @@ $python runs/hypothesis.py "$out/relevance" runs/results/hypothesis.json
 
 $python runs/adversarial.py "$out/allocator" runs/results/adversarial.json
 
-# 4. Ablations: stage 1 alone, 300 steps on small pages each; what each part is worth.
-short="steps=300 sizes=512,512,768 questions=12"
+# 4. Ablations: stage 1 alone, 200 steps on small pages each; what each part is worth.
+short="steps=200 sizes=512,512,768 questions=12"
 teach ablation/all relevance $short
 teach ablation/no-information relevance $short layer.scorers=perspectival,participatory
 teach ablation/no-perspectival relevance $short layer.scorers=information,participatory
@@ -52,14 +62,25 @@ for estimator in straight-through gumbel reinforce scores-only; do
 done
 #    Self-distillation: 200 images with questions and no labels; what the model itself used is what teaches.
 [ -f "$out/pages/questions.jsonl" ] || $arr draw --count 200 --size 768x768 --split train --seed 5000 --out "$out/pages"
-teach ablation/distilled distill data="folder:$out/pages" model=bundled precision=float32 questions=6 lr=3e-3 steps=200
-rows=""
-for folder in "$out"/ablation/*/; do rows="$rows --allocator $(basename "$folder")=$folder"; done
-$arr eval $rows --allocator stage-1="$out/relevance" --allocator stages-1-2="$out/answers" \
-    --allocator stages-1-2-3="$out/allocator" --methods full,arr-coc,oracle,random \
-    --budgets 64,auto --questions 500 --timed 0 --out runs/results/ablation
+teach ablation/distilled distill data="folder:$out/pages" model=bundled precision=float32 questions=6 lr=3e-3 steps=120
+rows="--allocator stage-1=$out/relevance --allocator stages-1-2=$out/answers --allocator stages-1-2-3=$out/allocator"
+methods="full,oracle,random,arr-coc:stage-1,arr-coc:stages-1-2,arr-coc:stages-1-2-3"
+for folder in "$out"/ablation/*/; do
+    name=$(basename "$folder")
+    rows="$rows --allocator $name=${folder%/}" methods="$methods,arr-coc:$name"
+done
+measure ablation $rows --methods "$methods" --budgets 64,auto --questions 400 --per-image 8 --timed 0
 
 # 5. Ours, nulls, rivals and the oracle, side by side.
-$arr eval --allocator "$out/allocator" --query-blind "$out/query-blind/query_blind.safetensors" \
-    --budgets 273,128,64,auto --questions 2000 --timed 60 --out runs/results/study
+measure study --allocator "$out/allocator" --query-blind "$out/query-blind/query_blind.safetensors" \
+    --budgets 273,128,64,auto --questions 2000 --per-image 8 --timed 6
+cp runs/results/study.png docs/pareto.png
+
+mkdir -p runs/results/curves/study
+for folder in "$out"/*/ "$out"/ablation/*/; do
+    [ ! -f "$folder/curve.jsonl" ] || cp "$folder/curve.jsonl" "runs/results/curves/study/$(basename "$folder").jsonl"
+done
 $python runs/readme.py
+
+# To ship it: copy $out/allocator's two arr_coc files to src/arr_coc/bundled/allocator and query_blind.safetensors to
+# src/arr_coc/bundled, then python runs/sample.py value.

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc import ARRCOCQwen
 from arr_coc.checkpoint import BUNDLED_ALLOCATOR, BUNDLED_MODEL
+from arr_coc.training.rows import evidence_cells
+from arr_coc.world import draw_page
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 
@@ -46,6 +49,43 @@ def test_the_sample_is_answered_from_a_quarter_of_its_tokens(model):
     assert (answer.kept, answer.total) == (273, 1024)
     assert not answer.fallback
     assert answer.text == sample["answer"]
+
+
+def test_gray_text_gets_more_than_twice_the_share_of_the_red_square_beside_it(model):
+    """SYSTEM.md's adversarial saliency, cell for cell; `runs/adversarial.py` measures it on sixty pages."""
+    text, square = [], []
+    pages = (draw_page(seed, (512, 512), "test") for seed in range(200))
+    for page in (page for page in pages if any(fact.family == "gray" for fact in page.facts)):
+        fact = next(fact for fact in page.facts if fact.family == "gray")
+        kept = torch.zeros(16, 16, dtype=torch.bool)
+        kept.view(-1)[model.look(page.image, "What does the gray text say?", budget=16).keep] = True
+        x0, y0, x1, y1 = fact.boxes[0]
+        reds = [t for t in page.things if (t.colour, t.shape) == ("red", "square")]
+        red = min(reds, key=lambda t: abs(t.x - (x0 + x1) / 2) + abs(t.y - (y0 + y1) / 2))
+        half = red.size // 2
+        where = evidence_cells(fact.boxes, (16, 16), (512, 512))
+        beside = evidence_cells(
+            [(red.x - half, red.y - half, red.x + half, red.y + half)], (16, 16), (512, 512)
+        )
+        text.append(kept[where].float().mean().item())
+        square.append(kept[beside & ~where].float().mean().item())
+        if len(text) == 6:
+            break
+    assert len(text) == 6
+    assert sum(text) > 2 * sum(square)
+    assert sum(text) / 6 > 0.9
+
+
+def test_auto_spends_more_on_a_count_than_on_a_field(model):
+    page = draw_page(1, (1024, 1024), "test", void=False)
+    session = model.session(page.image)
+    counts = [session.look(q.text, budget="auto").kept for q in page.questions if q.family == "count"]
+    fields = [
+        session.look(q.text, budget="auto").kept for q in page.questions if q.family in ("value", "table")
+    ]
+    assert fields
+    assert counts
+    assert sum(counts) / len(counts) > 1.2 * sum(fields) / len(fields)
 
 
 def test_another_question_moves_the_kept_cells(model):

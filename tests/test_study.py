@@ -259,6 +259,26 @@ class TestReport:
         assert len(told) == 4
         assert [path.name for path in Path().iterdir()] == ["a.png"]
 
+    def test_parts_joined_are_the_whole_run(self, capsys: Capture) -> None:
+        small = ["eval", "--size", "128", "--questions", "5", "--per-image", "2", "--methods", "full,random"]
+        small += ["--budgets", "4", "--timed", "0"]
+        run(capsys, *small, "--out", "whole")
+        for part in (1, 2):
+            run(capsys, *small, "--part", f"{part}/2", "--out", f"part{part}")
+        code, table, _ = run(capsys, "report", "part2.jsonl", "part1.jsonl", "--out", "joined")
+        assert code == 0
+        whole, joined = (Path(f"{name}.jsonl").read_text().splitlines() for name in ("whole", "joined"))
+        assert whole[1:] == joined[1:]
+        assert (
+            json.loads(Path("joined.json").read_text())["methods"]
+            == json.loads(Path("whole.json").read_text())["methods"]
+        )
+        assert "random@4" in table
+        assert "give each part of one run once" in refused(
+            capsys, "report", "part1.jsonl", "part1.jsonl", "--out", "x"
+        )
+        assert "part '3' is not I/N" in refused(capsys, *small, "--part", "3", "--out", "x")
+
     @pytest.mark.parametrize(
         ("name", "content"),
         [

@@ -89,6 +89,7 @@ def evaluate(
     ] = None,
     size: Annotated[int, typer.Option(min=64, max=4096, help="Side of drawn pages in px.")] = 1024,
     split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
+    per_image: Annotated[int, typer.Option(min=1, help="Most questions of a drawn page.")] = 5,
     timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, one method at a time.")] = 10,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     part: Annotated[
@@ -125,6 +126,7 @@ def evaluate(
             questions=questions,
             size=size,
             split=split,
+            per_image=per_image,
             timed=timed,
             seed=seed,
             part=_part(part),

@@ -54,6 +54,7 @@ def table(summary: Summary, columns: str = "short") -> str:
         ("swap IoU", _shown("swap IoU", ".2f")),
         ("TTFT ms", _shown("ttft_ms", ",.0f")),
         ("speed-up", _shown("ttft ratio", ".2f")),
+        ("peak MB", _shown("peak_mb", ",.0f")),
     ]
     cells = {name: [show(row) for _, row in rows] for name, show in found}
     cells = {name: column for name, column in cells.items() if any(column)}
