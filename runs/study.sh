@@ -2,7 +2,8 @@
 # Where to look, learned and measured against every rival: all tables and plots of the README, from the bundled base
 # model and nothing else. Its weights are not touched; every page is drawn.
 #
-# Cost      COST
+# Cost      2 CPU cores, 3 GiB, no GPU: about an hour and a half of training (one run after the other), three quarters of
+#           an hour of measuring.
 # Expected  runs/results/study.json (2,000 held-out questions at 1024 x 1024 px), ablation.json, hypothesis.json: what
 #           the README shows. The same seeds give the same weights on the same machine and versions.
 # Resumable killed at any point, the same command goes on: training from its last checkpoint, measuring from its last
@@ -56,10 +57,19 @@ teach ablation/fixed-mixture relevance $short layer.balancer=fixed
 teach ablation/balancer-without-image relevance $short layer.balancer=blind
 teach ablation/texture-alone relevance $short layer.tokens=false
 teach ablation/linear relevance $short layer.preset=linear
-#    Estimators: from an untrained layer, taught by answers alone.
-for estimator in straight-through gumbel reinforce scores-only; do
+#    Estimators: from an untrained layer, taught by answers alone. (scores-only has no way for an answer to teach, and the
+#    recipe refuses it here: what it leaves is the untrained layer.)
+for estimator in straight-through gumbel reinforce; do
     teach "ablation/answers-$estimator" answers $short init=none lr=3e-3 estimator=$estimator
 done
+$python - "$out/ablation/untrained" << 'END'
+import sys
+from pathlib import Path
+from arr_coc.checkpoint import save_layer
+from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+base = {"base_model": "bundled", "base_model_type": "qwen3_vl", "base_dim": 192}
+save_layer(ARRCOCLayer(ARRCOCConfig(dim=192)), Path(sys.argv[1]), base)
+END
 #    Self-distillation: 200 images with questions and no labels; what the model itself used is what teaches.
 [ -f "$out/pages/questions.jsonl" ] || $arr draw --count 200 --size 768x768 --split train --seed 5000 --out "$out/pages"
 teach ablation/distilled distill data="folder:$out/pages" model=bundled precision=float32 questions=6 lr=3e-3 steps=120
