@@ -80,7 +80,7 @@ def cost_text() -> str:
     own = " + ".join(f"{steps} steps in {minutes:.0f} min" for steps, minutes in stages)
     steps, minutes = runtime("distilled")
     text = (
-        f"The bundled allocator: three stages, {own}, one CPU core, less than 2 GiB. Self-distillation of the bundled model "
+        f"The bundled allocator: three stages, {own}, one CPU core. Self-distillation of the bundled model "
         f"on 200 pages: {steps} steps of 6 questions in {minutes:.0f} min."
     )
     if (RESULTS / "distill-cost.json").is_file():
@@ -88,7 +88,7 @@ def cost_text() -> str:
         text += (
             f" For a model in the shape of Qwen3-VL-2B (random weights, bfloat16, {two['device']}): "
             f"{two['seconds a step'][-1]:.0f} s and {two['peak GiB']:.0f} GiB a step of {two['questions a step']} question(s) about a "
-            "1024x1024 image (`runs/distill_cost.py`); no GPU was at hand, where both should be far better."
+            "1024x1024 image (`runs/distill_cost.py`); no GPU was at hand to say what it takes there."
         )
     return text
 
