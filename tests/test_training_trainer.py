@@ -17,7 +17,7 @@ from arr_coc.training import learner as learner_module
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.trainer import build_learner, last_checkpoint, train
 from arr_coc.world import draw_page
-from tiny import tiny
+from tiny import save_tiny, tiny
 
 WEIGHTS = "arr_coc.safetensors"
 
@@ -26,9 +26,7 @@ WEIGHTS = "arr_coc.safetensors"
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Qwen3-VL with its processor as a folder."""
     folder = tmp_path_factory.mktemp("base")
-    made = tiny("qwen3_vl")
-    made.model.save_pretrained(folder)
-    made.processor.save_pretrained(folder)
+    save_tiny("qwen3_vl", folder)
     return folder
 
 

@@ -19,11 +19,9 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.data import Box, DataSet, Example, open_data
+from arr_coc.training import rows
 from arr_coc.training.targets import CELL, evidence_mask
 from arr_coc.world import Question, draw_page
-
-VISIBLE = 6 / 32
-"""Share of a cell's side that a box has to cover, each way, for the cell to show a part that can be seen."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +174,7 @@ def shuffled(queries: Sequence[Query], others: Sequence[Query]) -> list[str | No
 def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """Cells of which a box covers a part that can be seen.
 
-    Where cells are `CELL` px these are the bundled trainer's; elsewhere a cell counts that is covered by
-    `VISIBLE` of its side each way, or by all of a smaller box, and a box across a border that is too small
-    for that belongs to the cell that holds most of it.
+    Where cells are `CELL` px these are the bundled model's own targets; elsewhere those of the trainer.
 
     Args:
         boxes: (x0, y0, x1, y1) in px of the image.
@@ -193,18 +189,4 @@ def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int,
     if whole and size == (width * CELL, height * CELL):
         rects = tuple((int(x0), int(y0), int(x1), int(y1)) for x0, y0, x1, y1 in boxes)
         return torch.from_numpy(evidence_mask(rects, height, width))
-    mask = torch.zeros(grid, dtype=torch.bool)
-    for x0, y0, x1, y1 in boxes:
-        mask |= _covered(y0, y1, height, size[1])[:, None] & _covered(x0, x1, width, size[0])
-    return mask
-
-
-def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
-    """Which of `cells` equal parts of 0..length an interval covers: bool [cells]."""
-    low, high = max(0.0, low), min(float(length), high)
-    edges = torch.arange(cells + 1, dtype=torch.float64) * length / cells
-    overlap = edges[1:].clamp(max=high) - edges[:-1].clamp(min=low)
-    found = overlap >= min(VISIBLE * length / cells, high - low) * (1 - 1e-9)
-    if high > low and not found.any():
-        found[overlap.argmax()] = True
-    return found & (high > low)
+    return rows.evidence_cells(boxes, grid, size)
