@@ -8,7 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-from arr_coc.evaluate.claims import claims
+from arr_coc.evaluate.claims import claims, early_claims
+from arr_coc.evaluate.summary import kind
 from arr_coc.evaluate.table import claims_table, percent, table
 
 ROOT = Path(__file__).parents[1]
@@ -66,6 +67,65 @@ def family_table(summary: dict) -> str:
     return table({**summary, "methods": {m: methods[m] for m in wanted if m in methods}}, "families")
 
 
+def some(summary: dict, wanted) -> dict:
+    """The summary of some of the methods."""
+    methods = summary["methods"]
+    return {**summary, "methods": {m: row for m, row in methods.items() if wanted(m)}}
+
+
+def asked(summary: dict) -> str:
+    """How much was asked, and how it was timed."""
+    header, full = summary["header"], summary["methods"]["full"]
+    machine = header["machine"]
+    return (
+        f"{summary['questions']:,} held-out questions about {summary['images']} drawn pages of "
+        f"{header['size']}x{header['size']} px, {full['tokens']:,.0f} visual tokens each, the bundled model, one run; "
+        f"time to first token (TTFT), selection and encoder included, is the median of {summary['timed']} questions asked "
+        f"alone ({machine['device']}, {machine['threads']} thread(s))"
+    )
+
+
+def sparse_text(summary: dict) -> str:
+    """Choosing before the encoder, on pages of the usual size."""
+    budgeted = some(summary, lambda m: "@" in m or m == "full")
+    fixed = some(summary, lambda m: "@" not in m)
+    return (
+        "Choosing *before* the vision encoder (`sparse`: only the kept cells are encoded), beside choosing after it and all "
+        f"else: {asked(summary)} (`runs/results/sparse.json`).\n\n"
+        + table(budgeted, "budgets")
+        + "\n\nWhat always reads the same number of tokens: gestalt and saccades (`saccade`), and gestalts alone "
+        "(`compress`, COC without ARR).\n\n"
+        + table(fixed, "short")
+        + "\n\nAt equal time: the best that each method reaches among its budgets whose first token comes no later than ours. "
+        "A method that needs the whole image encoded first is too late for that, whatever it keeps.\n\n"
+        + table(some(summary, lambda m: kind(m) != "bound"), "time")
+        + target_text(summary)
+    )
+
+
+def saccade_text(summary: dict) -> str:
+    """Gestalt and saccades, on large pages."""
+    methods = summary["methods"]
+    shown = ["full", "arr-coc saccade", "arr-coc sparse@273", "coc resize", "downsample@529"]
+    families = some(summary, lambda m: m in shown and bool(methods[m]["families"]))
+    return (
+        f"Large pages: {asked(summary)} (`runs/results/saccade.json`). `arr-coc saccade` reads a gestalt and saccades, 529 "
+        "tokens in all; `downsample@529` is the image shrunk to as many.\n\n"
+        + table(summary, "short")
+        + "\n\nBy family of question, the weakest of a row in bold:\n\n"
+        + table(families, "families")
+        + "\n\nAt equal time:\n\n"
+        + table(some(summary, lambda m: kind(m) != "bound"), "time")
+        + target_text(summary)
+    )
+
+
+def target_text(summary: dict) -> str:
+    """The targets of choosing before the encoder, if the file has rows for any."""
+    found = early_claims(summary)
+    return f"\n\nThe targets:\n\n{claims_table(found)}" if found else ""
+
+
 def runtime(name: str) -> tuple[int, float]:
     """Steps and minutes of a training run, from the last line of its curve."""
     last = json.loads(
@@ -94,7 +154,7 @@ def cost_text() -> str:
 
 
 def blocks() -> dict[str, str]:
-    """Every block between markers, by name."""
+    """Every block between markers, by name; those of choosing before the encoder where they were measured."""
     study, ablation, hypothesis, adversarial = (
         read(n) for n in ("study", "ablation", "hypothesis", "adversarial")
     )
@@ -134,13 +194,17 @@ def blocks() -> dict[str, str]:
         "`runs/results/ablation.json`). There is no convolutional stem to leave out: what the question is matched against are "
         "the encoded tokens.\n\n" + ablation_table(ablation)
     )
-    return {
+    found = {
         "cost": cost_text(),
         "study": table(study, "budgets"),
         "study-text": text,
         "families": families,
         "ablation": ablations,
     }
+    for name, written in (("sparse", sparse_text), ("saccade", saccade_text)):
+        if (RESULTS / f"{name}.json").is_file():
+            found[name] = written(read(name))
+    return found
 
 
 def filled(text: str) -> str:

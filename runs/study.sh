@@ -81,10 +81,26 @@ for folder in "$out"/ablation/*/; do
 done
 measure ablation $rows --methods "$methods" --budgets 64,auto --questions 400 --per-image 8 --timed 0
 
-# 5. Ours, nulls, rivals and the oracle, side by side.
-measure study --allocator "$out/allocator" --query-blind "$out/query-blind/query_blind.safetensors" \
+# 5. Ours, nulls, rivals and the oracle, side by side: all of them choose after the encoder.
+rivals="fastv,visionzip,divprune,cdpruner+,cdpruner-,prumerge+,scope,mmtok,idpruner,visionselector"
+measure study --methods "full,arr-coc,random,even grid,downsample,shuffled question,oracle,$rivals" \
+    --allocator "$out/allocator" --query-blind "$out/query-blind/query_blind.safetensors" \
     --budgets 273,128,64,auto --questions 2000 --per-image 8 --timed 6
 cp runs/results/study.png docs/pareto.png
+
+# 6. Before the encoder. A reader of what is encoded in part and learned compressors go into the allocator's folder
+#    (the stem that sees cells in pixels has its own: src/arr_coc/training/stem.py). Then choosing before the encoder beside
+#    choosing after it; and gestalt and saccades on pages of 2048 px, where encoding all takes a quarter of a minute.
+[ -d "$out/allocator/partial" ] || $python -m arr_coc.training.partial "$out/partial.safetensors" --folder "$out/allocator"
+[ -f "$out/allocator/conv4.safetensors" ] ||
+    $python -m arr_coc.training.compressor "$out/compressor.safetensors" --folder "$out/allocator"
+coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
+early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
+measure sparse --methods "full,arr-coc,random,even grid,downsample,oracle,$early,$rivals" --allocator "$out/allocator" \
+    --query-blind "$out/query-blind/query_blind.safetensors" \
+    --budgets 529,273,128,64,auto --questions 2000 --per-image 8 --timed 6
+measure saccade --size 2048 --methods "full,arr-coc,arr-coc sparse,arr-coc saccade,oracle sparse,$coc,downsample" \
+    --allocator "$out/allocator" --budgets 529,273,64 --questions 400 --per-image 8 --timed 2
 
 mkdir -p runs/results/curves/study
 for folder in "$out"/*/ "$out"/ablation/*/; do

@@ -147,8 +147,11 @@ def test_methods_that_cannot_run_are_noted() -> None:
     built = tiny("llava")
     llava = ARRCOCModel.wrap(built.model, built.processor, strict=True)
     found, notes = pick_methods(llava, None, [], None)
-    assert set(notes) == {"downsample", "visionselector", "idpruner"}
+    before = {name for name, method in METHODS.items() if "sparse" in method.needs}
+    convs = {"coc conv4", "coc conv16"}
+    assert set(notes) == {"downsample", "visionselector", "idpruner"} | before | convs
     assert "llava" in notes["downsample"]
+    assert "llava" in notes["arr-coc sparse"]
     assert {m.name for m in found} | set(notes) == set(METHODS)
     windows = ARRCOCModel.wrap(tiny("qwen2_5_vl").model, tiny("qwen2_5_vl").processor)
     _, notes = pick_methods(windows, ["scope", "fastv", "random"], [], None)

@@ -33,6 +33,34 @@ def results(names, budgets=(64, 273), timed=True, count=40):
     return summarise({}, found)
 
 
+def early(timed=True, count=40):
+    """The same with what chooses before the encoder, cheap in time, and gestalts alone."""
+    names = [
+        "arr-coc",
+        "arr-coc sparse",
+        *RIVALS,
+        "random",
+        "shuffled question sparse",
+        "oracle",
+        "oracle sparse",
+    ]
+    summary = results(names, timed=timed, count=count)
+    fixed = {
+        "arr-coc saccade": (529, 40, 0.9),
+        "coc resize": (256, 15, 0.35),
+        "coc pool4": (256, 140, 0.36),
+        "coc conv4": (256, 140, 0.7),
+        "coc pool16": (64, 130, 0.2),
+    }
+    for name, (tokens, ms, score) in fixed.items():
+        row = dict(summary["methods"]["full"], tokens=tokens, ttft_ms=ms if timed else None, score=score)
+        summary["methods"][name] = row
+    for method, row in summary["methods"].items():
+        if timed and method.startswith("arr-coc sparse"):
+            row["ttft_ms"] /= 10
+    return summary
+
+
 @pytest.fixture
 def drawn(monkeypatch, tmp_path):
     """Draws, and gives the figure with it."""
@@ -90,6 +118,43 @@ def test_names_do_not_overlap_and_stay_inside(drawn):
         assert a.x1 <= figure.bbox.x1
         for b in left[:i]:
             assert a.y0 >= b.y1 - 4 or b.y0 >= a.y1 - 4  # an extent has the room of letters like p below
+
+
+def test_choosing_before_the_encoder_is_drawn_where_it_was_measured(drawn):
+    summary = early()
+    for axes, cost in zip(drawn(summary).axes, ("tokens", "ttft_ms"), strict=True):
+        points = {tuple(p) for line in axes.lines for p in line.get_xydata()}
+        assert points == {(row[cost], row["score"]) for row in summary["methods"].values()}
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_all_names_keep_apart(drawn, timed):
+    figure = drawn(early(timed))
+    named = boxes(figure)
+    written = [text for text, _ in named]
+    for name in ("arr-coc sparse", "arr-coc saccade"):  # their time is the point of them
+        assert written.count(name) == 1 + timed
+    for name in ("coc resize", "coc pool16", "oracle sparse", "shuffled question sparse"):
+        assert written.count(name) == 1
+    names = [(text, box) for text, box in named if not text.startswith("all")]
+    for i, (_, a) in enumerate(names):
+        assert figure.bbox.x0 <= a.x0
+        assert a.x1 <= figure.bbox.x1
+        for _, b in names[:i]:
+            aside = a.x1 <= b.x0 or b.x1 <= a.x0
+            assert aside or a.y0 >= b.y1 - 4 or b.y0 >= a.y1 - 4
+
+
+def test_times_far_apart_are_on_a_logarithmic_axis(drawn):
+    assert drawn(early()).axes[1].get_xscale() == "log"
+    assert drawn(results(["arr-coc", "scope"])).axes[1].get_xscale() == "linear"
+
+
+def test_after_and_before_the_encoder_differ_at_a_glance(drawn):
+    lines = [line for line in drawn(early()).axes[0].lines if line.get_linewidth() > 2]
+    assert {line.get_color() for line in lines} == {module._ACCENT, module._EARLY}
+    stars = [line for line in drawn(early()).axes[0].lines if line.get_marker() == "*"]
+    assert [line.get_xdata().tolist() for line in stars] == [[529], []]
 
 
 def test_ours_is_on_top_and_thickest(drawn):

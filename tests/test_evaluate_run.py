@@ -82,17 +82,19 @@ def test_full_is_the_stock_model_and_ours_is_generate(
             assert said == record["said"][f"arr-coc@{budget}"]
 
 
-def test_every_entry_is_there_and_spends_its_budget(records: list[dict[str, Any]]) -> None:
+def test_every_entry_is_there_and_spends_its_budget(folder: Path, records: list[dict[str, Any]]) -> None:
+    ran = set(METHODS) - set(read_results(folder / "run.jsonl")[0]["notes"])
+    fixed = {name for name in ran if METHODS[name].fixed} | {"full"}
     for record in records:
-        expected = {"full", "arr-coc@auto"} | {
-            f"{name}@{k}" for name in METHODS if name != "full" for k in (9, 18)
-        }
+        expected = {"arr-coc@auto", "arr-coc sparse@auto"} | fixed
+        expected |= {f"{name}@{k}" for name in ran - fixed for k in (9, 18)}
         assert set(record["said"]) == set(record["score"]) == set(record["tokens"]) == expected
-        assert set(record["kept"]) == {m for m in expected if m != "full" and not m.startswith("downsample")}
+        chosen = {m for m in expected if m != "full" and not m.startswith(("downsample", "coc "))}
+        assert set(record["kept"]) == chosen
         for method, text in record["kept"].items():
             count = int(decode_kept(text, record["total"]).sum())
             budget = method.partition("@")[2]
-            assert count == (record["tokens"][method] if budget == "auto" else int(budget))
+            assert count == (int(budget) if budget.isdigit() else record["tokens"][method])
         assert record["total"] == record["tokens"]["full"] == 36
         assert record["tokens"]["downsample@18"] == 16
         assert record["tokens"]["fastv@9"] == pytest.approx((36 * 2 + 9 * 3) / 5)
@@ -120,7 +122,8 @@ def test_the_summary_is_of_the_file(folder: Path) -> None:
     header, records = read_results(folder / "run.jsonl")
     assert summary["questions"] == len(records) == 6
     assert summary["header"] == header
-    assert header["notes"] == {}  # the bundled model brings the scorer of the rivals that need one
+    # The bundled model brings the scorer of the rivals that need one; compressors it may lack.
+    assert header["notes"].keys() <= {"coc conv4", "coc conv16"}
     assert header["metric"] == "exact_match"
 
 

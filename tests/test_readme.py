@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -19,3 +20,8 @@ def test_the_result_files_of_the_readme_come_from_its_command() -> None:
     for name in ("study", "ablation", "hypothesis", "adversarial"):
         assert f"measure {name} " in study or f"runs/results/{name}.json" in study
         assert (ROOT / "runs" / "results" / f"{name}.json").is_file()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("sparse", "saccade"):
+        assert f"measure {name} " in study
+        shown = re.search(rf"<!-- {name} -->\n(.+?)<!-- /{name} -->", readme, re.S)
+        assert bool(shown) == (ROOT / "runs" / "results" / f"{name}.json").is_file()

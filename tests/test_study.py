@@ -251,12 +251,12 @@ class TestReport:
 
     def test_other_columns_and_another_picture(self, capsys: Capture, measured: Path) -> None:
         told = set()
-        for columns in ("short", "budgets", "families", "targets"):
+        for columns in ("short", "budgets", "families", "time", "targets"):
             line = ("report", str(measured / "run.json"), "--columns", columns, "-o", "a.png")
             code, out, err = run(capsys, *line)
             assert code == 0, err
             told.add(out)
-        assert len(told) == 4
+        assert len(told) == 5
         assert [path.name for path in Path().iterdir()] == ["a.png"]
 
     def test_parts_joined_are_the_whole_run(self, capsys: Capture) -> None:

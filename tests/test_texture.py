@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from kornia.color import rgb_to_lab
+from kornia.filters import laplacian, spatial_gradient
 
 from arr_coc import texture
 from arr_coc.texture import (
@@ -57,6 +60,11 @@ class TestShape:
         both = generate_texture_array(torch.cat((a, b)), (4, 4))
         assert torch.allclose(both[1:], generate_texture_array(b, (4, 4)), atol=1e-6)
 
+    @pytest.mark.parametrize("preset", PRESETS)
+    def test_no_value_is_read_back_from_an_accelerator(self, preset):
+        picture = torch.empty(2, 3, 64, 48, device="meta")  # reading a value of it raises
+        assert generate_texture_array(picture, (4, 3), preset).shape == (2, 13, 4, 3)
+
     def test_default_size_is_32x32(self):
         assert generate_texture_array(image(1024, 1024), (32, 32)).shape == (1, 13, 32, 32)
 
@@ -90,6 +98,27 @@ class TestException:
 
     def test_rounding_outside_is_clamped(self):
         assert generate_texture_array(torch.full((1, 3, 8, 8), 1.004), (2, 2)).max() <= 1
+
+
+class TestFilter:
+    """Written for speed; kornia's and torch's own are the reference."""
+
+    def test_sobel_and_laplacian(self):
+        x = image(33, 20).mean(1, keepdim=True)
+        dx, dy = texture.sobel(x)
+        assert torch.allclose(torch.stack((dx, dy), 2) / 8, spatial_gradient(x, "sobel"), atol=1e-6)
+        kornia = laplacian(x, 3, border_type="replicate")
+        assert torch.allclose(texture.laplacian(x) / 16, kornia, atol=1e-6)
+
+    def test_hue(self):
+        x = image(16, 16)
+        x[..., 0] = 0  # the dark end has a formula of its own
+        assert torch.allclose(texture.lab_hue(x), rgb_to_lab(x)[:, 1:], atol=1e-3)  # of -128 to 127
+
+    @pytest.mark.parametrize("grid", [(4, 8), (5, 3), (64, 64), (70, 1)])
+    def test_cell_mean(self, grid):
+        expected = F.adaptive_avg_pool2d(image(64, 64), grid)
+        assert torch.allclose(texture.cell_mean(image(64, 64), grid), expected, atol=1e-6)
 
 
 class TestFeature:

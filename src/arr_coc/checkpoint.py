@@ -31,6 +31,8 @@ BUNDLED_ALLOCATOR = Path(__file__).parent / "bundled" / "allocator"
 CONFIG_NAME = "arr_coc_config.json"
 WEIGHTS_NAME = "arr_coc.safetensors"
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
+ALLOCATOR_FILES = (CONFIG_NAME, "*.safetensors", LORA_FILES[0], *(f"partial/{name}" for name in LORA_FILES))
+"""What is fetched of an allocator on the Hub."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -145,7 +147,7 @@ def find_allocator(name: str | Path) -> Path | None:
     if folder.exists() or str(name).startswith((".", "/", "~")):
         return folder if (folder / CONFIG_NAME).is_file() else None
     try:
-        folder = Path(snapshot_download(str(name), allow_patterns=[CONFIG_NAME, WEIGHTS_NAME, *LORA_FILES]))
+        folder = Path(snapshot_download(str(name), allow_patterns=ALLOCATOR_FILES))
     except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise ValueError(unreachable(str(name), error)) from error
     return folder if (folder / CONFIG_NAME).is_file() else None

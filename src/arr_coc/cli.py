@@ -59,6 +59,13 @@ ModelName = Annotated[
     str | None,
     typer.Option("--model", "-m", metavar="NAME|FOLDER", help="A model; none: the bundled one."),
 ]
+Mode = Annotated[
+    Literal["full", "prune", "sparse", "saccade", "compress", "weight"],
+    typer.Option(
+        help="All tokens; some of them; some of them, encoded alone; a coarse view and fine tokens where the "
+        "question points; the coarse view alone; all tokens, scaled."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
 Out = Annotated[
     str | None, typer.Option("--out", "-o", metavar="PICTURE", help="Where to write the picture.")
@@ -83,10 +90,11 @@ def ask(
     image: ImagePath = None,
     question: Question = None,
     budget: BudgetText = None,
-    mode: Annotated[
-        Literal["full", "prune", "weight"],
-        typer.Option(help="All tokens, some tokens, or all of them scaled."),
-    ] = "prune",
+    mode: Mode = "prune",
+    gestalt: Annotated[
+        Literal["resize", "pool4", "pool16", "conv4", "conv16"] | None,
+        typer.Option(help="How the coarse view of saccade and compress is made (resize if not given)."),
+    ] = None,
     model: ModelName = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Answer with all tokens too, and time both.")
@@ -109,17 +117,19 @@ def ask(
         loaded = _load(model, as_json, mode=mode, strict=strict)
         with terminal.status("answering", as_json):
             if compare:  # the first calls pay for what is set up only once, which is no one's cost
-                loaded.ask(picture, text, budget=asked, max_new_tokens=1)
+                loaded.ask(picture, text, budget=asked, max_new_tokens=1, gestalt=gestalt)
                 loaded.ask(picture, text, mode="full", max_new_tokens=1)
-            answer = loaded.ask(picture, text, budget=asked)
+            answer = loaded.ask(picture, text, budget=asked, gestalt=gestalt)
             full = loaded.ask(picture, text, mode="full") if compare else None
     if as_json:
         facts = {
             "answer": answer.text,
             "kept": answer.kept,
             "total": answer.total,
+            "read": answer.read,
             "grid": list(answer.grid),
             "mode": answer.mode,
+            "note": answer.note,
             "budget": answer.budget,
             "fallback": answer.fallback,
             "ms": _rounded(answer.ms),
@@ -139,6 +149,9 @@ def look(
     image: ImagePath = None,
     question: Question = None,
     budget: BudgetText = None,
+    mode: Annotated[
+        Literal["prune", "sparse", "saccade"], typer.Option(help="As in ask; what is known differs.")
+    ] = "prune",
     model: ModelName = None,
     out: Out = None,
     save: Annotated[
@@ -158,7 +171,7 @@ def look(
         asked = _budget(budget, as_json)
         loaded = _load(model, as_json)
         with terminal.status("looking", as_json):
-            allocation = loaded.look(picture, text, budget=asked)
+            allocation = loaded.look(picture, text, budget=asked, mode=mode)
     if record:
         allocation.save(record)
     if as_json:
@@ -238,6 +251,8 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
         "parameters": sum(p.numel() for p in loaded.base.parameters()),
         "allocator_parameters": sum(p.numel() for p in loaded.layer.parameters()),
         "allocator_trained": bool(loaded.layer.trained),
+        "stem_parameters": 0 if loaded.stem is None else sum(p.numel() for p in loaded.stem.parameters()),
+        "compressors": list(loaded.convs),
         "device": str(loaded.device),
         "seam": True,  # a model without it does not load
         "versions": versions,
@@ -246,11 +261,17 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
     if as_json:
         terminal.print_json(facts)
         return
-    trained = "trained" if facts["allocator_trained"] else "untrained: a fixed mixture"
+    trained = "trained" if facts["allocator_trained"] else "untrained: looks where the model itself does"
+    eyes = (
+        f"{facts['stem_parameters']:,} parameters"
+        if facts["stem_parameters"]
+        else "none: the gestalt chooses"
+    )
     rows = [
         ("model", f"{facts['model']} ({facts['model_type']}) on {facts['device']}"),
         ("parameters", f"{facts['parameters']:,}"),
         ("allocator", f"{facts['allocator_parameters']:,} parameters, {trained}"),
+        ("stem", eyes),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
         ("seam", "present: visual tokens can be dropped without patching transformers"),
         ("families", ", ".join(kind + ("*" if note else "") for kind, note in families.items())),

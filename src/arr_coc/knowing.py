@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -56,10 +57,21 @@ def fold(x: Tensor) -> Tensor:
     parameters a folded rank 128 learned far faster than a rank 16 on all of D = 2048.
     """
     dim = x.shape[-1]
-    if dim <= FOLD:
-        return x
-    signed = F.pad(x * signs(1, dim)[0].to(x), (0, -dim % FOLD))
-    return signed.unflatten(-1, (-1, FOLD)).sum(-2)
+    return x if dim <= FOLD else _add_folds(x * _fold_signs(dim, x.device).to(x.dtype))
+
+
+@lru_cache(maxsize=32)
+def _fold_signs(dim: int, device: torch.device) -> Tensor:
+    """[dim] of -1 and 1."""
+    with torch.inference_mode(False):  # kept, and a tensor of inference mode may not meet autograd later
+        return signs(1, dim)[0].to(device)
+
+
+def _add_folds(x: Tensor) -> Tensor:
+    """[..., D] -> [..., FOLD]."""
+    short = -x.shape[-1] % FOLD
+    padded = F.pad(x, (0, short)) if short else x  # padding by nothing would copy
+    return padded.unflatten(-1, (-1, FOLD)).sum(-2)
 
 
 def mirror_(hidden: nn.Module, last: nn.Module) -> None:
@@ -361,5 +373,10 @@ class ParticipatoryScorer(nn.Module):
 def scale_tokens(vision: Tensor) -> Tensor:
     """[B, N, D] divided by the mean norm of each image's tokens, folded, in float32."""
     vision = vision.float()
-    vision = vision / vision.abs().amax((1, 2), keepdim=True).clamp_min(1e-12)
-    return fold(vision / vision.norm(dim=-1, keepdim=True).mean(1, keepdim=True).clamp_min(1e-12))
+    flat, dim = vision.flatten(1), vision.shape[-1]
+    peak = torch.maximum(-flat.amin(1), flat.amax(1)).clamp_min(1e-12)[:, None, None]  # norms may overflow
+    folded = dim > FOLD
+    # Folding begins with signs, which change no norm: one pass over all of D serves both.
+    small = vision * (_fold_signs(dim, vision.device) / peak) if folded else vision / peak
+    norm = small.norm(dim=-1, keepdim=True).mean(1, keepdim=True).clamp_min(1e-12)
+    return (_add_folds(small) if folded else small) / norm

@@ -15,9 +15,7 @@ model: `seam` carries its decision into one.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -35,16 +33,16 @@ from arr_coc.attending import (
     parse_budget,
     spent_tokens,
 )
-from arr_coc.balancing import SCORERS, AdaptiveTensionBalancer, check_kind, check_scorers
+from arr_coc.balancing import SCORERS, AdaptiveTensionBalancer
+from arr_coc.config import ARRCOCConfig
 from arr_coc.knowing import (
-    PRESETS,
     InformationScorer,
     ParticipatoryScorer,
     PerspectivalScorer,
     pool_query,
     scale_tokens,
 )
-from arr_coc.texture import channel_groups, generate_texture_array
+from arr_coc.texture import generate_texture_array
 
 CELL = 32
 """Pixels per side of a cell when nobody says what the grid is."""
@@ -52,92 +50,6 @@ STRONG_PEAK = 0.5
 """How far the best participatory cell must exceed the median one to overrule a semantic void."""
 ENOUGH = 0.98
 """Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
-
-
-@dataclass(frozen=True)
-class ARRCOCConfig:
-    """What an `ARRCOCLayer` is built from; JSON-safe by `to_dict` and `from_dict`.
-
-    Raises:
-        ValueError: a field is out of range; the message names it and its value.
-    """
-
-    dim: int = field(metadata={"help": "D, width of the language model's word embeddings and visual tokens"})
-    channels: str | tuple[str, ...] = field(
-        default="mvp13", metadata={"help": "texture preset (mvp13, fast13) or a list of channel groups"}
-    )
-    preset: str = field(
-        default="net", metadata={"help": "net, or linear: weighted sums, about a hundred parameters"}
-    )
-    rank: int | None = field(
-        default=None,
-        metadata={"help": "rank of the coupling over all heads; by default what the parameters allow"},
-    )
-    heads: int = field(default=4, metadata={"help": "heads of the coupling"})
-    explore: float = field(default=0.0, metadata={"help": "share of the budget spent on coverage, 0 to 0.5"})
-    budget: Budget = field(
-        default=DEFAULT_BUDGET, metadata={"help": "tokens kept: a count, a fraction or auto"}
-    )
-    pooling: str = field(
-        default="mean", metadata={"help": "the balancer's view of the question: mean, last, learned"}
-    )
-    candidates: int | None = field(
-        default=None,
-        metadata={"help": "cells that are coupled with the question; by default all of them"},
-    )
-    void: bool = field(default=True, metadata={"help": "sample images without structure by an even grid"})
-    scorers: tuple[str, ...] = field(
-        default=SCORERS, metadata={"help": "which scorers count; another's map is recorded, with weight 0"}
-    )
-    balancer: str = field(
-        default="policy",
-        metadata={"help": "policy; blind: its net sees nothing of the image; fixed: learnable constants"},
-    )
-    tokens: bool = field(
-        default=True,
-        metadata={"help": "score with encoded vision tokens; False: by texture and question alone"},
-    )
-
-    def __post_init__(self) -> None:
-        """Check every field; lists become tuples."""
-        if not isinstance(self.channels, str):
-            object.__setattr__(self, "channels", tuple(self.channels))
-        object.__setattr__(self, "scorers", check_scorers(self.scorers))
-        check_kind(self.balancer)
-        if not isinstance(self.tokens, bool):
-            raise ValueError(f"tokens must be True or False, got {self.tokens!r}")
-        channel_groups(self.channels)
-        parse_budget(self.budget)
-        TokenAllocator(self.explore)
-        for name in ("dim", "heads", "rank", "candidates"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
-        if self.preset not in PRESETS:
-            raise ValueError(f"unknown preset {self.preset!r}; choose one of {PRESETS}")
-        if self.pooling not in ("mean", "last", "learned"):
-            raise ValueError(f"unknown pooling {self.pooling!r}; choose mean, last or learned")
-        if self.pooling == "learned" and "participatory" not in self.scorers:
-            raise ValueError("pooling 'learned' is by the participatory scorer; let it count, or choose mean")
-        if self.rank is not None and self.rank % self.heads:
-            raise ValueError(f"rank {self.rank} must be a multiple of heads {self.heads}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary."""
-        data = dataclasses.asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
-        """Restore from `to_dict`.
-
-        Raises:
-            ValueError: a field is unknown, or `dim` is missing.
-        """
-        names = {f.name for f in dataclasses.fields(cls)}
-        if "dim" not in data or not set(data) <= names:
-            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
-        return cls(**data)
 
 
 class Relevance(NamedTuple):
@@ -205,7 +117,13 @@ class ARRCOCLayer(nn.Module):
         return result
 
     def relevance(
-        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
+        self,
+        texture: Tensor,
+        query: Tensor,
+        query_mask: Tensor,
+        vision: Tensor | None = None,
+        gestalt: Tensor | None = None,
+        coupling: Tensor | None = None,
     ) -> Relevance:
         """Score every cell, with gradient to every parameter but those of `compress` and `exploit`.
 
@@ -213,22 +131,24 @@ class ARRCOCLayer(nn.Module):
             texture: [B, C, H, W] from `generate_texture_array` with the config's channels.
             query: [B, L, D], word embeddings of the question.
             query_mask: Bool [B, L], True at content tokens (no padding, template or special tokens).
-            vision: [B, H*W, D], encoded tokens in raster order, or None before encoding; not looked at
-                if the config says `tokens=False`.
+            vision: [B, H*W, D], encoded tokens in raster order or what a stem says of them, or None
+                before encoding; not looked at if the config says `tokens=False`.
+            gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
+            coupling: [B, H, W], logits of a coupling with the question that was found elsewhere (by a
+                model's own attention); None: the participatory scorer's.
         """
         vision = vision if self.config.tokens else None
-        scorers = (
-            self.information.logits(texture),
-            self.perspectival.logits(texture),
-            self._participate(texture, query, query_mask, vision),
-        )
+        if coupling is None:
+            coupling = self._participate(texture, query, query_mask, vision)
+        scorers = (self.information.logits(texture), self.perspectival.logits(texture), coupling)
         counts = (name in self.config.scorers for name in SCORERS)
         scores = torch.stack(
             [s if count else s.detach() for s, count in zip(scorers, counts, strict=True)], dim=1
         )  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
-        gestalt = None if vision is None else vision.float().mean(1)
+        if gestalt is None and vision is not None:
+            gestalt = vision.float().mean(1)
         logits, weights, tensions = self.balancer.mix(scores, pooled, gestalt)
         maps = scores.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)

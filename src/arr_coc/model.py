@@ -4,18 +4,21 @@ By composition: a loaded transformers model (`base`, never changed), the small l
 (`layer`), and the adapter of the model's family (`adapter`). Each call decides for itself; nothing is
 kept from the last one.
 
-    full    everything goes to the base model untouched
-    prune   K of N visual tokens stay, each at its own position
-    weight  all N stay, scaled by their relevance
+    full      everything goes to the base model untouched
+    prune     K of N visual tokens stay, each at its own position
+    sparse    the same, and only those K are encoded
+    saccade   a coarse view of the whole image, and fine tokens where the question points: 256 + 273 = 529
+    compress  the coarse view alone
+    weight    all N stay, scaled by their relevance
 """
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +30,16 @@ from arr_coc import checkpoint
 from arr_coc.allocation import Allocation
 from arr_coc.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
 from arr_coc.decoding import generate_whole, refuse_arguments, refuse_cache, refuse_settings, setting
+from arr_coc.gestalt import find_compressor
 from arr_coc.images import ImageSource
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.lora import load_lora, save_lora, without_lora
-from arr_coc.realize import EncodedImages, Prepared, Stopwatch, all_kept, decide
+from arr_coc.learned import load_learned, save_learned
+from arr_coc.lora import lora_for
+from arr_coc.prepare import MODES, Call, Chooser, prepare
+from arr_coc.realize import EncodedImages, Prepared, Stopwatch
 from arr_coc.seam import adapter_for
 from arr_coc.session import Answer, Session
-
-logger = logging.getLogger(__name__)
-
-MODES = ("full", "prune", "weight")
+from arr_coc.stem import Stem
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Generated:
         sequences: long [B * num_return_sequences, S + new], the original prompts and the new tokens.
         allocations: one per image, in order of appearance; empty in mode "full".
         fallback: the allocation failed and all tokens were used.
+        mode: what really ran.
+        note: why another mode ran than was asked for; None where it didn't.
         details: the base model's own output, if it was asked for one with
             `return_dict_in_generate=True`.
     """
@@ -54,6 +59,8 @@ class Generated:
     sequences: Tensor
     allocations: list[Allocation]
     fallback: bool
+    mode: str = "full"
+    note: str | None = None
     details: Any = None
 
 
@@ -65,7 +72,10 @@ class ARRCOCModel(nn.Module):
     Args:
         base: a loaded transformers model; it is frozen.
         processor: its processor, or None if only `forward` and `generate` are used.
-        layer: the learned part; None: the untrained one, a documented fixed mixture.
+        layer: the learned part; None: the untrained one, a documented fixed mixture that looks where the
+            model's own first layers look.
+        stem: sees cells before they are encoded (modes "sparse" and "saccade"); None: the gestalt does.
+        convs: learned compressors by name, "conv4" and "conv16".
         budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto";
             None: what the layer was configured with. Only the default count, 273, is cut to smaller
             images.
@@ -83,6 +93,8 @@ class ARRCOCModel(nn.Module):
         processor: Any = None,
         layer: ARRCOCLayer | None = None,
         *,
+        stem: Stem | None = None,
+        convs: Mapping[str, nn.Module] | None = None,
         budget: Budget | None = None,
         mode: str = "prune",
         strict: bool = False,
@@ -97,7 +109,11 @@ class ARRCOCModel(nn.Module):
         self.layer = layer if layer is not None else ARRCOCLayer(ARRCOCConfig(dim=dim))
         if self.layer.config.dim != dim:
             raise ValueError(f"the layer is {self.layer.config.dim} wide but the base model {dim}")
+        if stem is not None and stem.dim != dim:
+            raise ValueError(f"the stem is {stem.dim} wide but the base model {dim}")
         self.layer.to(base.device)
+        self.stem = None if stem is None else stem.to(base.device, base.dtype).requires_grad_(False)
+        self.convs = nn.ModuleDict(convs or {}).to(base.device).requires_grad_(False)
         self.budget = parse_budget(self.layer.config.budget if budget is None else budget)
         self.mode = self._checked(mode)
         self.strict = strict
@@ -128,7 +144,7 @@ class ARRCOCModel(nn.Module):
             allocator: an allocator folder or Hub name; None: the one that comes with the name, if any.
             device: where to put the model; None: the CPU.
             dtype: of the base model's weights; None: as saved.
-            mode: "full", "prune" or "weight".
+            mode: one of `MODES`.
             strict: raise when an allocation fails, instead of falling back to all tokens.
 
         Raises:
@@ -150,11 +166,8 @@ class ARRCOCModel(nn.Module):
                 f"{str(allocator)!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}; "
                 "give a folder that save_pretrained wrote"
             )
-        layer = None
-        if folder is not None:
-            layer = checkpoint.load_layer(folder, base)
-            load_lora(base, folder)
-        return cls(base, processor, layer, budget=budget, mode=mode, strict=strict, base_name=base_name)
+        parts = {} if folder is None else load_learned(folder, base)
+        return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=base_name, **parts)
 
     @classmethod
     def wrap(
@@ -172,23 +185,16 @@ class ARRCOCModel(nn.Module):
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
         """
-        layer = None
+        parts = {}
         if allocator is not None:
-            folder = checkpoint.find_allocator(allocator)
-            layer = checkpoint.load_layer(folder or Path(allocator), model)
-            load_lora(model, folder or Path(allocator))
-        return cls(model, processor, layer, budget=budget, mode=mode, strict=strict)
+            parts = load_learned(checkpoint.find_allocator(allocator) or Path(allocator), model)
+        return cls(model, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the learned layer, a trained LoRA and the name of the base model; never the base itself."""
-        config = self.config
-        base = {
-            "base_model": self.base_name,
-            "base_model_type": config.model_type,
-            "base_dim": config.get_text_config().hidden_size,
-        }
-        checkpoint.save_layer(self.layer, Path(folder), base)
-        save_lora(self.base, Path(folder))
+        """Write what was learned (layer, stem, compressors, LoRAs) and the name of the base model; never
+        the base itself.
+        """
+        save_learned(self.layer, self.stem, dict(self.convs), self.base, Path(folder), self.base_name)
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload what `save_pretrained` writes; returns the address of the commit."""
@@ -246,48 +252,46 @@ class ARRCOCModel(nn.Module):
         *,
         budget: Budget | None = None,
         mode: str | None = None,
+        gestalt: str | None = None,
         watch: Stopwatch | None = None,
         encoded: EncodedImages | None = None,
     ) -> Prepared:
         """Encode, decide, drop: everything before the base model is called.
 
+        Call the base model on `.compacted.kwargs` within `lora_for(model.base, .mode)`.
+
         Args:
             inputs: ordinary processor inputs with images.
-            budget: visual tokens to keep per image; None: the model's own.
+            budget: visual tokens to keep per image (in mode "saccade" beside the gestalt); None: the
+                model's own (in mode "saccade" with the default count: 529 with the gestalt).
             mode: one of `MODES`; None: the model's own. In mode "full" everything is kept and nothing
                 scored.
+            gestalt: the compressor of modes "saccade" and "compress", one of `gestalt.COMPRESSORS`; None:
+                "resize", or "pool4" where the vision tower takes no smaller view.
             watch: where to add the time of each stage.
             encoded: what is known of these images already; filled in for the next call.
 
         Raises:
-            ValueError: a bad budget or mode, or a prompt that doesn't match its images.
+            ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
         """
         mode = self._checked(self.mode if mode is None else mode)
+        if gestalt is None:
+            gestalt = "resize" if self.adapter.sparse else "pool4"
+        find_compressor(gestalt)
         if budget is not None:
             parse_budget(budget)  # before any work is done
-        watch = watch or Stopwatch(self.device)
-        encoded = encoded or EncodedImages()
-        with watch("encode"):
-            features = encoded.features = encoded.features or self.adapter.features(inputs)
-        decision = all_kept(features)
-        if mode != "full":
-            budgets = [self._budget(budget, len(cells)) for cells in features.cells]
-            try:
-                decision = decide(self.adapter, self.layer, inputs, encoded, budgets, mode, watch)
-            except Exception:  # whatever goes wrong in deciding, the answer must still come
-                if self.strict:
-                    raise
-                logger.exception("allocation failed; all visual tokens are used")
-                decision = all_kept(features, fallback=True)
-        if decision.gates is not None:
-            features = features.scale(decision.gates)
-        keep = [
-            allocation.keep.to(ids.device)
-            for allocation, ids in zip(decision.allocations, features.cells, strict=True)
-        ]
-        use_cache = setting(self.base, inputs, "use_cache") is not False
-        compacted = self.adapter.compact(inputs, features, keep, use_cache=use_cache)
-        return Prepared(compacted, decision.allocations, decision.fallback)
+        filling = mode == "saccade" and budget is None and self.budget == DEFAULT_BUDGET
+        call = Call(
+            inputs,
+            mode,
+            None if filling else partial(self._budget, budget),
+            gestalt,
+            watch or Stopwatch(self.device),
+            encoded or EncodedImages(),
+            setting(self.base, inputs, "use_cache") is not False,
+        )
+        with lora_for(self.base, mode):
+            return prepare(Chooser(self.adapter, self.layer, self.stem, self.convs, self.strict), call)
 
     # ---- the base model's own calls -------------------------------------------------------------------
 
@@ -313,13 +317,14 @@ class ARRCOCModel(nn.Module):
         if mode != "full":
             refuse_cache(inputs.get("past_key_values"))
         if mode == "full" or not self.adapter.has_images(inputs):
-            with without_lora(self.base):
+            with lora_for(self.base, "full"):
                 output = self.base(**inputs)
             allocations, fallback, columns = [], False, None
         else:
             refuse_arguments(inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
-            output = self.base(**prepared.compacted.kwargs)
+            with lora_for(self.base, prepared.mode):
+                output = self.base(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
         output.allocations, output.allocation = allocations, next(iter(allocations), None)
@@ -355,19 +360,21 @@ class ARRCOCModel(nn.Module):
         if mode != "full":
             refuse_cache(inputs.get("past_key_values"))
         if mode == "full" or not self.adapter.has_images(inputs):
-            allocations, fallback = [], False
-            with without_lora(self.base):
+            allocations, fallback, note = [], False, None
+            with lora_for(self.base, "full"):
                 output = self.base.generate(**inputs)
         else:
             refuse_settings(self.base, inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
-            output = generate_whole(self.base, inputs, prepared.compacted)
+            mode, note = prepared.mode, prepared.note
+            with lora_for(self.base, mode):
+                output = generate_whole(self.base, inputs, prepared.compacted)
             allocations, fallback = prepared.allocations, prepared.fallback
         if not return_allocation:
             return output
         plain = isinstance(output, Tensor)
         sequences = output if plain else output.sequences
-        return Generated(sequences, allocations, fallback, None if plain else output)
+        return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
     # ---- asking ---------------------------------------------------------------------------------------
 
@@ -386,19 +393,22 @@ class ARRCOCModel(nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         max_new_tokens: int = 32,
+        gestalt: str | None = None,
     ) -> Answer:
         """Answer one question about one image, greedily; see `Session.ask`."""
         watch = Stopwatch(self.device)
         with watch("total"):
             answer = self.session(image).ask(
-                question, budget=budget, mode=mode, max_new_tokens=max_new_tokens
+                question, budget=budget, mode=mode, max_new_tokens=max_new_tokens, gestalt=gestalt
             )
         answer.ms["total"] = watch.ms["total"]  # with opening and preprocessing the image
         return answer
 
-    def look(self, image: ImageSource, question: str, budget: Budget | None = None) -> Allocation:
+    def look(
+        self, image: ImageSource, question: str, budget: Budget | None = None, mode: str | None = None
+    ) -> Allocation:
         """Where the model would look: the allocation alone; see `Session.look`."""
-        return self.session(image).look(question, budget=budget)
+        return self.session(image).look(question, budget=budget, mode=mode)
 
 
 ARRCOCQwen = ARRCOCModel

@@ -1,8 +1,8 @@
-"""Realizing relevance for one call: from processor inputs and encoded images to kept cells.
+"""Realizing relevance for one call: from pictures, a question and what is known of the cells to kept cells.
 
     pictures -> texture -+-> layer.relevance -> layer.allocate -> Allocation per image
     question embeddings -+          ^
-    encoded cells ------------------+
+    `Seen`: encoded cells, or a stem's, or a coupling found elsewhere; a gestalt vector
 
 Each image is decided by the question of its own row, within its own budget. No state is kept between
 calls, except what the caller keeps in `EncodedImages`.
@@ -22,10 +22,10 @@ from torch import Tensor
 from arr_coc.allocation import TENSIONS, Allocation, Reason, grid_positions
 from arr_coc.attending import Budget, NonFiniteScores, gate
 from arr_coc.layer import ARRCOCLayer, Relevance
-from arr_coc.seam import Compacted, FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam import Compacted, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.texture import generate_texture_array
 
-STAGES = ("texture", "score", "encode", "prefill", "decode", "total")
+STAGES = ("texture", "score", "gestalt", "encode", "prefill", "decode", "total")
 
 
 class Stopwatch:
@@ -57,15 +57,50 @@ class Stopwatch:
 
 @dataclass
 class EncodedImages:
-    """What a call knows of its images; a session keeps it for its next question.
+    """What a call knows of its images, whatever the question; a session keeps it for its next one.
+
+    Everything is None, or missing, before it is needed.
 
     Attributes:
-        features: the encoded images, None before they are needed.
-        textures: per image the texture array [1, C, H, W], None before they are needed.
+        features: the encoded images.
+        pictures: per image what the model saw, [3, h, w] in [0, 1].
+        textures: per image the texture array [1, C, H, W].
+        stems: by whether a gestalt lay under them, per image the cells a stem saw, [N, D].
+        gestalts: by compressor, the coarse views.
+        neutral: by compressor, per image what a neutral question attends to (see `gaze`).
     """
 
     features: VisualFeatures | None = None
+    pictures: list[Tensor] | None = field(default=None, repr=False)
     textures: list[Tensor] | None = field(default=None, repr=False)
+    stems: dict[bool, list[Tensor]] = field(default_factory=dict, repr=False)
+    gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
+    neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What may be seen of the images of a call beside texture and question, for scoring their cells.
+
+    Attributes:
+        counts: visual tokens of each image in the prompt.
+        grids: (T, H, W) of each.
+        cells: per image [N, D], encoded or by a stem; None: nothing.
+        gestalt: per image [D], the mean of a coarse view; None: that of the cells.
+        coupling: per image [H, W], logits of the coupling with the question; None: the layer finds it.
+    """
+
+    counts: Sequence[int]
+    grids: Sequence[Grid]
+    cells: Sequence[Tensor] | None = None
+    gestalt: Sequence[Tensor] | None = None
+    coupling: Sequence[Tensor] | None = None
+
+
+def seen_whole(features: VisualFeatures) -> Seen:
+    """Everything encoded may be seen."""
+    cells = [features.cell_tokens(image) for image in range(len(features.grids))]
+    return Seen(features.counts, features.grids, cells)
 
 
 @dataclass(frozen=True)
@@ -87,11 +122,23 @@ class Decision:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that is ready for the base model, and what was decided for it."""
+    """A call that is ready for the base model, and what was decided for it.
+
+    Attributes:
+        compacted: what the base model gets.
+        allocations: one per image.
+        fallback: deciding failed, all tokens are kept.
+        mode: what really ran.
+        read: per image the visual tokens that the language model gets.
+        note: why another mode ran than was asked for; None where it didn't.
+    """
 
     compacted: Compacted
     allocations: list[Allocation]
     fallback: bool
+    mode: str
+    read: list[int]
+    note: str | None = None
 
 
 def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
@@ -123,9 +170,9 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
     )
 
 
-def all_kept(features: VisualFeatures, fallback: bool = False) -> Decision:
+def all_kept(images: VisualFeatures | Layout, fallback: bool = False) -> Decision:
     """Keep everything, undecided."""
-    return Decision([everything_kept(grid) for grid in features.grids], None, fallback)
+    return Decision([everything_kept(grid) for grid in images.grids], None, fallback)
 
 
 def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:
@@ -138,34 +185,56 @@ def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like:
     return [embed(row[words]).to(like) for row, words in zip(ids, question, strict=True)]
 
 
+def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> list[Tensor]:
+    """Per image what the model saw, recovered once: [3, h, w] in [0, 1]."""
+    if encoded.pictures is None:
+        encoded.pictures = adapter.images(inputs, encoded.features)
+    return encoded.pictures
+
+
 def score(
     adapter: FamilyAdapter,
     layer: ARRCOCLayer,
     inputs: Mapping[str, Any],
     encoded: EncodedImages,
     watch: Stopwatch,
+    seen: Seen | None = None,
 ) -> list[Relevance]:
     """Score the cells of each image by the question of its row.
+
+    Args:
+        adapter: of the model.
+        layer: whose scorers and balancer.
+        inputs: processor inputs.
+        encoded: of these images; textures are filled in.
+        watch: where to add the time.
+        seen: what else may be seen; None: the encoded features, which are there then.
 
     Raises:
         NonFiniteScores: a relevance that isn't finite.
     """
-    features = encoded.features
-    assert features is not None, "images are encoded before they are scored"
+    if seen is None:
+        assert encoded.features is not None, "images are encoded before they are scored"
+        seen = seen_whole(encoded.features)
     like = next(layer.parameters())
     with watch("texture"):
         if encoded.textures is None:
             encoded.textures = [
                 generate_texture_array(picture[None].to(like), grid[1:], layer.config.channels)
-                for picture, grid in zip(adapter.images(inputs, features), features.grids, strict=True)
+                for picture, grid in zip(pictures(adapter, inputs, encoded), seen.grids, strict=True)
             ]
     with watch("score"):
         queries = question_embeddings(adapter, inputs, like)
+
+        def one(some: Sequence[Tensor] | None, image: int) -> Tensor | None:
+            return None if some is None else some[image][None].to(like)
+
         maps = []
-        for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], features.counts)):
-            query, vision = queries[row][None], features.cell_tokens(image)[None].to(like)
+        for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], seen.counts)):
+            query = queries[row][None]
             words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-            relevance = layer.relevance(encoded.textures[image], query, words, vision)
+            known = (one(some, image) for some in (seen.cells, seen.gestalt, seen.coupling))
+            relevance = layer.relevance(encoded.textures[image], query, words, *known)
             if not relevance.balanced.isfinite().all():
                 raise NonFiniteScores(f"the relevance of image {image} is not finite")
             maps.append(relevance)
@@ -177,27 +246,41 @@ def decide(
     layer: ARRCOCLayer,
     inputs: Mapping[str, Any],
     encoded: EncodedImages,
-    budgets: Sequence[Budget],
+    budgets: Sequence[Budget | None],
     mode: str,
     watch: Stopwatch,
+    seen: Seen | None = None,
 ) -> Decision:
-    """Decide which cells of each image stay (mode "prune"), or how strongly each counts (mode "weight").
+    """Decide which cells of each image stay, or (mode "weight") how strongly each counts.
+
+    Args:
+        adapter: of the model.
+        layer: whose relevance and allocation.
+        inputs: processor inputs.
+        encoded: of these images.
+        budgets: per image; None: all of its cells.
+        mode: as asked.
+        watch: where to add the time.
+        seen: as in `score`.
 
     Raises:
         NonFiniteScores: a relevance that isn't finite. Whatever else fails in scoring comes through
         as it is.
     """
-    maps = score(adapter, layer, inputs, encoded, watch)
+    if seen is None:
+        assert encoded.features is not None, "images are encoded before they are scored"
+        seen = seen_whole(encoded.features)
+    maps = score(adapter, layer, inputs, encoded, watch, seen)
     relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
-    assert encoded.features is not None
-    grids = encoded.features.grids
     if mode == "weight":
-        whole = [everything_kept(grid, relevance) for grid, relevance in zip(grids, maps, strict=True)]
+        whole = [everything_kept(grid, relevance) for grid, relevance in zip(seen.grids, maps, strict=True)]
         return Decision(whole, relevances, False)
     with watch("score"):
         allocations = [
-            layer.allocate(relevance, budget, grid)[0].cpu()
-            for relevance, budget, grid in zip(maps, budgets, grids, strict=True)
+            everything_kept(grid, relevance)
+            if budget is None
+            else layer.allocate(relevance, budget, grid)[0].cpu()
+            for relevance, budget, grid in zip(maps, budgets, seen.grids, strict=True)
         ]
     if not any(relevance.requires_grad for relevance in relevances):
         return Decision(allocations, None, False)

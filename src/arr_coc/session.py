@@ -1,8 +1,8 @@
 """A session: one image, encoded once, and any number of questions about it.
 
-Texture, patches and vision tokens depend on the image alone, so they are computed for the first question
-and reused. Each question is independent: a session is not a conversation and keeps nothing of earlier
-answers.
+Texture, patches, vision tokens and what the language model makes of a gestalt depend on the image alone, so
+they are computed for the first question and reused. Each question is independent: a session is not a
+conversation and keeps nothing of earlier answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.decoding import generate_whole, refuse_settings
 from arr_coc.images import ImageSource, open_image
-from arr_coc.lora import without_lora
+from arr_coc.lora import lora_for
+from arr_coc.prefix import Prefix, after, read_prefix
 from arr_coc.realize import EncodedImages, Stopwatch
 
 if TYPE_CHECKING:
@@ -41,14 +42,16 @@ class Answer:
         allocation: which cells the answer was made from (all of them in mode "full" and after a
             fallback).
         ms: milliseconds per stage: texture (recovering the picture and its channels), score (scorers,
-            balancer, allocator), encode (vision encoder), prefill (up to the first new token), decode
-            (the rest), total (everything, with preprocessing). Texture and encode are 0 where a session
-            had them already.
+            balancer, allocator, and a stem), gestalt (the coarse view), encode (vision encoder), prefill (up
+            to the first new token), decode (the rest), total (everything, with preprocessing). Texture,
+            gestalt and encode are 0 where a session had them already.
         fallback: the allocation failed and all tokens were used; the reason is in the log.
-        mode: "full", "prune" or "weight", as asked.
+        mode: what ran; with a `note`, another than was asked for.
         budget: as asked.
-        kept: visual cells the language model was given.
+        kept: visual cells that were kept.
         total: visual cells the image has.
+        read: visual tokens the language model was given: the cells that were kept, and a gestalt.
+        note: why another mode ran than was asked for; None where it didn't.
     """
 
     text: str
@@ -59,6 +62,8 @@ class Answer:
     budget: Budget
     kept: int
     total: int
+    read: int
+    note: str | None = None
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -107,6 +112,7 @@ class Session:
         self.model = model
         self.image = open_image(image)
         self.encoded = EncodedImages()
+        self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         batch = processor(images=[self.image], text=[processor.image_token], return_tensors="pt")
         self._placeholder = processor.image_token * int(
             (batch["input_ids"] == processor.image_token_id).sum()
@@ -204,17 +210,19 @@ class Session:
         budget: Budget | None = None,
         mode: str | None = None,
         max_new_tokens: int = 32,
+        gestalt: str | None = None,
     ) -> Answer:
         """Answer a question, greedily.
 
         Args:
             question: any text.
             budget: visual tokens to keep: a count, a fraction or "auto"; None: the model's own.
-            mode: "full", "prune" or "weight"; None: the model's own.
+            mode: one of `MODES`; None: the model's own.
             max_new_tokens: where an answer is cut off.
+            gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
 
         Raises:
-            ValueError: an empty or too long question, or a bad budget or mode.
+            ValueError: an empty or too long question, or a bad budget, mode or gestalt.
         """
         model = self.model
         mode = model.mode if mode is None else mode
@@ -224,11 +232,19 @@ class Session:
             inputs = self.inputs(question)
             if mode != "full":
                 refuse_settings(model.base, GREEDY)
-            prepared = model.prepare(inputs, budget=budget, mode=mode, watch=watch, encoded=self.encoded)
+            prepared = model.prepare(
+                inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded
+            )
+            with lora_for(model.base, prepared.mode), watch("gestalt"):
+                kind = (prepared.mode, gestalt)
+                if kind not in self._prefixes:  # gaps in plain positions would be cut there
+                    plain = model.adapter.plain_positions
+                    self._prefixes[kind] = None if plain else read_prefix(model.base, prepared.compacted)
+                compacted = after(self._prefixes[kind], prepared.compacted)
             start = watch.now()
             options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
-            with without_lora(model.base, off=mode == "full"):
-                ids = generate_whole(model.base, inputs, prepared.compacted, **options)
+            with lora_for(model.base, prepared.mode):
+                ids = generate_whole(model.base, inputs, compacted, **options)
             end = watch.now()
             new = ids[0, inputs["input_ids"].shape[1] :]
             text = model.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
@@ -240,22 +256,29 @@ class Session:
             allocation=allocation,
             ms=watch.ms,
             fallback=prepared.fallback,
-            mode=mode,
+            mode=prepared.mode,
             budget=model.budget if budget is None else budget,
             kept=allocation.kept,
             total=allocation.total,
+            read=prepared.read[0],
+            note=prepared.note,
         )
 
-    def look(self, question: str, *, budget: Budget | None = None) -> Allocation:
+    def look(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Allocation:
         """Where the model would look for this question: the allocation alone, nothing is generated.
 
+        Args:
+            question: any text.
+            budget: as in `ask`.
+            mode: one that chooses: "prune", "sparse" or "saccade"; None: the model's own, or "prune" where
+                that chooses nothing.
+
         Raises:
-            ValueError: an empty or too long question, or a bad budget.
+            ValueError: an empty or too long question, or a bad budget or mode.
         """
+        if mode is None:
+            mode = "prune" if self.model.mode in ("full", "compress") else self.model.mode
         with torch.no_grad():
-            mode = (
-                "prune" if self.model.mode == "full" else None
-            )  # looking is asking where, so something is chosen
             prepared = self.model.prepare(
                 self.inputs(question), budget=budget, mode=mode, encoded=self.encoded
             )

@@ -82,7 +82,8 @@ def evaluate(
         typer.Option(metavar="NAME,NAME,...", help="Which methods; all that can run if not given."),
     ] = None,
     budgets: Annotated[
-        str, typer.Option(metavar="273,0.25,auto", help="Visual tokens to keep.")
+        str,
+        typer.Option(metavar="273,0.25,auto", help="Visual tokens to keep; saccade and coc have their own."),
     ] = "273,128,64,auto",
     questions: Annotated[
         int | None, typer.Option(min=1, help="How many; 2000 drawn ones if not given.")
@@ -152,8 +153,11 @@ def report(
         typer.Argument(metavar="RESULT...", help="OUT.jsonl, .jsonl.gz or .json of eval; or all its parts."),
     ],
     columns: Annotated[
-        Literal["short", "budgets", "families", "targets"],
-        typer.Option(help="Every figure, one row per method, by question family, or the project's targets."),
+        Literal["short", "budgets", "families", "time", "targets"],
+        typer.Option(
+            help="Every figure, one row per method, by question family, what each reaches in the time of "
+            "ours, or the project's targets."
+        ),
     ] = "short",
     out: Annotated[
         str | None,
@@ -205,10 +209,11 @@ def _show(summary: dict[str, Any], out: Path, columns: str, as_json: bool) -> No
     """The plot to OUT.png, if there is anything to plot; the table to the terminal."""
     from arr_coc.evaluate.claims import claims
     from arr_coc.evaluate.plot import plot
+    from arr_coc.evaluate.summary import kind
     from arr_coc.evaluate.table import claims_table, table
 
     picture = out if out.suffix == ".png" else out.with_name(out.name + ".png")
-    drawn = any("@" in method for method in summary["methods"])  # of "full" alone there is no trade to draw
+    drawn = any(kind(method) != "full" for method in summary["methods"])  # alone it is no trade to draw
     if drawn:
         try:
             plot(summary, picture)

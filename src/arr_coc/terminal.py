@@ -99,7 +99,11 @@ def print_answer(name: str, question: str, answer: Answer, full: Answer | None) 
     """The answer, what it was made from and how long each stage took."""
     rows = [("image", name), ("question", question), ("answer", answer.text)]
     rows += [("full answer", full.text)] if full else []
-    rows.append(("visual tokens", _share(answer.kept, answer.total)))
+    tokens = _share(answer.read, answer.total)
+    if answer.read != answer.kept:
+        tokens += f": a coarse view of {answer.read - answer.kept:,} and {answer.kept:,} fine"
+    rows.append(("visual tokens", tokens))
+    rows += [("note", answer.note)] if answer.note else []
     rows += (
         [("note", "choosing failed, so all tokens were used; stderr has the reason")]
         if answer.fallback
@@ -110,7 +114,7 @@ def print_answer(name: str, question: str, answer: Answer, full: Answer | None) 
     table.add_column("ms", style="dim", min_width=13)
     for stage in answer.ms:
         table.add_column(stage, justify="right")
-    table.add_row("all tokens" if answer.kept == answer.total else "kept tokens", *_times(answer))
+    table.add_row("all tokens" if answer.read == answer.total else answer.mode, *_times(answer))
     if full:
         table.add_row("all tokens", *_times(full))
     _stdout().print(table)

@@ -12,7 +12,8 @@
 - Computed in float32, returned in the dtype and on the device of the image.
 
 Gradients and spread see every pixel; blurred maps are computed from at most `COARSE` x `COARSE` px per
-cell. Costly groups (text mask, encoder features, clusters) and the temporal ones are not here.
+cell. Nothing waits for an accelerator. Costly groups (text mask, encoder features, clusters) and the
+temporal ones are not here.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from functools import cached_property, lru_cache
 
 import torch
 import torch.nn.functional as F
-from kornia.color import rgb_to_grayscale, rgb_to_lab
-from kornia.filters import box_blur, gaussian_blur2d, laplacian, spatial_gradient
+from kornia.color import rgb_to_grayscale, rgb_to_linear_rgb
+from kornia.filters import box_blur, gaussian_blur2d
 from torch import Tensor
 
 Grid = tuple[int, int]
@@ -32,6 +33,39 @@ Channels = str | Sequence[str]
 
 COARSE = 8
 SPECTRUM_SIZE = 64
+
+
+def cell_mean(x: Tensor, grid: Grid) -> Tensor:
+    """[B, c, h, w] -> [B, c, H, W], the mean over each cell; they overlap where the grid does not divide."""
+    (h, w), (rows, columns) = x.shape[-2:], grid
+    if h % rows or w % columns:
+        return F.adaptive_avg_pool2d(x, grid)
+    # The same in two steps along memory, several times faster than pooling on a CPU.
+    return x.unflatten(-2, (rows, -1)).mean(-2).unflatten(-1, (columns, -1)).mean(-1)
+
+
+def _bordered(x: Tensor) -> Tensor:
+    """[B, 1, h, w] with its border repeated, [B, 1, h + 2, w + 2]."""
+    return F.pad(x, (1, 1, 1, 1), mode="replicate")
+
+
+def sobel(luma: Tensor) -> tuple[Tensor, Tensor]:
+    """4 d/dx and 4 d/dy of a map [B, 1, h, w]: a black-white edge has 4.
+
+    Sums of slices, as in `laplacian`: convolving a single channel is slow on a CPU.
+    """
+    x = _bordered(luma)
+    down = torch.add(x[..., :-2, :], x[..., 1:-1, :], alpha=2).add_(x[..., 2:, :])  # (B, 1, h, w + 2)
+    step = x[..., 2:, :] - x[..., :-2, :]
+    dy = torch.add(step[..., :-2], step[..., 1:-1], alpha=2).add_(step[..., 2:])
+    return down[..., 2:] - down[..., :-2], dy
+
+
+def laplacian(luma: Tensor) -> Tensor:
+    """Sum of the eight neighbours less eight times a pixel, [B, 1, h, w]."""
+    x = _bordered(luma)
+    down = (x[..., :-2, :] + x[..., 1:-1, :]).add_(x[..., 2:, :])  # (B, 1, h, w + 2)
+    return (down[..., :-2] + down[..., 1:-1]).add_(down[..., 2:]).sub_(luma, alpha=9)
 
 
 class Pixels:
@@ -44,7 +78,7 @@ class Pixels:
 
     def per_cell(self, x: Tensor) -> Tensor:
         """[B, c, any, any] -> [B, c, H, W], the mean over each cell."""
-        return F.adaptive_avg_pool2d(x, self.grid)
+        return cell_mean(x, self.grid)
 
     @cached_property
     def luma(self) -> Tensor:
@@ -54,8 +88,9 @@ class Pixels:
     @cached_property
     def edges(self) -> Tensor:
         """[B, 3, H, W], Sobel |d/dx|, |d/dy| and their length, cell means; a black-white edge has 1."""
-        dx, dy = (2 * spatial_gradient(self.luma, mode="sobel")[:, 0]).split(1, dim=1)
-        return torch.cat([self.per_cell(g) for g in (dx.abs(), dy.abs(), torch.hypot(dx, dy))], dim=1)
+        dx, dy = sobel(self.luma)
+        length = dx.square().addcmul_(dy, dy).sqrt_()
+        return torch.cat([self.per_cell(g) for g in (dx.abs_(), dy.abs_(), length)], dim=1) / 4
 
     @cached_property
     def coarse(self) -> Tensor:
@@ -63,7 +98,7 @@ class Pixels:
         h, w = (
             min(side, COARSE * cells) for side, cells in zip(self.image.shape[-2:], self.grid, strict=True)
         )
-        return F.adaptive_avg_pool2d(self.image, (h, w))
+        return cell_mean(self.image, (h, w))
 
     @cached_property
     def colour(self) -> Tensor:
@@ -171,9 +206,29 @@ def centre_surround(colour: Tensor) -> Tensor:
     return (luma - _surround(luma, 3.0)).abs() * 2
 
 
+def lab_hue(colour: Tensor) -> Tensor:
+    """CIELAB a and b of sRGB under D65, [B, 3, H, W] -> [B, 2, H, W].
+
+    Plain numbers in place of kornia's matrix, whose way to an accelerator would be waited for.
+    """
+    r, g, b = rgb_to_linear_rgb(colour).split(1, dim=1)
+    xyz = torch.cat(
+        (
+            (0.412453 * r + 0.357580 * g + 0.180423 * b) / 0.95047,
+            0.212671 * r + 0.715160 * g + 0.072169 * b,
+            (0.019334 * r + 0.119193 * g + 0.950227 * b) / 1.08883,
+        ),
+        dim=1,
+    )
+    x, y, z = torch.where(xyz > 0.008856, xyz.clamp_min(0.008856) ** (1 / 3), 7.787 * xyz + 4 / 29).split(
+        1, dim=1
+    )
+    return torch.cat((500 * (x - y), 200 * (y - z)), dim=1)
+
+
 def colour_opponency(colour: Tensor) -> Tensor:
     """Hue of a cell (CIELAB a and b) against its surroundings, [B, 3, H, W] -> [B, 1, H, W]."""
-    ab = rgb_to_lab(colour)[:, 1:]
+    ab = lab_hue(colour)
     return (ab - _surround(ab, 3.0)).norm(dim=1, keepdim=True) / 60
 
 
@@ -191,8 +246,8 @@ def _grouping(pixels: Pixels, grid: Grid) -> Tensor:
 
 
 def _passes(pixels: Pixels, grid: Grid) -> Tensor:
-    high = 2 * laplacian(pixels.luma, 3, border_type="replicate").abs()
-    return torch.cat((pixels.per_cell(high), _surround(rgb_to_grayscale(pixels.colour), 1.0)), dim=1)
+    high = pixels.per_cell(laplacian(pixels.luma).abs_()) / 8
+    return torch.cat((high, _surround(rgb_to_grayscale(pixels.colour), 1.0)), dim=1)
 
 
 def _edge_distance(pixels: Pixels, grid: Grid) -> Tensor:
@@ -306,7 +361,9 @@ def generate_texture_array(image: Tensor, grid: Grid, channels: Channels = "mvp1
 
     Raises:
         ValueError: the image is not of that shape, kind and range (NaN included), the grid is empty, or
-            a group is unknown or returns another shape than it declares.
+            a group is unknown or returns another shape than it declares. Reading a range back from an
+            accelerator would wait for it: there an image out of range has a texture of NaN, which the
+            allocator refuses by name.
     """
     if image.ndim != 4 or image.shape[1] != 3 or 0 in image.shape or not image.is_floating_point():
         raise ValueError(
@@ -315,11 +372,15 @@ def generate_texture_array(image: Tensor, grid: Grid, channels: Channels = "mvp1
         )
     if len(grid) != 2 or min(grid) < 1:
         raise ValueError(f"grid must be (H, W) with at least one cell each way, got {grid}")
-    low, high = (float(v) for v in image.aminmax())
+    values = image.float().contiguous()
+    low, high = values.flatten(1).amin(1), values.flatten(1).amax(1)  # (B,)
     # Undoing a processor's normalisation in bfloat16 leaves values up to half a percent outside.
-    if not (low >= -0.01 and high <= 1.01):
-        raise ValueError(f"image values must lie in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
-    pixels = Pixels(image.float().clamp(0, 1), tuple(grid))
+    sound = (low >= -0.01) & (high <= 1.01)
+    if values.device.type == "cpu" and not bool(sound.all()):
+        raise ValueError(
+            f"image values must lie in [0, 1], got {low.min():g} to {high.max():g}; divide bytes by 255"
+        )
+    pixels = Pixels(values.clamp(0, 1), tuple(grid))
     parts = []
     for group in channel_groups(channels):
         part = group.compute(pixels, pixels.grid)
@@ -328,4 +389,5 @@ def generate_texture_array(image: Tensor, grid: Grid, channels: Channels = "mvp1
                 f"channel group {group.name!r} returned {tuple(part.shape)} for a grid of {tuple(grid)}"
             )
         parts.append(part.clamp(0, 1))
-    return torch.cat(parts, dim=1).to(image.dtype)
+    texture = torch.cat(parts, dim=1)
+    return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)

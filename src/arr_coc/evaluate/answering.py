@@ -1,5 +1,8 @@
 """Answering many rows about one image together: every method, question and budget of equal size in one batch.
 
+    answer_rows(prompts, features, rows, ...)     rows of one encoded image
+    answer_compacted(model, compacted, ...)       prompts that were made ready one by one
+
 Laws: a row's answer is that of the row alone; rows that read the same tokens under the same question are
 answered once; the order of rows changes nothing.
 """
@@ -11,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.decoding import generate_whole
-from arr_coc.lora import has_lora, without_lora
+from arr_coc.lora import OWN, has_lora, lora_for, without_lora
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import Selection
-from arr_coc.seam import VisualFeatures
+from arr_coc.seam import Compacted, VisualFeatures
 from arr_coc.session import GREEDY, PROMPT_NAMES, Session
 
 SPREAD = 1.3
@@ -87,7 +91,7 @@ def answer_rows(
         max_new_tokens: where an answer is cut off.
     """
     model = prompts.model
-    adapted = has_lora(model.base)
+    adapted = has_lora(model.base, OWN)
     known: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
         key = (row.question, row.adapted and adapted, tuple(row.chosen.keep.tolist()))
@@ -129,8 +133,74 @@ def _answer(
     compacted = model.adapter.compact(inputs, with_merged(features, [row.chosen for row in rows]), keep)
     with without_lora(model.base, off=not rows[0].adapted):
         ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
-    new = ids[:, inputs["input_ids"].shape[1] :]
-    return [text.strip() for text in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
+    return _texts(model, ids[:, inputs["input_ids"].shape[1] :])
+
+
+def _texts(model: ARRCOCModel, ids: Tensor) -> list[str]:
+    return [text.strip() for text in model.processor.tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+
+def answer_compacted(
+    model: ARRCOCModel, compacted: Sequence[Compacted], mode: str, *, most: int, max_new_tokens: int
+) -> list[str]:
+    """Greedy answers to prompts of one row each.
+
+    Args:
+        model: that answers.
+        compacted: the prompts.
+        mode: whose LoRA it answers with.
+        most: rows in one forward.
+        max_new_tokens: where an answer is cut off.
+    """
+    texts: dict[int, str] = {}
+    for part in _alike(compacted, most):
+        inputs = joined([compacted[n] for n in part], model.adapter.padding_id)
+        with lora_for(model.base, mode):
+            ids = model.base.generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
+        texts |= zip(part, _texts(model, ids[:, inputs["input_ids"].shape[1] :]), strict=True)
+    return [texts[n] for n in range(len(compacted))]
+
+
+def _alike(compacted: Sequence[Compacted], most: int) -> list[list[int]]:
+    """Runs of at most `most` prompts of nearly equal length; one that nothing was dropped from is alone, so
+    that it stays the stock model's own.
+    """
+    parts: list[list[int]] = []
+    first = 0
+    for n in sorted(range(len(compacted)), key=lambda n: compacted[n].columns.shape[1]):
+        width = compacted[n].columns.shape[1]
+        whole = "position_ids" not in compacted[n].kwargs
+        if not parts or whole or len(parts[-1]) == most or width > SPREAD * first:
+            parts.append([])
+            first = 0 if whole else width  # 0: nobody joins it
+        parts[-1].append(n)
+    return parts
+
+
+def joined(compacted: Sequence[Compacted], padding_id: int) -> dict[str, Any]:
+    """Prompts of one row each as one left-padded batch for the base model."""
+    if len(compacted) == 1:
+        return compacted[0].kwargs
+    width = max(one.columns.shape[1] for one in compacted)
+    batch = dict(compacted[0].kwargs)
+    for name in (*PROMPT_NAMES, "position_ids"):
+        if name in batch:
+            fill = padding_id if name == "input_ids" else 0
+            rows = (one.kwargs[name] for one in compacted)
+            padded = [F.pad(row, (width - row.shape[-1], 0), value=fill) for row in rows]
+            batch[name] = torch.cat(padded, dim=-2)
+    images = [one.kwargs["mm_encoder_outputs"]["image"] for one in compacted]
+    fields = {"pooler_output": [tokens for image in images for tokens in image.pooler_output]}
+    if getattr(images[0], "deepstack_features", None):
+        levels = zip(*(image.deepstack_features for image in images), strict=True)
+        fields["deepstack_features"] = [[tokens for part in level for tokens in part] for level in levels]
+    batch["mm_encoder_outputs"] = {"image": type(images[0])(**fields)}
+    return batch
+
+
+def visual_tokens(model: ARRCOCModel, compacted: Compacted) -> int:
+    """Visual tokens that the language model gets."""
+    return int((compacted.kwargs["input_ids"] == model.adapter.image_token_id).sum())
 
 
 def with_merged(features: VisualFeatures, chosen: Sequence[Selection]) -> VisualFeatures:

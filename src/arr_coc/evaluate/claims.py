@@ -2,7 +2,8 @@
 
     claims(summary) -> [{claim, figure, target, holds}, ...]
 
-Laws: a claim reads the summary alone; what was not measured holds neither nor fails: it is None.
+Laws: a claim reads the summary alone; what was not measured holds neither nor fails: it is None. Claims about
+choosing before the encoder are made only where a file has the rows for them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arr_coc.evaluate.summary import FULL, OURS, Row, Summary, by_budget, kind
+from arr_coc.evaluate.summary import DOWNSAMPLE, FULL, OURS, SACCADE, SPARSE, Row, Summary, by_budget, kind
 from arr_coc.evaluate.table import percent, points
 
 QUERY_BLIND = ("visionzip", "divprune", "prumerge+", "scope", "visionselector", "idpruner")
@@ -62,7 +63,31 @@ def claims(summary: Summary) -> list[dict[str, Any]]:
     ]
     checked.append(_at_least(f"{OURS}@64 keeps the evidence cells", row(f"{OURS}@64").get("recall"), 0.95))
     others = [m for m in by_budget(summary).get("273", []) if kind(m) in ("rival", "null")]
-    return checked + [_below_or_tied(method, summary) for method in others]
+    return checked + early_claims(summary) + [_below_or_tied(method, summary) for method in others]
+
+
+def early_claims(summary: Summary) -> list[dict[str, Any]]:
+    """The targets of choosing before the encoder, as far as there are rows for them.
+
+    Sparse encoding is checked on pages of 1024 px; gestalt and saccades on pages of 2048 px, beside the image
+    shrunk to as many tokens: only where that loses small print is there something to win by them.
+    """
+    methods, size = summary["methods"], summary["header"].get("size")
+    if size == 1024:
+        return [
+            _at_least(f"{method} keeps the score of all tokens", methods[method]["retained"], least)
+            for method, least in ((f"{SPARSE}@273", 0.98), (f"{SPARSE}@64", 0.94))
+            if method in methods
+        ]
+    shrunk = f"{DOWNSAMPLE}@529"
+    if size != 2048 or not {SACCADE, shrunk, FULL} <= methods.keys():
+        return []
+    small = [methods[method]["families"].get("small", {}).get("score") for method in (FULL, shrunk)]
+    lost = None if None in small else small[0] - small[1]
+    return [
+        _at_least(f"{SACCADE} keeps the score of all tokens", methods[SACCADE]["retained"], 0.98),
+        _at_least(f"{shrunk} loses small print", lost, 0.10, points, " points"),
+    ]
 
 
 def _gap(row: Row) -> float | None:

@@ -1,10 +1,13 @@
-"""The methods of an evaluation by name: ours, the nulls, the upper bound and the rivals.
+"""The methods of an evaluation by name: ours, the nulls, the upper bounds and the rivals.
 
     METHODS["visionzip"].choose(view, question, 64) -> Selection(keep [64], tokens or None)
+    METHODS["arr-coc sparse"].prepare(view, question, 64, known, watch) -> Ready(prompt, kept cells)
 
-All but three are selections of cells: "full" keeps everything, "downsample" shrinks the image until it has no
-more cells than the budget, "fastv" drops tokens inside the language model. Where a rival merges tokens, the
-merged ones stand at the kept cells' places; DeepStack's levels are gathered, not merged.
+Most choose cells of the encoded image. Three do neither: "full" keeps everything, "downsample" shrinks the
+image until it has no more cells than the budget, "fastv" drops tokens inside the language model. Where a
+rival merges tokens, the merged ones stand at the kept cells' places; DeepStack's levels are gathered, not
+merged. Those with `prepare` encode what they need themselves: "arr-coc sparse" and "arr-coc saccade" choose
+before the encoder, "coc ..." sends a gestalt in place of the image.
 
 A new method is one `Method` in `METHODS`.
 """
@@ -23,6 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from arr_coc import checkpoint, rivals
+from arr_coc.evaluate.early import Prepare, alone, by_mode, of_another_question
 from arr_coc.evaluate.fastv import FASTV_FAMILIES
 from arr_coc.evaluate.view import View, check_tower
 from arr_coc.layer import ARRCOCLayer
@@ -30,14 +34,16 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import QueryBlindScorer, Selection
 from arr_coc.seam import Qwen2_5VLAdapter
 
-Kind = Literal["full", "ours", "null", "bound", "rival"]
+Kind = Literal["full", "ours", "coc", "null", "bound", "rival"]
 Choose = Callable[[View, int, int | Literal["auto"]], Selection]
-Need = Literal["tower", "scorer", "sizes", "layers"]
+Need = Literal["tower", "scorer", "sizes", "layers", "other", "sparse", "encoded", "conv4", "conv16"]
+Mode = Literal["full", "prune", "sparse", "saccade", "compress"]
 
 SHAPE = 1.1
 """How far a smaller grid may be from the image's shape, as a factor."""
 BUNDLED_SCORER = checkpoint.BUNDLED_MODEL.parent / "query_blind.safetensors"
 FULL, OURS, SHUFFLED, DOWNSAMPLE, FASTV = "full", "arr-coc", "shuffled question", "downsample", "fastv"
+SPARSE, SACCADE = f"{OURS} sparse", f"{OURS} saccade"
 
 
 @dataclass(frozen=True)
@@ -48,20 +54,29 @@ class Method:
         name: as in result files.
         kind: what it is to the comparison.
         by_question: it chooses anew for each question; else once for an image.
-        choose: (view, question, count or "auto") -> Selection; None for the three that are no selection.
+        choose: (view, question, count or "auto") -> Selection, from the encoded image.
+        prepare: makes the prompt itself, with what it encodes for it. Neither: `full`, `downsample`, `fastv`.
         needs: the watched vision "tower", a trained "scorer", images of any "sizes", the language model's
-            "layers" to cut between.
+            "layers" to cut between, an "other" image's question, a tower that encodes some cells alone
+            ("sparse"), the whole image "encoded" before `prepare`, a trained "conv4" or "conv16".
         auto: it can also choose how many.
-        adapted: it answers with the model's LoRA, if there is one: ours. All else runs on the stock model.
+        fixed: it always spends the same, whatever the budget of a run: one row, named without a budget.
+        mode: whose LoRA it answers with, if there is one: that of its own mode if it is ours; "full", all
+            else, is the stock model.
+        timed: its time is that of a use; of a control that decides for one question and answers another it
+            is not.
     """
 
     name: str
     kind: Kind
     by_question: bool
     choose: Choose | None = None
+    prepare: Prepare | None = None
     needs: frozenset[Need] = frozenset()
     auto: bool = False
-    adapted: bool = False
+    fixed: bool = False
+    mode: Mode = "full"
+    timed: bool = True
 
 
 def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Method:
@@ -75,9 +90,12 @@ def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Me
 
     def choose(view: View, i: int, budget: int | Literal["auto"]) -> Selection:
         own = view.model.layer if layer is None else layer
+        if not own.trained:
+            return Selection(view.untrained(own, i, budget, other))
         return Selection(own.allocate(view.relevance(own, i, other), budget, view.grid)[0].keep)
 
-    return Method(name, "null" if other else "ours", True, choose, auto=not other, adapted=True)
+    needs: frozenset[Need] = frozenset({"other"} if other else ())
+    return Method(name, "null" if other else "ours", True, choose, needs=needs, auto=not other, mode="prune")
 
 
 def _oracle(view: View, i: int, k: int | Literal["auto"]) -> Selection:
@@ -95,11 +113,19 @@ def _count(k: int | Literal["auto"]) -> int:
 def _rival(
     name: str, rule: Callable[[View, int, int], Selection], *needs: Need, by_question: bool = False
 ) -> Method:
-    return Method(name, "rival", by_question, lambda v, i, k: rule(v, i, _count(k)), frozenset(needs))
+    return Method(name, "rival", by_question, lambda v, i, k: rule(v, i, _count(k)), needs=frozenset(needs))
 
 
 def _null(name: str, rule: Callable[[View, int, int], Selection], by_question: bool = False) -> Method:
     return Method(name, "null", by_question, lambda v, i, k: rule(v, i, _count(k)))
+
+
+def _coc(gestalt: str, *needs: Need) -> Method:
+    """A gestalt in place of the image: COC without ARR."""
+    prepare = by_mode("compress", gestalt)
+    return Method(
+        f"coc {gestalt}", "coc", False, prepare=prepare, needs=frozenset(needs), fixed=True, mode="compress"
+    )
 
 
 def _random(view: View, i: int, k: int) -> Selection:
@@ -132,7 +158,47 @@ METHODS: dict[str, Method] = {
         _null("even grid", lambda v, i, k: rivals.even(v.grid[1:], k)),
         Method(DOWNSAMPLE, "null", False, needs=frozenset({"sizes"})),
         ours(SHUFFLED, other=True),
+        Method(
+            SPARSE,
+            "ours",
+            True,
+            prepare=by_mode("sparse"),
+            needs=frozenset({"sparse"}),
+            auto=True,
+            mode="sparse",
+        ),
+        Method(
+            SACCADE,
+            "ours",
+            True,
+            prepare=by_mode("saccade"),
+            needs=frozenset({"sparse"}),
+            fixed=True,
+            mode="saccade",
+        ),
+        Method(
+            f"{SHUFFLED} sparse",
+            "null",
+            True,
+            prepare=alone(of_another_question),
+            needs=frozenset({"sparse", "other"}),
+            mode="sparse",
+            timed=False,
+        ),
+        _coc("resize", "sparse"),
+        _coc("pool4", "encoded"),
+        _coc("pool16", "encoded"),
+        _coc("conv4", "encoded", "conv4"),
+        _coc("conv16", "encoded", "conv16"),
         Method("oracle", "bound", True, _oracle),
+        Method(
+            "oracle sparse",
+            "bound",
+            True,
+            prepare=alone(_oracle),
+            needs=frozenset({"sparse"}),
+            mode="sparse",
+        ),
         Method(FASTV, "rival", True, needs=frozenset({"layers"})),
         _rival("visionzip", _visionzip, "tower"),
         _rival("divprune", lambda v, i, k: rivals.divprune(v.tokens, k)),
@@ -196,6 +262,11 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
         raise ValueError("no trained query-blind scorer: give its .safetensors file as --query-blind")
     if "sizes" in method.needs and not isinstance(model.adapter, Qwen2_5VLAdapter):
         raise ValueError(f"{family!r} has no freely chosen image size: its tower takes pictures of one size")
+    if "sparse" in method.needs and not model.adapter.sparse:
+        raise ValueError(f"the vision tower of {family!r} can't encode some cells alone, or a smaller image")
+    for name in sorted(method.needs & {"conv4", "conv16"}):
+        if name not in model.convs:
+            raise ValueError(f"no trained compressor: put {name}.safetensors into the allocator's folder")
     if "layers" in method.needs:
         if family not in FASTV_FAMILIES:
             raise ValueError(

@@ -2,10 +2,11 @@
 
     plot(summary, "pareto.png")
 
-Ours is thick and in one strong colour; rivals are thin, each with its colour and marker; nulls are grey and
-dashed, the upper bound dotted. A hollow diamond is a budget chosen per question. The stepped ground is what
-some method reaches at that cost, where the bound and the control with another image's question don't count.
-A known method looks the same in every picture.
+Ours is thick and in strong colours: one for choosing after the encoder, one for choosing before it (a star:
+gestalt and saccades). Gestalts alone are hollow points; rivals are thin, each with its colour and marker;
+nulls are grey and dashed, upper bounds dotted. A hollow diamond is a budget chosen per question. The stepped
+ground is what some method reaches at that cost, where bounds and controls by another image's question do not
+count. A known method looks the same in every picture.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from arr_coc.evaluate.summary import BOUND, FULL, OURS, Summary, kind, split_method
+from arr_coc.evaluate.summary import FULL, OURS, SACCADE, SPARSE, Summary, kind, split_method
 
 DPI = 200
 _INK, _QUIET, _GRID, _GROUND = "#17171c", "#6a6a75", "#ececf0", "#f6f1e7"
 _ACCENT = "#a3195b"
+_EARLY = "#d9480f"
+_COC = "#6a1fb8"
+_OURS = {
+    OURS: (_ACCENT, "o", 8, 3.2),
+    SPARSE: (_EARLY, "o", 7, 2.6),
+    SACCADE: (_EARLY, "*", 15, 0),
+}
+_GESTALTS = {"resize": "s", "pool4": "o", "pool16": "o", "conv4": "H", "conv16": "H"}
 # Muted, of different lightness, told apart with every common kind of colour blindness by marker too.
 _RIVALS = {
     "fastv": ("#33508f", "s"),
@@ -44,7 +53,7 @@ _SPARE = (("#33508f", "d"), ("#117733", "8"), ("#b8860b", "*"), ("#6d5c9e", "H")
 _GRAY = "#8d8d98"
 _TICK = 0.25  # inches, nearer ticks are left out
 _PITCH = 11.5  # points from one name to the next
-_CONTROL = "shuffled question"
+_LOG = 8  # times this far apart are drawn on a logarithmic axis
 _NAMES, _MARGIN = 1.5, 0.3  # inches left of the cheapest points, for names, and right of the dearest
 _NULLS = {"random": "o", "even grid": "s", "downsample": "v", "shuffled question": "X"}
 
@@ -54,6 +63,7 @@ class _Line:
     """One method over its budgets, fewest tokens first, and how it is drawn."""
 
     name: str
+    kind: str
     rows: list[dict[str, Any]]
     style: dict[str, Any]
 
@@ -66,7 +76,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
     """Draw a summary; the format is that of the file's ending: .png, .svg or .pdf.
 
     Args:
-        summary: of `arr_coc.evaluate.summary.summarise`, with at least one method that has a budget.
+        summary: of `arr_coc.evaluate.summary.summarise`, with a method beside the full model.
         path: file to write.
         title: drawn above; left out, how many questions were asked.
 
@@ -90,17 +100,22 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
         _draw(axes, cost, lines, summary)
     panels[0].set_ylabel(summary["metric"], color=_INK, fontsize=10)
     _name(panels[0], lines)
+    for line in lines:  # whose time is the point of them
+        if line.name in (SPARSE, SACCADE) and len(costs) == 2 and len(line.points("ttft_ms")):
+            x, y = line.points("ttft_ms")[0]
+            side = "left" if line.name == SPARSE else "center"
+            _write(panels[1], line.name, (x, y), (0, -16), line.style["color"], ha=side, weight="bold")
     asked = f"{summary['questions']:,} questions about {summary['images']:,} images"
     figure.text(left, 0.93, title or asked, fontsize=12, weight="bold", color=_INK)
     figure.savefig(path)
 
 
 def _lines(summary: Summary) -> list[_Line]:
-    """The methods with a budget, ours last, which is on top."""
+    """The methods beside the full model, ours last, which is on top."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for method, row in summary["methods"].items():
         name, budget = split_method(method)
-        if budget and row["tokens"] is not None:
+        if kind(name) != "full" and row["tokens"] is not None:
             rows.setdefault(name, []).append(row | {"auto": budget == "auto"})
     spare = iter(_SPARE * len(rows))
     lines = []
@@ -108,15 +123,19 @@ def _lines(summary: Summary) -> list[_Line]:
         what = kind(name)
         style: dict[str, Any] = dict(color=_QUIET, lw=1.1, ms=4.5, mew=0, zorder=3)
         if what == "ours":
-            style |= dict(color=_ACCENT, marker="o", lw=3.2, ms=8, mew=1.2, mec="white", zorder=6)
+            colour, marker, size, width = _OURS[name]
+            style |= dict(color=colour, marker=marker, lw=width, ms=size, mew=1.2, mec="white", zorder=6)
+        elif what == "coc":
+            marker = _GESTALTS.get(name.removeprefix("coc "), "d")
+            style |= dict(color=_COC, marker=marker, lw=0, ms=6, mew=1.4, mfc="white", mec=_COC, zorder=5)
         elif what == "bound":
-            style |= dict(color=_INK, ls=":", marker="", zorder=4)
+            style |= dict(color=_INK if " " not in name else _GRAY, ls=":", marker="", zorder=4)
         elif what == "null":
-            style |= dict(color=_GRAY, ls="--", marker=_NULLS[name])
+            style |= dict(color=_GRAY, ls="--", marker=_NULLS.get(name, "x"), mew=int(name not in _NULLS))
         else:
             colour, marker = _RIVALS.get(name) or next(spare)
             style |= dict(color=_ACCENT if what == "variant" else colour, marker=marker, ms=5.5)
-        lines.append(_Line(name, sorted(found, key=lambda row: row["tokens"]), style))
+        lines.append(_Line(name, what, sorted(found, key=lambda row: row["tokens"]), style))
     return sorted(lines, key=lambda line: line.style["zorder"])
 
 
@@ -136,23 +155,32 @@ def _frame(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> N
     if cost == "ttft_ms":
         axes.set_xlabel("time to first token (ms)", color=_INK, fontsize=10)
         axes.set_xlim(0, high * 1.06)
+        if low > 0 and high > _LOG * low:
+            axes.set_xscale("log")
+            axes.set_xlim(low / 1.3, high * 1.3)
+            steps = [n * 10.0**power for power in range(-3, 8) for n in (1, 2, 5)]
+            _ticks(axes, [x for x in steps if low / 1.3 <= x <= high * 1.3])
         return
     axes.set_xlabel("visual tokens the language model reads", color=_INK, fontsize=10)
     axes.set_xscale("log", base=2)
     inch = np.log2(max(high / low, 2)) / (axes.bbox.width / DPI - _NAMES - _MARGIN)
     axes.set_xlim(low * 2 ** (-_NAMES * inch), high * 2 ** (_MARGIN * inch))
-    ours = [row["tokens"] for line in lines if line.name == OURS for row in line.rows if not row["auto"]]
+    ours = [row["tokens"] for line in lines if line.kind == "ours" for row in line.rows if not row["auto"]]
     ticks = sorted({round(x) for x in (ours or known)} | ({round(full)} if full else set()))
     ticks = [x for i, x in enumerate(ticks) if i == 0 or np.log2(x / ticks[i - 1]) > _TICK * inch]
+    _ticks(axes, ticks)
+
+
+def _ticks(axes: Axes, ticks: Sequence[float]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
 
 
 def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
     """The ground that is reached, the lines, and what all tokens cost."""
     full = summary["methods"].get(FULL)
-    reached = [line.points(cost) for line in lines if line.name not in (BOUND, _CONTROL)]
+    reached = [line.points(cost) for line in lines if line.kind != "bound" and "shuffled" not in line.name]
     if full is not None and full[cost] is not None:
         reached.append(np.array([[full[cost], full["score"]]]))
     start, end = axes.get_xlim()
@@ -167,9 +195,10 @@ def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> No
         axes.plot([row[cost] for row in fixed], [row["score"] for row in fixed], **line.style)
         hollow: dict[str, Any] = dict(ls="", marker="D", mfc="white", mec=line.style["color"], mew=1.6)
         axes.plot([row[cost] for row in auto], [row["score"] for row in auto], **(line.style | hollow))
-        if line.name == OURS:
+        if line.kind == "ours":
             for row in fixed:
-                axes.vlines(row[cost], *row["interval"], color=_ACCENT, lw=1.2, zorder=7)
+                axes.vlines(row[cost], *row["interval"], color=line.style["color"], lw=1.2, zorder=7)
+        if line.name == OURS:
             for row in auto:
                 _write(axes, "auto", (row[cost], row["score"]), (0, -14), _ACCENT, ha="center")
     if full is not None:
@@ -197,20 +226,35 @@ def _front(points: np.ndarray) -> np.ndarray:
 
 
 def _name(axes: Axes, lines: Sequence[_Line]) -> None:
-    """Write names left of the cheapest points, one below the other, or below a point that is far off."""
+    """Write names left of the cheapest points, one below the other; of a point that is far off below it, or
+    beside it where several are that far.
+    """
     first = [(line, *line.points("tokens")[0]) for line in lines]
     start = min(x for _, x, _ in first)
-    column = sorted((entry for entry in first if entry[1] <= 1.5 * start), key=lambda e: (e[2], e[0].name))
+    _column(axes, [entry for entry in first if entry[1] <= 1.5 * start], left=True)
+    rest = sorted((entry for entry in first if entry[1] > 1.5 * start), key=lambda entry: entry[1])
+    while rest:
+        near = [entry for entry in rest if entry[1] <= 1.25 * rest[0][1]]
+        rest = rest[len(near) :]
+        below = [entry for entry in near if len(near) == 1 or entry[0].kind == "ours"]
+        _column(axes, [entry for entry in near if entry not in below], left=False)
+        for line, x, y in below:
+            weight = "bold" if line.kind == "ours" else "normal"
+            _write(axes, line.name, (x, y), (0, -13), line.style["color"], ha="center", weight=weight)
+
+
+def _column(axes: Axes, entries: Sequence[tuple[_Line, float, float]], left: bool) -> None:
+    """Names one below the other at a side of their points, each with a leader to its own."""
+    column = sorted(entries, key=lambda entry: (entry[2], entry[0].name))
     wanted = [axes.transData.transform((x, y))[1] for _, x, y in column]
     placed = spread(wanted, _PITCH * DPI / 72, axes.bbox.y0, axes.bbox.y1)
     for (line, x, y), own, place in zip(column, wanted, placed, strict=True):
-        colour, weight = line.style["color"], "bold" if line.name == OURS else "normal"
-        leader = dict(arrowstyle="-", color=colour, lw=0.6, alpha=0.7, shrinkA=1, shrinkB=5, relpos=(1, 0.5))
-        shift = (-26, (place - own) * 72 / DPI)
-        _write(axes, line.name, (x, y), shift, colour, ha="right", weight=weight, arrowprops=leader)
-    for line, x, y in first:
-        if x > 1.5 * start:
-            _write(axes, line.name, (x, y), (0, -12), line.style["color"], ha="center")
+        colour, weight = line.style["color"], "bold" if line.kind == "ours" else "normal"
+        end = (1, 0.5) if left else (0, 0.5)
+        leader = dict(arrowstyle="-", color=colour, lw=0.6, alpha=0.7, shrinkA=1, shrinkB=5, relpos=end)
+        shift = (-26 if left else 16, (place - own) * 72 / DPI)
+        side = "right" if left else "left"
+        _write(axes, line.name, (x, y), shift, colour, ha=side, weight=weight, arrowprops=leader)
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -54,7 +54,7 @@ class Settings:
         allocators: "FOLDER" in place of the model's own, "NAME=FOLDER" for one more method arr-coc:NAME.
         methods: names of `METHODS`; None: all that can run on the model.
         budgets: visual tokens to keep: counts, fractions, "auto" (ours alone). Counts above an image's
-            cells keep all of them.
+            cells keep all of them. "arr-coc saccade" and "coc ..." have one row, whatever they are.
         questions: how many; None: 2000 of the world, all of a data set.
         size: side of drawn pages in px.
         split: of the data; None: "test" of the world, the data set's usual one.
@@ -182,6 +182,8 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
                 ("base", model.base),
                 ("arr-coc", model.layer),
                 ("query-blind", scorer),
+                ("stem", model.stem),
+                ("compressors", model.convs if len(model.convs) else None),
                 *layers,
             )
             if module is not None

@@ -20,13 +20,12 @@ from torch import Tensor
 
 from arr_coc.attending import Budget, budget_count
 from arr_coc.data import Metric
-from arr_coc.evaluate.answering import Prompts, Row, answer_rows
+from arr_coc.evaluate.answering import Prompts, Row, answer_compacted, answer_rows, visual_tokens
 from arr_coc.evaluate.fastv import fastv_answers
 from arr_coc.evaluate.methods import (
     DOWNSAMPLE,
     FASTV,
     FULL,
-    SHUFFLED,
     Method,
     cut_layer,
     shrink,
@@ -39,6 +38,7 @@ from arr_coc.evaluate.view import View, encode
 from arr_coc.images import open_image
 from arr_coc.lora import without_lora
 from arr_coc.model import ARRCOCModel
+from arr_coc.realize import EncodedImages, Stopwatch
 from arr_coc.rivals import QueryBlindScorer, Selection
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
@@ -51,7 +51,7 @@ PEAKS = 3
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A method with one of the run's budgets; `budget` is None for "full"."""
+    """A method with one of the run's budgets; `budget` is None for "full" and for fixed methods."""
 
     method: Method
     budget: Budget | None
@@ -62,7 +62,7 @@ class Entry:
         return self.method.name if self.budget is None else f"{self.method.name}@{self.budget}"
 
     def count(self, total: int) -> int | Literal["auto"]:
-        """Cells to keep of `total`."""
+        """Cells to keep of `total`; what a fixed method keeps is its own affair."""
         budget = self.budget
         if budget is None or budget == "auto":
             return total if budget is None else "auto"
@@ -162,8 +162,9 @@ class Harness:
             Entry(method, budget)
             for budget in budgets
             for method in methods
-            if method.name != FULL and (budget != "auto" or method.auto)
+            if method.name != FULL and not method.fixed and (budget != "auto" or method.auto)
         ]
+        self.entries += [Entry(method, None) for method in methods if method.fixed]
         self.watched = any("tower" in method.needs for method in methods)
         timed = min(timed, total)
         self.marks = {math.floor((j + 0.5) * total / timed): j for j in range(timed)}
@@ -186,15 +187,20 @@ class Harness:
         view, everyone = scene.view, range(len(scene.texts))
         answers = {entry.label: Answers() for entry in self.entries}
         rows: list[tuple[str, Row]] = []
+        known: dict[str, EncodedImages] = {}
         for entry in self.entries:
             method, count, told = entry.method, entry.count(view.total), answers[entry.label]
             if method.name == FASTV:
                 self._fastv(scene, count, told)
             elif method.name == DOWNSAMPLE:
                 self._downsample(scene, count, told)
+            elif method.prepare is not None:
+                whole = view.features if "encoded" in method.needs else None
+                shared = known.setdefault(method.name, EncodedImages(whole))
+                self._prepared(scene, entry, shared, told)
             else:
-                chosen = _choose(method, view, count)
-                rows += [(entry.label, Row(i, chosen[i], method.adapted)) for i in everyone if i in chosen]
+                chosen, adapted = _choose(method, view, count), method.mode != "full"
+                rows += [(entry.label, Row(i, chosen[i], adapted)) for i in everyone if i in chosen]
         texts = self._say(scene.prompts, view.features, [row for _, row in rows])
         for (label, row), text in zip(rows, texts, strict=True):
             told, kept = answers[label], row.chosen.keep
@@ -236,6 +242,20 @@ class Harness:
         rows = [Row(i, _whole(small.view)) for i in range(len(scene.texts))]
         told.said = dict(enumerate(self._say(small.prompts, small.view.features, rows)))
         told.tokens = dict.fromkeys(told.said, small.view.total)
+
+    def _prepared(self, scene: Scene, entry: Entry, known: EncodedImages, told: Answers) -> None:
+        method, view = entry.method, scene.view
+        assert method.prepare is not None, "asked only of methods that prepare"
+        budget = None if entry.budget is None else entry.count(view.total)
+        watch = Stopwatch(self.model.device)
+        ready = {i: method.prepare(view, i, budget, known, watch) for i in _answerable(method, view)}
+        compacted = [one.compacted for one in ready.values()]
+        options = {"most": self.rows, "max_new_tokens": self.max_new_tokens}
+        told.said = dict(
+            zip(ready, answer_compacted(self.model, compacted, method.mode, **options), strict=True)
+        )
+        told.tokens = {i: visual_tokens(self.model, one.compacted) for i, one in ready.items()}
+        told.keep = {i: one.keep for i, one in ready.items() if one.keep is not None}
 
     def _record(self, scene: Scene, answers: dict[str, Answers], i: int) -> Record:
         view, query = scene.view, scene.asked.queries[i]
@@ -293,8 +313,10 @@ class Harness:
     def _trial(self, scene: Scene, entry: Entry, i: int) -> Trial | None:
         """None where the entry doesn't answer this question."""
         count = entry.count(scene.view.total)
-        if entry.method.name == SHUFFLED and scene.view.others[i] is None:
+        if not entry.method.timed or i not in _answerable(entry.method, scene.view):
             return None
+        if entry.method.fixed:
+            return Trial(entry.method, None, scene.view, i, scene.view.prompts[i])
         if entry.method.name == DOWNSAMPLE:
             assert count != "auto", "only ours is asked to choose how many"
             small = scene.smaller(count)
@@ -308,6 +330,9 @@ def _measure_all(runs: Sequence[tuple[str, Trial]]) -> dict[str, dict[str, float
     encoded: dict[tuple[int, bool], Encoded] = {}
     ms: dict[str, dict[str, float]] = {}
     for label, trial in runs:
+        if trial.method.prepare is not None:
+            ms[label] = measure(trial)
+            continue
         key = (id(trial.inputs), trial.watched)
         if key not in encoded:
             encoded[key] = time_encoding(trial)
@@ -316,6 +341,8 @@ def _measure_all(runs: Sequence[tuple[str, Trial]]) -> dict[str, dict[str, float
 
 
 def _peak(trial: Trial, device: torch.device) -> float:
+    if trial.method.prepare is not None:
+        return peak_megabytes(lambda: measure(trial), device)
     return peak_megabytes(lambda: measure(trial, time_encoding(trial)), device)
 
 
@@ -323,15 +350,19 @@ def _whole(view: View) -> Selection:
     return Selection(torch.arange(view.total, device=view.tokens.device))
 
 
+def _answerable(method: Method, view: View) -> list[int]:
+    """The questions that the method can answer."""
+    numbers = range(len(view.prompts))
+    return [i for i in numbers if "other" not in method.needs or view.others[i] is not None]
+
+
 def _choose(method: Method, view: View, count: int | Literal["auto"]) -> dict[int, Selection]:
     """The selection for each question that the method can answer."""
-    numbers = range(len(view.prompts))
+    numbers = _answerable(method, view)
     if method.choose is None:
         return dict.fromkeys(numbers, _whole(view))
     if not method.by_question:
         return dict.fromkeys(numbers, method.choose(view, 0, count))
-    if method.name == SHUFFLED:
-        numbers = [i for i in numbers if view.others[i] is not None]
     return {i: method.choose(view, i, count) for i in numbers}
 
 

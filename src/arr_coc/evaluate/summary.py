@@ -4,7 +4,8 @@
 
 Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
 measured is None, never 0; a method is compared with another on the questions that both answered; intervals
-are 95 % bootstrap intervals over questions. Methods are named NAME@BUDGET, and "full" reads all tokens.
+are 95 % bootstrap intervals over questions. Methods are named NAME@BUDGET; "full" reads all tokens, and
+others without a budget always spend the same.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from arr_coc.world.vocabulary import FAMILIES
 
 Summary = dict[str, Any]
 Row = dict[str, Any]
-Kind = Literal["full", "ours", "variant", "rival", "null", "bound"]
+Kind = Literal["full", "ours", "variant", "coc", "rival", "null", "bound"]
 
 FULL, OURS, BOUND = "full", "arr-coc", "oracle"
-NULLS = ("random", "even grid", "downsample", "shuffled question")
-_IN_GROUP: tuple[Kind, ...] = ("ours", "variant", "rival", "null", "bound")
+SPARSE, SACCADE = f"{OURS} sparse", f"{OURS} saccade"
+"""Ours that choose before the vision encoder."""
+DOWNSAMPLE = "downsample"
+NULLS = ("random", "even grid", DOWNSAMPLE, "shuffled question", "shuffled question sparse")
+_IN_GROUP: tuple[Kind, ...] = ("ours", "variant", "coc", "rival", "null", "bound")
 
 
 def split_method(method: str) -> tuple[str, str]:
@@ -36,20 +40,28 @@ def split_method(method: str) -> tuple[str, str]:
 def kind(method: str) -> Kind:
     """What a method is to the comparison; a name nobody knows is a rival."""
     name, _ = split_method(method)
-    if name in (FULL, OURS, BOUND):
-        return {FULL: "full", OURS: "ours", BOUND: "bound"}[name]
-    return "variant" if name.startswith(f"{OURS}:") else "null" if name in NULLS else "rival"
+    if name in (OURS, SPARSE, SACCADE):
+        return "ours"
+    if name in (BOUND, f"{BOUND} sparse"):
+        return "bound"
+    if name.startswith(f"{OURS}:"):
+        return "variant"
+    return "full" if name == FULL else "null" if name in NULLS else "coc" if name[:4] == "coc " else "rival"
 
 
 def by_budget(summary: Summary) -> dict[str, list[str]]:
     """The methods of each budget: "" (full) first, most tokens first, "auto" last.
 
-    Within a budget ours, its variants, rivals, nulls and the upper bound, each from the best score down.
+    The budget of a method without one is what it reads. Within a budget ours, its variants, gestalts alone,
+    rivals, nulls and the upper bounds, each from the best score down.
     """
     methods = summary["methods"]
     groups: dict[str, list[str]] = {}
-    for method in methods:
-        groups.setdefault(split_method(method)[1], []).append(method)
+    for method, row in methods.items():
+        budget = split_method(method)[1]
+        if not budget and kind(method) != "full" and row["tokens"] is not None:
+            budget = f"{row['tokens']:.0f}"
+        groups.setdefault(budget, []).append(method)
     for group in groups.values():
         group.sort(
             key=lambda m: (_IN_GROUP.index(kind(m)) if kind(m) != "full" else -1, -methods[m]["score"])
@@ -60,6 +72,30 @@ def by_budget(summary: Summary) -> dict[str, list[str]]:
         return (0 if not budget else 2 if budget == "auto" else 1, -number)
 
     return {budget: groups[budget] for budget in sorted(groups, key=place)}
+
+
+def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
+    """What each name has that gives its first token no later than a reference: the method of best score.
+
+    Args:
+        summary: of `summarise`.
+        reference: a method that was timed.
+
+    Returns:
+        {name: method}, such as {"downsample": "downsample@273"}; without the names that have none.
+    """
+    methods = summary["methods"]
+    limit = methods[reference]["ttft_ms"]
+    best: dict[str, str] = {}
+    for method, row in methods.items():
+        name, time = split_method(method)[0], row["ttft_ms"]
+        if (
+            time is not None
+            and time <= limit
+            and row["score"] > methods.get(best.get(name), {"score": -1})["score"]
+        ):
+            best[name] = method
+    return best
 
 
 def summarise(header: dict[str, Any], records: Sequence[Record]) -> Summary:
@@ -76,7 +112,8 @@ def summarise(header: dict[str, Any], records: Sequence[Record]) -> Summary:
         - "n" questions, "score" and its "interval"; "families" {name: {"score", "n"}};
         - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
         - "worst family": [name, retained], the family that keeps least of full's score;
-        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this;
+        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this; of "arr-coc sparse"
+          too, none of "arr-coc" itself;
         - "tokens" read; "recall" of evidence; "swap IoU" with the kept set of another question;
         - "ttft_ms", median time to first token; "ttft ratio", median over questions of full's / this;
           "stages" {name: median ms}; "peak_mb", the largest.
@@ -122,7 +159,7 @@ def _row(method: str, scores: dict[str, np.ndarray], records: Sequence[Record]) 
         "retained": None if full is None else _retained(own, full),
         "difference": None if full is None or method == FULL else _paired(own, full),
         "worst family": [worst, known[worst]] if worst is not None else None,
-        "below ours": None if ours is None or kind(method) in ("ours", "full") else _paired(ours, own),
+        "below ours": None if ours is None or ours is own else _paired(ours, own),
         "tokens": _mean(_values(records, "tokens", method), 1),
         "recall": _mean(_values(records, "recall", method)),
         "swap IoU": _mean(_values(records, "swap", method)),

@@ -1,6 +1,6 @@
 """Tables of a summary, in markdown.
 
-    table(summary, "short" | "budgets" | "families") -> text;  claims_table(claims) -> text
+    table(summary, "short" | "budgets" | "families" | "time") -> text;  claims_table(claims) -> text
 
 Laws: a table reads the summary alone; ours are in bold; columns that nothing was measured for are left out.
 """
@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from arr_coc.evaluate.summary import FULL, Row, Summary, by_budget, kind, split_method
+from arr_coc.evaluate.summary import (
+    FULL,
+    SACCADE,
+    SPARSE,
+    Row,
+    Summary,
+    at_equal_time,
+    by_budget,
+    kind,
+    split_method,
+)
 
 
 def percent(value: float) -> str:
@@ -30,10 +40,11 @@ def table(summary: Summary, columns: str = "short") -> str:
         summary: of `summarise`.
         columns: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
             a row per method: its score with each, and recall, query-swap IoU and speed with the smallest;
-            "families" for the score of every family, the lowest of a row in bold.
+            "families" for the score of every family, the lowest of a row in bold; "time" for what each method
+            reaches in the time to first token of each of ours.
 
     Raises:
-        ValueError: unknown columns, or families of a summary that has none.
+        ValueError: unknown columns, or families or times of a summary that has none.
     """
     order = [method for group in by_budget(summary).values() for method in group]
     rows = [(method, summary["methods"][method]) for method in order]
@@ -41,8 +52,10 @@ def table(summary: Summary, columns: str = "short") -> str:
         return _family_table(rows)
     if columns == "budgets":
         return _budget_table(summary)
+    if columns == "time":
+        return _time_table(summary)
     if columns != "short":
-        raise ValueError(f'columns {columns!r} are unknown: use "short", "budgets" or "families"')
+        raise ValueError(f'columns {columns!r} are unknown: use "short", "budgets", "families" or "time"')
     found: list[tuple[str, Callable[[Row], str | None]]] = [
         ("tokens", _shown("tokens", ",.0f")),
         (
@@ -89,9 +102,10 @@ def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def _budget_table(summary: Summary) -> str:
     """A row per method, best with the smallest budget first; the scores of all tokens in the heading."""
     methods, groups = summary["methods"], by_budget(summary)
-    budgets = [b for b in groups if b.replace(".", "", 1).isdigit()]
+    asked = {split_method(method)[1] for method in methods}
+    budgets = [b for b in groups if b in asked and b.replace(".", "", 1).isdigit()]
     smallest = budgets[-1] if budgets else ""
-    names = list(dict.fromkeys(split_method(m)[0] for b in budgets for m in groups[b]))
+    names = list(dict.fromkeys(split_method(m)[0] for b in budgets for m in groups[b] if "@" in m))
     names.sort(key=lambda name: -methods.get(f"{name}@{smallest}", {"score": -1})["score"])
     known: list[tuple[str, Callable[[Row], str | None]]] = [
         ("recall", _shown("recall", ".2f")),
@@ -112,12 +126,46 @@ def _budget_table(summary: Summary) -> str:
         lines.append((name, *shown))
     head = [f"{summary['metric']} @{budget}" if i == 0 else f"@{budget}" for i, budget in enumerate(budgets)]
     text = _markdown(["method", *head, *columns], lines)
-    extra = [m for m in (FULL, *groups.get("auto", ())) if m in methods]
+    fixed = [m for group in groups.values() for m in group if "@" not in m and kind(m) != "full"]
+    extra = [m for m in (FULL, *fixed, *groups.get("auto", ())) if m in methods]
     notes = [
         f"{'all tokens' if m == FULL else m} ({methods[m]['tokens']:,.0f}): {percent(methods[m]['score'])}"
         for m in extra
     ]
     return text + "\n\n" + "; ".join(notes) + "."
+
+
+def _time_table(summary: Summary) -> str:
+    """A row per method, a column per reference, fastest first: what it reaches in the time of that one.
+
+    References are ours that choose before the encoder; where there are none, all of ours.
+    """
+    methods = summary["methods"]
+    timed = [m for m in methods if kind(m) == "ours" and methods[m]["ttft_ms"] is not None]
+    references = [m for m in timed if split_method(m)[0] in (SPARSE, SACCADE)] or timed
+    if not references:
+        raise ValueError('none of ours was timed: evaluate with --timed, or use the columns "short"')
+    references.sort(key=lambda m: methods[m]["ttft_ms"])
+    best = [at_equal_time(summary, reference) for reference in references]
+    names = list(dict.fromkeys(split_method(m)[0] for m in methods))
+
+    def reached(name: str) -> list[float]:
+        return [methods[column[name]]["score"] if name in column else -1.0 for column in best]
+
+    def shown(name: str, column: dict[str, str]) -> str:
+        if name not in column:
+            return "-"
+        budget = split_method(column[name])[1]
+        return percent(methods[column[name]]["score"]) + (f" @{budget}" if budget else "")
+
+    names.sort(key=lambda name: [-score for score in reversed(reached(name))])
+    lines = []
+    for name in names:
+        texts = [name, *(shown(name, column) for column in best)]
+        bold = kind(name) == "ours"
+        lines.append([f"**{text}**" if bold and text != "-" else text for text in texts])
+    head = [f"in {methods[m]['ttft_ms']:,.0f} ms ({m})" for m in references]
+    return _markdown(["method", *head], lines)
 
 
 def claims_table(claims: Sequence[dict[str, Any]]) -> str:

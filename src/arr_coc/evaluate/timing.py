@@ -2,11 +2,13 @@
 
     measure(trial, time_encoding(trial)) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
 
-encode   the vision encoder's forward (of the whole image; of the small one for "downsample")
+gestalt  encoding the coarse view, or pooling the encoded tokens, where a method has a gestalt
+encode   the vision encoder's forward (of the whole image; of the small one for "downsample"; of the chosen
+         cells where a method chooses before it)
 select   all that a method computes beyond it, from nothing: texture, attention of the tower, scores, choice
 prefill  dropping the other tokens from the prompt, and the language model up to the first new token's logits
 
-The three add up to the time to the first token; preparing pixels and prompt is before it, the same for all.
+They add up to the time to the first token; preparing pixels and prompt is before it, the same for all.
 The tower's queries and keys are noted during the encoding by methods that read them, as an integrated
 implementation would; what they compute from those is selection.
 """
@@ -28,8 +30,8 @@ from arr_coc.evaluate.answering import prefill
 from arr_coc.evaluate.fastv import fastv_prefill
 from arr_coc.evaluate.methods import FASTV, Method, cut_layer
 from arr_coc.evaluate.view import Tower, View, encode
-from arr_coc.lora import without_lora
-from arr_coc.realize import Stopwatch
+from arr_coc.lora import lora_for
+from arr_coc.realize import EncodedImages, Stopwatch
 from arr_coc.rivals import Selection
 from arr_coc.seam import VisualFeatures
 
@@ -40,7 +42,8 @@ class Trial:
 
     Attributes:
         method: what runs.
-        budget: a count, or "auto"; None for methods that use all tokens of what they encode.
+        budget: a count, or "auto"; None for methods that use all tokens of what they encode, or always
+            spend the same.
         view: of the image; only what it is given is used, nothing that it knows.
         question: its number.
         inputs: what is encoded and asked, with pixels: the view's own prompt, or that of a smaller image.
@@ -78,11 +81,20 @@ def time_encoding(trial: Trial) -> Encoded:
 
 
 @torch.no_grad()
-def measure(trial: Trial, encoded: Encoded) -> dict[str, float]:
-    """Milliseconds of each stage, batch of one."""
-    method, model, features = trial.method, trial.view.model, encoded.features
+def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
+    """Milliseconds of each stage, batch of one.
+
+    Args:
+        trial: what runs.
+        encoded: of `time_encoding`; None for methods that encode what they need themselves.
+    """
+    method, model = trial.method, trial.view.model
+    if method.prepare is not None:
+        return _measure_prepared(trial)
+    assert encoded is not None, "methods without prepare are given what was encoded"
+    features = encoded.features
     now = Stopwatch(model.device).now
-    with without_lora(model.base, off=not method.adapted):
+    with lora_for(model.base, method.mode):
         start = now()
         chosen = Selection(torch.arange(len(features.cells[0]), device=model.device))
         if method.choose is not None and trial.budget is not None:
@@ -96,6 +108,22 @@ def measure(trial: Trial, encoded: Encoded) -> dict[str, float]:
             prefill(model, trial.inputs, features, chosen)
         done = now()
     times = {"encode": encoded.ms, "select": 1000 * (selected - start), "prefill": 1000 * (done - selected)}
+    return {stage: round(ms, 3) for stage, ms in times.items()}
+
+
+def _measure_prepared(trial: Trial) -> dict[str, float]:
+    method, model = trial.method, trial.view.model
+    assert method.prepare is not None, "asked only of methods that prepare"
+    watch = Stopwatch(model.device)
+    start = watch.now()
+    ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
+    with lora_for(model.base, method.mode):
+        model.base(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
+    total = 1000 * (watch.now() - start)
+    times = {"encode": watch.ms["encode"], "select": watch.ms["texture"] + watch.ms["score"]}
+    if watch.ms["gestalt"]:
+        times = {"gestalt": watch.ms["gestalt"]} | times
+    times["prefill"] = total - sum(times.values())
     return {stage: round(ms, 3) for stage, ms in times.items()}
 
 

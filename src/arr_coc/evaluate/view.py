@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from arr_coc.evaluate.questions import Asked, evidence_cells
 from arr_coc.layer import ARRCOCLayer, Relevance
 from arr_coc.model import ARRCOCModel
+from arr_coc.prepare import Call, Chooser, prepare
 from arr_coc.realize import EncodedImages, Stopwatch, question_embeddings, score
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.seam import Grid, LlavaAdapter, VisualFeatures
@@ -232,13 +233,34 @@ class View:
         """
         prompt = self.others[i] if other else self.prompts[i]
         assert prompt is not None, "asked only where there is another question"
-        channels = layer.config.channels
-        encoded = self._once(("texture", channels), lambda: EncodedImages(self.features))
+        encoded = self._encoded(layer)
         watch = Stopwatch(self.model.device)
         return self._once(
             ("relevance", layer, i, other),
             lambda: score(self.model.adapter, layer, prompt, encoded, watch)[0],
         )
+
+    def untrained(
+        self, layer: ARRCOCLayer, i: int, budget: int | Literal["auto"], other: bool = False
+    ) -> Tensor:
+        """The cells [K] that a layer keeps that nobody trained: it looks where the model itself looks.
+
+        Args:
+            layer: of the model, or a variant of it.
+            i: the question.
+            budget: a count, or "auto".
+            other: ask with `others[i]` instead.
+        """
+        prompt = self.others[i] if other else self.prompts[i]
+        assert prompt is not None, "asked only where there is another question"
+        encoded = self._encoded(layer)
+        watch = Stopwatch(self.model.device)
+        call = Call(prompt, "prune", lambda _: budget, "resize", watch, encoded)
+        return prepare(Chooser(self.model.adapter, layer, strict=True), call).allocations[0].keep
+
+    def _encoded(self, layer: ARRCOCLayer) -> EncodedImages:
+        """What layers of the same texture share."""
+        return self._once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
 
     def evidence(self, i: int) -> Tensor | None:
         """Bool [H, W], the cells that hold the evidence of question i; None where unknown or none.

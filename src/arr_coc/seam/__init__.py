@@ -8,14 +8,19 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.seam.base import Compacted, FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.compaction import (
+    GESTALT,
+    PAD,
     compact_columns,
     consecutive_positions,
     gather_columns,
+    gestalt_columns,
+    gestalt_positions,
     image_spans,
     kept_columns,
 )
+from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
 from arr_coc.seam.llava import LlavaAdapter
 from arr_coc.seam.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
@@ -63,9 +68,12 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
 
 __all__ = [
     "ADAPTERS",
+    "GESTALT",
+    "PAD",
     "Compacted",
     "FamilyAdapter",
     "Grid",
+    "Layout",
     "LlavaAdapter",
     "LlavaNextAdapter",
     "LlavaOnevisionAdapter",
@@ -78,6 +86,8 @@ __all__ = [
     "compact_columns",
     "consecutive_positions",
     "gather_columns",
+    "gestalt_columns",
+    "gestalt_positions",
     "image_spans",
     "kept_columns",
 ]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,108 +26,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from arr_coc.seam.compaction import (
+    GESTALT,
     Span,
     compact_columns,
     consecutive_positions,
     gather_columns,
+    gestalt_columns,
+    gestalt_positions,
     image_spans,
     kept_columns,
 )
+from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
-
-Grid = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class VisualFeatures:
-    """The encoded images of one call, in order of appearance.
-
-    Attributes:
-        tokens: per image [n_i, D], what stands in the prompt.
-        levels: per deepstack level, per image [n_i, D]; empty for families without deepstack.
-        grids: per image the merged grid (T, H, W) of its cells.
-        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order.
-        kind: the model's own output class, for handing the features back.
-    """
-
-    tokens: list[Tensor]
-    levels: list[list[Tensor]]
-    grids: list[Grid]
-    cells: list[Tensor]
-    kind: type
-
-    @property
-    def counts(self) -> list[int]:
-        """Visual tokens of each image."""
-        return [len(tokens) for tokens in self.tokens]
-
-    def cell_tokens(self, image: int) -> Tensor:
-        """The encoded cells of one image, raster order: [N, D]."""
-        return self.tokens[image][self.cells[image]]
-
-    def repeat(self, times: int) -> VisualFeatures:
-        """The same images again and again, for a batch of questions about them; nothing is copied."""
-        levels = [level * times for level in self.levels]
-        grids, cells = self.grids * times, self.cells * times
-        return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
-
-    def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
-        """Turn kept cells [K_i] (raster indices) into kept tokens; tokens that are no cell always
-        stay.
-        """
-        chosen = []
-        for tokens, cells, indices in zip(self.tokens, self.cells, keep, strict=True):
-            stays = torch.ones(len(tokens), dtype=torch.bool, device=cells.device)
-            stays[cells] = False
-            stays[cells[indices.to(cells.device)]] = True
-            chosen.append(stays.nonzero().flatten())
-        return chosen
-
-    def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
-        """Keep the same token indices in every level. The result has no cells any more."""
-
-        def pick(images: list[Tensor]) -> list[Tensor]:
-            return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
-
-        return replace(
-            self, tokens=pick(self.tokens), levels=[pick(level) for level in self.levels], cells=[]
-        )
-
-    def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
-        """Multiply the cells of every level by a gate per cell [N_i]; tokens that are no cell stay as
-        they are.
-        """
-        factors = []
-        for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
-            ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
-            factors.append(ones.index_copy(0, cells, gate.to(ones).unsqueeze(1)))
-
-        def times(images: list[Tensor]) -> list[Tensor]:
-            return [tokens * factor for tokens, factor in zip(images, factors, strict=True)]
-
-        return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
-
-    def as_encoder_outputs(self) -> dict[str, Any]:
-        """A fresh value for `mm_encoder_outputs=`. Fresh, because `generate` expands it in place for
-        beams.
-        """
-        fields: dict[str, Any] = {"pooler_output": self.tokens}
-        if self.levels:
-            fields["deepstack_features"] = self.levels
-        return {"image": self.kind(**fields)}
-
-
-@dataclass(frozen=True)
-class Compacted:
-    """A prompt made ready for the base model.
-
-    Attributes:
-        kwargs: arguments for the base model's `forward` or `generate`.
-        columns: long [B, S'], the original column of each column handed over; -1 for padding.
-    """
-
-    kwargs: dict[str, Any] = field(repr=False)
-    columns: Tensor
 
 
 class FamilyAdapter(ABC):
@@ -147,6 +56,8 @@ class FamilyAdapter(ABC):
     mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     plain_positions: ClassVar[bool] = False
+    sparse: ClassVar[bool] = False
+    """The vision tower can encode some cells alone: `layout`, `encode_cells` and `coarse` work."""
     recurrent: ClassVar[bool] = False
     """Has layers whose state depends on every token seen, so that dropping a token has no masked
     equivalent."""
@@ -175,8 +86,62 @@ class FamilyAdapter(ABC):
         """Position ids of the whole prompt: [3, B, S] or [B, S]."""
 
     @abstractmethod
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
-        """Per image the preprocessed, still normalised picture [3, h, w] that its cells cover."""
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """Per image the preprocessed, still normalised picture [3, h, w] that its cells cover. It needs no
+        encoded features.
+        """
+
+    # ---- encoding some cells alone, said by the families that can ---------------------------------------
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        """Where the images' tokens will stand, before anything is encoded.
+
+        Raises:
+            NotImplementedError: not a sparse family.
+        """
+        raise self._not_sparse()
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Encode the kept cells of each image and nothing else: no other cell has any influence on them.
+
+        Args:
+            inputs: processor inputs with images.
+            keep: per image long [K_i], raster indices of kept cells, rising; K_i may be 0 for some image.
+
+        Returns:
+            Tokens and deepstack levels [K_i, D] of each image; `cells` is empty. With every cell kept they
+            are those of `features` to the last bit.
+
+        Raises:
+            NotImplementedError: not a sparse family.
+            ValueError: bad indices, or no kept cell in any image.
+        """
+        raise self._not_sparse()
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
+        """A coarse view of every image, as inputs for `features`.
+
+        Each image is scaled down, its shape kept, to the largest grid of at most `cells` cells; an image that
+        is no larger stays as it is.
+
+        Args:
+            inputs: processor inputs with still images.
+            cells: the most cells of a coarse view, at least 1.
+
+        Returns:
+            `pixel_values` in the dtype of the given ones, and `image_grid_thw`.
+
+        Raises:
+            NotImplementedError: not a sparse family.
+            ValueError: `cells` is below 1, or a clip among the images.
+        """
+        raise self._not_sparse()
+
+    def _not_sparse(self) -> NotImplementedError:
+        return NotImplementedError(
+            f"the vision tower of {self.model.config.model_type} can't encode some cells alone; "
+            "use mode='prune'"
+        )
 
     # ---- the prompt -----------------------------------------------------------------------------------
 
@@ -230,7 +195,7 @@ class FamilyAdapter(ABC):
         cells = [index.to(tokens[0].device) for _, index in layout]
         return VisualFeatures(tokens, levels, [grid for grid, _ in layout], cells, type(output))
 
-    def images(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+    def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Recover the exact pictures the model saw: per image float32 [3, h, w] in [0, 1].
 
         Undoes the patch layout and the normalisation; no original image is needed.
@@ -298,41 +263,90 @@ class FamilyAdapter(ABC):
         Args:
             inputs: what the caller would hand to the base model; names this route doesn't know are
                 passed on.
-            features: the encoded images.
+            features: the encoded images, all their cells.
             keep: per image long [K_i], raster indices of kept cells, ascending.
             use_cache: whether the call will use a key/value cache.
 
         Returns:
-            Arguments for the base model. If nothing is dropped these are the caller's own, with the
+            What `assemble` returns for the kept tokens of these features.
+        """
+        indices = features.tokens_to_keep(keep)
+        whole = [len(index) for index in indices] == features.counts
+        fine = features if whole else features.select(indices)  # the whole needs no copy
+        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache)
+
+    def assemble(
+        self,
+        inputs: Mapping[str, Any],
+        layout: Layout,
+        keep: Sequence[Tensor],
+        fine: VisualFeatures | None,
+        gestalt: VisualFeatures | None,
+        *,
+        use_cache: bool = True,
+    ) -> Compacted:
+        """Make the prompt in which an image is its gestalt tokens, then its kept tokens.
+
+        Text and kept tokens keep their original positions. A gestalt token stands at the middle of the cells
+        that it covers, in the same coordinates (see `gestalt_positions`); positions are float where such a
+        middle falls between cells.
+
+        Args:
+            inputs: what the caller would hand to the base model; names this route doesn't know are
+                passed on.
+            layout: where the images' tokens stand in the undropped prompt.
+            keep: per image long [K_i], raster indices of kept cells, ascending.
+            fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
+            gestalt: per image a coarse view, all of whose tokens are cells of its `grids`; None: there is
+                none.
+            use_cache: whether the call will use a key/value cache.
+
+        Returns:
+            Arguments for the base model. If nothing is dropped or added these are the caller's own, with the
             encoded images in place of the pixels, so that the result is the stock model's to the last
             bit.
+
+        Raises:
+            ValueError: `fine` isn't what `keep` says, or there is neither fine nor gestalt.
         """
         ids = inputs["input_ids"]
         attention_mask = self.attention_mask(inputs)
-        spans = self.columns(ids, features.counts)
-        indices = features.tokens_to_keep(keep)
+        spans = self.columns(ids, layout.counts)
+        indices = layout.tokens_to_keep(keep)
+        kept_counts = [len(index) for index in indices]
+        visual = _joined(gestalt, fine, kept_counts)
         passed_on = {name: value for name, value in inputs.items() if name != "pixel_values"}
 
-        if all(len(index) == count for index, count in zip(indices, features.counts, strict=True)):
+        if gestalt is None and kept_counts == layout.counts:
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-            return Compacted(passed_on | {"mm_encoder_outputs": features.as_encoder_outputs()}, columns)
+            return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
         kept = kept_columns(attention_mask, spans, indices)
-        columns = compact_columns(kept, spare=int(self.needs_spare_column(use_cache)))
-        mask = gather_columns(attention_mask, columns, fill=0)
-        positions = gather_columns(self.positions(inputs), columns, fill=0)
+        ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
+        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
+        mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
+        whole = self.positions(inputs)
+        positions = gather_columns(whole, columns, fill=0)
+        if gestalt is not None:
+            standing = gestalt_positions(whole, spans, layout, gestalt.grids)
+            positions = positions.to(standing.dtype)
+            positions[..., columns == GESTALT] = standing
         if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks
-            positions = torch.cat([consecutive_positions(mask)[None], positions])  # (4, B, S')
+            positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 
         kwargs = {name: value for name, value in passed_on.items() if name not in self.visual_names}
-        for name, fill in (("mm_token_type_ids", 0), ("token_type_ids", 0), ("labels", -100)):
+        for name, fill, image in (
+            ("mm_token_type_ids", 0, 1),
+            ("token_type_ids", 0, 0),
+            ("labels", -100, -100),
+        ):
             if kwargs.get(name) is not None:
-                kwargs[name] = gather_columns(kwargs[name], columns, fill)
+                kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
         kwargs |= {
-            "input_ids": gather_columns(ids, columns, fill=self.padding_id),
+            "input_ids": gather_columns(ids, columns, fill=self.padding_id, gestalt=self.image_token_id),
             "attention_mask": mask,
             "position_ids": positions,
-            "mm_encoder_outputs": features.select(indices).as_encoder_outputs(),
+            "mm_encoder_outputs": visual.as_encoder_outputs(),
         }
         return Compacted(kwargs, columns)
 
@@ -342,3 +356,19 @@ class FamilyAdapter(ABC):
         generation, text = self.model.generation_config, self.model.config.get_text_config()
         known = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
         return next(i for i in [*known, 0, 1] if i != self.image_token_id)
+
+
+def _joined(
+    gestalt: VisualFeatures | None, fine: VisualFeatures | None, kept_counts: list[int]
+) -> VisualFeatures:
+    """What stands in the prompt: each image's gestalt tokens, then its kept tokens."""
+    given = [0] * len(kept_counts) if fine is None else fine.counts
+    if given != kept_counts:
+        raise ValueError(
+            f"{given} encoded tokens per image can't stand for {kept_counts} kept ones; pass the tokens of "
+            "`layout.tokens_to_keep(keep)`"
+        )
+    visual = fine if gestalt is None else gestalt if fine is None else gestalt.ahead_of(fine)
+    if visual is None:
+        raise ValueError("no visual token is kept and there is no gestalt; keep at least one cell")
+    return visual

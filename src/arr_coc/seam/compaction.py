@@ -4,6 +4,9 @@ Law: `gather_columns(x, columns)[..., j] = x[..., columns[j]]`, so a kept token 
 its label and its original position. Shapes: prompts are [B, S], the compacted prompt is [B, S'], S' <=
 S.
 
+An image may get gestalt tokens, which stood nowhere: they come before its first kept token, and stand in the
+coordinates of its cells.
+
 Rows that keep different numbers are padded on the left (decoding goes on at the right end).
 Pure tensors; knows nothing of models, images or scores.
 """
@@ -14,6 +17,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from arr_coc.seam.features import Grid, Layout
 
 Span = tuple[int, Tensor]
 """Where one image stands in a batch of prompts: its row, and the columns of its visual tokens [n], in
@@ -21,6 +27,9 @@ order."""
 
 PAD = -1
 """The column index that stands for padding."""
+
+GESTALT = -2
+"""The column index that stands for a gestalt token."""
 
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
@@ -73,40 +82,87 @@ def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[T
     return kept
 
 
-def compact_columns(kept: Tensor, spare: int = 0) -> Tensor:
+def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) -> Tensor:
+    """Say before which column gestalt tokens come: long [B, S], how many come before each column.
+
+    Args:
+        kept: bool [B, S].
+        spans: one (row, columns [n_i]) per image.
+        counts: gestalt tokens of each image.
+    """
+    ahead = torch.zeros_like(kept, dtype=torch.long)
+    for (row, columns), count in zip(spans, counts, strict=True):
+        ahead[row, columns[0]] = count
+    return ahead
+
+
+def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -> Tensor:
     """List the kept columns of each row in their order, padded on the left to one width.
 
     Args:
         kept: bool [B, S].
         spare: padding columns to add on the left of even the longest row (some attention kernels need a
             mask with a zero in it, see `FamilyAdapter.needs_spare_column`).
+        ahead: long [B, S], gestalt tokens to put before each column, kept or not; None: none.
 
     Returns:
-        Long [B, S'], S' = the longest row + spare, `PAD` where a row is padded.
+        Long [B, S'], S' = the longest row + spare, `PAD` where a row is padded, `GESTALT` for gestalt tokens.
     """
-    lengths = kept.sum(dim=1)
+    ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), where in its row a column ends
+    lengths = ends[:, -1:]
     width = int(lengths.max()) + spare
-    assert width <= kept.shape[1], "spare padding is only asked for when something is dropped"
-    order = kept.to(torch.int8).argsort(dim=1, stable=True)[
-        :, -width:
-    ]  # dropped columns first, both in order
-    padding = torch.arange(width, device=kept.device) < width - lengths[:, None]
-    return order.masked_fill(padding, PAD)  # (B, S')
+    padding = torch.arange(width, device=kept.device) < width - lengths  # (B, S')
+    columns = torch.full_like(padding, GESTALT, dtype=torch.long).masked_fill(padding, PAD)
+    row, column = kept.nonzero(as_tuple=True)
+    columns[row, (ends + width - lengths)[row, column] - 1] = column
+    return columns
 
 
-def gather_columns(values: Tensor, columns: Tensor, fill: int) -> Tensor:
+def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
     """Gather kept columns from a tensor over prompts.
 
     Args:
         values: [..., B, S] with any leading dimensions.
-        columns: long [B, S'], `PAD` for padding.
+        columns: long [B, S'], `PAD` for padding, `GESTALT` for gestalt tokens.
         fill: what padding gets.
+        gestalt: what gestalt tokens get; None: what padding gets.
 
     Returns:
         [..., B, S'].
     """
     index = columns.clamp_min(0).expand(*values.shape[:-2], *columns.shape)
-    return values.gather(-1, index).masked_fill(columns == PAD, fill)
+    gathered = values.gather(-1, index).masked_fill(columns < 0, fill)
+    return gathered if gestalt is None else gathered.masked_fill(columns == GESTALT, gestalt)
+
+
+def gestalt_positions(
+    positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
+) -> Tensor:
+    """Find where gestalt tokens stand, in the coordinates of the cells that they cover.
+
+    Row i of h coarse rows covers H / h of the H fine rows; its middle is y = (i + 0.5) * H / h - 0.5, and
+    likewise for columns; frames stay apart. The position is the fine grid's at that middle, linear between
+    cells: the middle plus the image's offset in three-row positions, the mean over the tokens covered in
+    plain ones.
+
+    Args:
+        positions: [..., B, S] of the whole prompt.
+        spans: one (row, columns [n_i]) per image.
+        layout: where the cells stand.
+        grids: per image the gestalt's grid (T, h, w).
+
+    Returns:
+        [..., G] of all images' gestalt tokens, raster order; float32, or as given if all are whole numbers.
+    """
+    places = []
+    for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
+        standing = positions[..., row, columns[cells]]  # (..., N)
+        first = standing[..., :1]  # taken off, for exact fractions far into a prompt
+        lattice = (standing - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
+        middles = F.interpolate(lattice, size=coarse[1:], mode="bilinear", align_corners=False)
+        places.append(first + middles.reshape(*standing.shape[:-1], -1))
+    found = torch.cat(places, dim=-1)
+    return found.to(positions.dtype) if bool((found == found.round()).all()) else found
 
 
 def consecutive_positions(attention_mask: Tensor) -> Tensor:

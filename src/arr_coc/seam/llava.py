@@ -53,7 +53,7 @@ class LlavaAdapter(FamilyAdapter):
         """Attended tokens counted from 0: [B, S]."""
         return consecutive_positions(attention_mask)
 
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The tower's input, less the rim that makes no whole patch."""
         covered = self.side * self.model.config.vision_config.patch_size
         return [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]

@@ -76,7 +76,7 @@ class LlavaNextAdapter(LlavaAdapter):
             layout.append((grid, cells))
         return layout
 
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Put the tiles together and cut away the padding."""
         p = self.model.config.vision_config.patch_size
         covered = self.side * p

@@ -1,4 +1,8 @@
-"""Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, no deepstack."""
+"""Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, no deepstack, and a tower that
+can encode some cells alone.
+
+The later Qwen families differ from it in what their towers must be told (`tower_arguments`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.vision_utils import (
+    get_vision_cu_seqlens,
+    get_vision_position_ids,
+    get_vision_window_index,
+)
 
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
+from arr_coc.seam.sparse import kept_seqlens, kept_windows, numbered_cells, patch_rows
 
 
 class Qwen2_5VLAdapter(FamilyAdapter):
@@ -16,6 +27,12 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     model_types = ("qwen2_5_vl", "qwen2_vl")
     visual_names = ("pixel_values", "image_grid_thw")
+    sparse = True
+
+    @property
+    def merge(self) -> int:
+        """Patches along each side of a cell."""
+        return self.model.config.vision_config.spatial_merge_size
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """One tensor per image (and, in Qwen3-VL, per deepstack level and image)."""
@@ -25,9 +42,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """Every token is a cell: the patch grid divided by the merge size."""
-        merge = self.model.config.vision_config.spatial_merge_size
-        grids = [(t, h // merge, w // merge) for t, h, w in inputs["image_grid_thw"].tolist()]
-        return [(grid, torch.arange(count)) for grid, count in zip(grids, counts, strict=True)]
+        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]."""
@@ -42,16 +57,87 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         )
         return positions
 
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures) -> list[Tensor]:
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Undo the merge-block patch order of the image processor."""
         vision = self.model.config.vision_config
-        m, p, frames = vision.spatial_merge_size, vision.patch_size, vision.temporal_patch_size
         grids = inputs["image_grid_thw"].tolist()
-        pictures = []
-        for rows, (t, h, w) in zip(
-            inputs["pixel_values"].split([t * h * w for t, h, w in grids]), grids, strict=True
-        ):
-            blocks = rows.view(t, h // m, w // m, m, m, -1, frames, p, p)[0, ..., 0, :, :]
-            # (h/m, w/m, m, m, 3, p, p) -> (3, h/m, m, p, w/m, m, p); a still repeats its one frame
-            pictures.append(blocks.permute(4, 0, 2, 5, 1, 3, 6).reshape(-1, h * p, w * p))
-        return pictures
+        rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
+        return [
+            to_picture(patches, grid, self.merge, vision.patch_size, vision.temporal_patch_size)
+            for patches, grid in zip(rows, grids, strict=True)
+        ]
+
+    # ---- encoding some cells alone --------------------------------------------------------------------
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        """Every token is a cell, so the grids say it all."""
+        grids = self._grids(inputs)
+        counts = [t * h * w for t, h, w in grids]
+        device = inputs["image_grid_thw"].device
+        return Layout(counts, grids, [torch.arange(count, device=device) for count in counts])
+
+    def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
+        """What the tower is told of the patches that it gets, in place of what it would compute.
+
+        Args:
+            grid: `image_grid_thw` [images, 3].
+            cells: long [K], kept cells numbered over all images.
+            rows: long [K*m*m], their patches.
+        """
+        told = {
+            "position_ids": get_vision_position_ids(grid, self.merge)[rows],
+            "cu_seqlens": kept_seqlens(rows, get_vision_cu_seqlens(grid)),
+        }
+        tower = self.model.model.visual
+        if (size := getattr(tower, "window_size", None)) is None:
+            return told
+        windows = get_vision_window_index(grid, self.merge, size, tower.patch_size)
+        index, boundaries = kept_windows(cells, *windows, self.merge**2)
+        return told | {"window_index": index, "cu_window_seqlens": boundaries}
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
+        layout, grid = self.layout(inputs), inputs["image_grid_thw"]
+        cells = numbered_cells(layout, keep)
+        rows = patch_rows(cells, self.merge**2)
+        tower = self.model.model.visual
+        output = tower(
+            inputs["pixel_values"][rows].type(tower.dtype),
+            grid_thw=grid,
+            return_dict=True,
+            **self.tower_arguments(grid, cells, rows),
+        )
+        counts = [len(indices) for indices in keep]
+        levels = getattr(output, "deepstack_features", None) or []
+        return VisualFeatures(
+            tokens=list(output.pooler_output.split(counts)),
+            levels=[list(level.split(counts)) for level in levels],
+            grids=layout.grids,
+            cells=[],
+            kind=type(output),
+        )
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
+        """Shrink the pictures that the patches show, and cut them into patches again."""
+        vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
+        m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
+        given = thw.tolist()
+        if any(t != 1 for t, _, _ in given):
+            raise ValueError(f"image_grid_thw {given} has clips; a coarse view is made of still images only")
+        rows = inputs["pixel_values"].split([h * w for _, h, w in given])
+        views, grids = [], []
+        for patches, (_, height, width) in zip(rows, given, strict=True):
+            h, w = (m * side for side in coarse_grid(height // m, width // m, cells))
+            if (h, w) != (height, width):
+                picture = shrink(to_picture(patches, (1, height, width), m, p, frames), (h * p, w * p))
+                patches = to_patches(picture, m, p, frames)
+            views.append(patches)
+            grids.append((1, h, w))
+        return {
+            "pixel_values": torch.cat(views),
+            "image_grid_thw": torch.tensor(grids, dtype=thw.dtype, device=thw.device),
+        }
+
+    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The merged grids."""
+        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]

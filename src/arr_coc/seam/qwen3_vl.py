@@ -1,6 +1,11 @@
-"""Qwen3-VL: Qwen2.5-VL's route with deepstack levels, which `FamilyAdapter.features` carries along."""
+"""Qwen3-VL: Qwen2.5-VL's route with deepstack levels, which the features carry along, and a vision tower with
+learned places.
+"""
 
 from __future__ import annotations
+
+from torch import Tensor
+from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 
 from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
 
@@ -11,3 +16,16 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
     model_types = ("qwen3_vl",)
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
+
+    def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
+        """Also which of the learned places each patch mixes, and how."""
+        tower = self.model.model.visual
+        indices, weights = get_vision_interpolation_indices_and_weights(
+            grid,
+            tower.num_grid_per_side,
+            mode=tower.interpolation_mode,
+            align_corners=tower.interpolation_align_corners,
+            spatial_merge_size=self.merge,
+        )
+        places = {"interp_indices": indices[rows], "interp_weights": weights[rows]}
+        return super().tower_arguments(grid, cells, rows) | places

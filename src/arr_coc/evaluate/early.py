@@ -1,0 +1,81 @@
+"""Methods that decide before the vision encoder, or send a coarse view in place of the image.
+
+    by_mode("sparse")(view, question, 64, known, watch) -> Ready(prompt for the base model, kept cells)
+    alone(rule)                                            the cells of any rule that reads no encoded token
+
+Each decides for one question from its prompt alone and encodes what it needs itself; the view's own encoding
+is never read, except for what `known` hands over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from arr_coc.evaluate.view import View
+from arr_coc.lora import lora_for
+from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.rivals import Selection
+from arr_coc.seam import Compacted
+
+Spend = int | Literal["auto"] | None
+"""A count, "auto", or None for methods that spend what they always do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A prompt of one row, ready for the base model.
+
+    Attributes:
+        compacted: what the base model gets.
+        keep: long [K], the cells among its visual tokens in raster order; None where none of them is a cell.
+    """
+
+    compacted: Compacted
+    keep: Tensor | None
+
+
+Prepare = Callable[[View, int, Spend, EncodedImages, Stopwatch], Ready]
+"""(view, question, budget, what earlier questions left behind, where times go) -> Ready."""
+
+
+def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
+    """The model's own `prepare`.
+
+    Args:
+        mode: "sparse", "saccade" or "compress".
+        gestalt: the compressor, in mode "compress".
+    """
+    more: dict[str, Any] = {} if gestalt is None else {"gestalt": gestalt}
+
+    def prepare(view: View, i: int, budget: Spend, known: EncodedImages, watch: Stopwatch) -> Ready:
+        made = view.model.prepare(
+            view.prompts[i], budget=budget, mode=mode, encoded=known, watch=watch, **more
+        )
+        return Ready(made.compacted, None if mode == "compress" else made.allocations[0].keep)
+
+    return prepare
+
+
+def alone(choose: Callable[[View, int, Any], Selection]) -> Prepare:
+    """The cells that a rule chooses, encoded without the others; the rule must read no encoded token."""
+
+    def prepare(view: View, i: int, budget: Spend, known: EncodedImages, watch: Stopwatch) -> Ready:
+        adapter, inputs = view.model.adapter, view.prompts[i]
+        with watch("score"):
+            keep = choose(view, i, budget).keep.to(view.model.device)
+        with watch("encode"), lora_for(view.model.base, "sparse"):
+            fine = adapter.encode_cells(inputs, [keep])
+        return Ready(adapter.assemble(inputs, adapter.layout(inputs), [keep], fine, None), keep)
+
+    return prepare
+
+
+def of_another_question(view: View, i: int, budget: int | Literal["auto"]) -> Selection:
+    """The cells that mode "sparse" takes for another image's question."""
+    other = view.others[i]
+    assert other is not None, "asked only where there is another question"
+    return Selection(view.model.prepare(other, budget=budget, mode="sparse").allocations[0].keep)

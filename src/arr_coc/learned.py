@@ -1,0 +1,69 @@
+"""Everything learned for one base model, in one folder: the allocator folder.
+
+arr_coc_config.json, arr_coc.safetensors    the layer
+stem.safetensors                            eyes before the encoder, if there are any
+conv4.safetensors, conv16.safetensors       learned compressors, if there are any
+adapter_*                                   a LoRA of the language model, if one was trained with the layer
+partial/adapter_*                           a LoRA for reading what was encoded in part, if there is one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from arr_coc.checkpoint import load_layer, save_layer
+from arr_coc.gestalt import load_convs, save_convs
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.lora import load_lora, save_lora
+from arr_coc.stem import Stem, load_stem, save_stem
+
+
+def save_learned(
+    layer: ARRCOCLayer,
+    stem: Stem | None,
+    convs: Mapping[str, Any],
+    base: PreTrainedModel,
+    folder: Path,
+    base_name: str,
+) -> None:
+    """Write what was learned and what it was learned for; never the base model itself.
+
+    Args:
+        layer: scorers, balancer, allocator.
+        stem: or None.
+        convs: trained compressors by name.
+        base: the base model, for its shape and its LoRAs.
+        folder: made if it is missing.
+        base_name: by which the base model is loaded again.
+    """
+    config = base.config
+    named = {
+        "base_model": base_name,
+        "base_model_type": config.model_type,
+        "base_dim": config.get_text_config().hidden_size,
+    }
+    save_layer(layer, folder, named)
+    if stem is not None:
+        save_stem(stem, folder)
+    save_convs(convs, folder)
+    save_lora(base, folder)
+
+
+def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, nn.Module | dict[str, Any] | None]:
+    """Read a folder of `save_learned`; its LoRAs go into the base model.
+
+    Returns:
+        layer, stem and convs by name.
+
+    Raises:
+        ValueError: something in it doesn't fit the base model.
+    """
+    layer = load_layer(folder, base)
+    load_lora(base, folder)
+    dim = layer.config.dim
+    return {"layer": layer, "stem": load_stem(folder, dim), "convs": load_convs(folder, dim)}

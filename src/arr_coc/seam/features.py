@@ -1,0 +1,153 @@
+"""What goes through the seam: where visual tokens stand, the tokens themselves, and a prompt made ready.
+
+Shapes: image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as newline tokens, always
+stay). Every list is per image, in order of appearance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the visual tokens of a call's images stand; known before anything is encoded.
+
+    Attributes:
+        counts: visual tokens n_i of each image in the prompt.
+        grids: per image the merged grid (T, H, W) of its cells.
+        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order.
+    """
+
+    counts: list[int]
+    grids: list[Grid]
+    cells: list[Tensor]
+
+    def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
+        """Turn kept cells [K_i] (raster indices) into kept tokens; tokens that are no cell always
+        stay.
+        """
+        chosen = []
+        for count, cells, indices in zip(self.counts, self.cells, keep, strict=True):
+            stays = torch.ones(count, dtype=torch.bool, device=cells.device)
+            stays[cells] = False
+            stays[cells[indices.to(cells.device)]] = True
+            chosen.append(stays.nonzero().flatten())
+        return chosen
+
+
+@dataclass(frozen=True)
+class VisualFeatures:
+    """The encoded images of one call, in order of appearance.
+
+    Attributes:
+        tokens: per image [n_i, D], what stands in the prompt.
+        levels: per deepstack level, per image [n_i, D]; empty for families without deepstack.
+        grids: per image the merged grid (T, H, W) of its cells.
+        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order; empty if
+            only some of the cells are here.
+        kind: the model's own output class, for handing the features back.
+    """
+
+    tokens: list[Tensor]
+    levels: list[list[Tensor]]
+    grids: list[Grid]
+    cells: list[Tensor]
+    kind: type
+
+    @property
+    def counts(self) -> list[int]:
+        """Visual tokens of each image."""
+        return [len(tokens) for tokens in self.tokens]
+
+    @property
+    def layout(self) -> Layout:
+        """Where these tokens stand."""
+        return Layout(self.counts, self.grids, self.cells)
+
+    def cell_tokens(self, image: int) -> Tensor:
+        """The encoded cells of one image, raster order: [N, D]."""
+        return self.tokens[image][self.cells[image]]
+
+    def repeat(self, times: int) -> VisualFeatures:
+        """The same images again and again, for a batch of questions about them; nothing is copied."""
+        levels = [level * times for level in self.levels]
+        grids, cells = self.grids * times, self.cells * times
+        return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
+
+    def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
+        """Turn kept cells [K_i] (raster indices) into kept tokens, see `Layout.tokens_to_keep`."""
+        return self.layout.tokens_to_keep(keep)
+
+    def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
+        """Keep the same token indices in every level. The result has no cells any more."""
+
+        def pick(images: list[Tensor]) -> list[Tensor]:
+            return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
+
+        return replace(
+            self, tokens=pick(self.tokens), levels=[pick(level) for level in self.levels], cells=[]
+        )
+
+    def ahead_of(self, others: VisualFeatures) -> VisualFeatures:
+        """Put each image's tokens here before its tokens there, in every level. The result has no cells.
+
+        Raises:
+            ValueError: the two differ in their number of images or of deepstack levels.
+        """
+        shapes = [(len(part.tokens), len(part.levels)) for part in (self, others)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"(images, levels) {shapes[0]} can't stand ahead of {shapes[1]}; encode the same images with "
+                "the same model"
+            )
+
+        def join(first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
+            return [torch.cat(pair) for pair in zip(first, second, strict=True)]
+
+        levels = [join(*pair) for pair in zip(self.levels, others.levels, strict=True)]
+        return replace(others, tokens=join(self.tokens, others.tokens), levels=levels, cells=[])
+
+    def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
+        """Multiply the cells of every level by a gate per cell [N_i]; tokens that are no cell stay as
+        they are.
+        """
+        factors = []
+        for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
+            ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
+            factors.append(ones.index_copy(0, cells, gate.to(ones).unsqueeze(1)))
+
+        def times(images: list[Tensor]) -> list[Tensor]:
+            return [tokens * factor for tokens, factor in zip(images, factors, strict=True)]
+
+        return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
+
+    def as_encoder_outputs(self) -> dict[str, Any]:
+        """A fresh value for `mm_encoder_outputs=`. Fresh, because `generate` expands it in place for
+        beams.
+        """
+        fields: dict[str, Any] = {"pooler_output": self.tokens}
+        if self.levels:
+            fields["deepstack_features"] = self.levels
+        return {"image": self.kind(**fields)}
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A prompt made ready for the base model.
+
+    Attributes:
+        kwargs: arguments for the base model's `forward` or `generate`.
+        columns: long [B, S'], the original column of each column handed over; `PAD` (-1) for padding,
+            `GESTALT` (-2) for a gestalt token, which stood nowhere.
+    """
+
+    kwargs: dict[str, Any] = field(repr=False)
+    columns: Tensor

@@ -1,0 +1,70 @@
+"""Patches in merge-block order, pictures, and coarse views of pictures.
+
+Qwen's image processors cut a picture into patches of p x p px and write them block by block of m x m patches:
+the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A still fills its
+`frames` frames with itself. Law: `to_patches(to_picture(rows, ...), ...)` is `rows`.
+
+Pure tensors; pictures are [3, h, w] with h and w whole cells of m*p px.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def to_picture(rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int) -> Tensor:
+    """Undo the patch layout.
+
+    Args:
+        rows: [t*h*w, 3 * frames * patch**2].
+        grid: the patch grid (t, h, w).
+        merge: patches along each side of a cell.
+        patch: px along each side of a patch.
+        frames: frames that a patch holds.
+
+    Returns:
+        [3, h*patch, w*patch], the first frame.
+    """
+    t, h, w = grid
+    m, p = merge, patch
+    blocks = rows.view(t, h // m, w // m, m, m, -1, frames, p, p)[0, ..., 0, :, :]
+    # (h/m, w/m, m, m, 3, p, p) -> (3, h/m, m, p, w/m, m, p); a still repeats its one frame
+    return blocks.permute(4, 0, 2, 5, 1, 3, 6).reshape(-1, h * p, w * p)
+
+
+def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
+    """Lay a picture [3, h, w] out in patches: [(h/patch) * (w/patch), 3 * frames * patch**2]."""
+    m, p = merge, patch
+    channels, height, width = picture.shape
+    blocks = picture.view(channels, height // (m * p), m, p, width // (m * p), m, p)
+    blocks = blocks.permute(1, 4, 2, 5, 0, 3, 6).unsqueeze(5)  # (h/m, w/m, m, m, 3, 1, p, p)
+    return blocks.expand(*blocks.shape[:5], frames, p, p).reshape(-1, channels * frames * p * p)
+
+
+def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
+    """The largest grid of at most `cells` cells with the shape of a grid of height x width.
+
+    One side is any whole number, the other is the nearest one that keeps the shape. Never larger than the
+    given grid, and never empty (a strip that is too long for that loses its shape).
+
+    Raises:
+        ValueError: `cells` is below 1.
+    """
+    if cells < 1:
+        raise ValueError(f"cells {cells} is below 1; use the most cells of a coarse view, such as 256")
+    if height * width <= cells:
+        return height, width
+    by_height = [(h, max(round(h * width / height), 1)) for h in range(1, min(height, cells) + 1)]
+    by_width = [(max(round(w * height / width), 1), w) for w in range(1, min(width, cells) + 1)]
+    return max(
+        (size for size in by_height + by_width if size[0] * size[1] <= cells), key=lambda s: s[0] * s[1]
+    )
+
+
+def shrink(picture: Tensor, size: tuple[int, int]) -> Tensor:
+    """Scale a picture [3, h, w] down to `size` px, bicubic and antialiased, within each channel's range."""
+    small = F.interpolate(picture[None].float(), size, mode="bicubic", antialias=True, align_corners=False)[0]
+    flat = picture.float().flatten(1)
+    low, high = (bound[:, None, None] for bound in (flat.amin(1), flat.amax(1)))
+    return small.clamp(low, high).to(picture.dtype)

@@ -1,0 +1,245 @@
+"""The bundled model learns to read what is encoded in part: a LoRA for modes `sparse` and `saccade`.
+
+A tower that encodes some cells alone has lost their surroundings, and a language model that was shown one
+view knows nothing of a coarse one before it. Half of the steps show parts of a page (64 to 273 cells, a kept
+set for each few questions), half the gestalt and 273 saccades of a page of up to 2048 px. A kept set holds
+the evidence of its questions, some of its surroundings, and cells that have nothing to do with it, as those
+of an allocator do. The base model is frozen: `full` and `prune` don't know of the adapter.
+
+Run as `python -m arr_coc.training.partial OUT --steps 2400 --folder DIR`; killed, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from transformers import PreTrainedTokenizerFast
+from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
+
+from arr_coc import checkpoint
+from arr_coc.gestalt import middles
+from arr_coc.lora import PARTIAL, add_partial, save_lora
+from arr_coc.seam.patching import coarse_grid, shrink
+from arr_coc.training.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
+from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
+from arr_coc.training.language import answer_loss, choose, collate, exact
+from arr_coc.training.packing import IGNORED, pack
+from arr_coc.training.targets import cell_targets, clues, evidence_mask
+from arr_coc.training.together import OFTEN
+from arr_coc.training.vision import dense_loss
+from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
+from arr_coc.world import draw_page
+
+FIRST_PAGE = 70_000_000
+GESTALT = 256
+SACCADES = 273
+PACKS = ((64, 4), (96, 5), (160, 8), (273, 14))
+"""Kept cells and questions of a row, in sparse steps."""
+ROW_CELLS = 420
+"""Cells of a sparse step in all."""
+
+
+def kept_cells(rng: random.Random, evidence: np.ndarray, others: np.ndarray, count: int) -> np.ndarray:
+    """A kept set of at most `count` cells: the evidence, what lies round it, what is like it, the rest.
+
+    Args:
+        rng: draws the shares.
+        evidence: bool [H, W], what the questions of the row need.
+        others: bool [H, W], what other questions of the page need.
+        count: cells to keep, fewer only where the grid has fewer.
+
+    Returns:
+        Long [K], rising.
+    """
+    noise = np.random.default_rng(rng.randrange(2**31)).random(evidence.shape)
+    reach = 2 * rng.choice((1, 1, 2, 3)) + 1
+    near = F.max_pool2d(torch.from_numpy(evidence)[None].float(), reach, 1, reach // 2)[0].numpy()
+    weights = [rng.random() for _ in range(3)]
+    score = 10 * evidence + weights[0] * near + weights[1] * others + weights[2] * noise + 1e-3 * noise
+    best = score.ravel().argsort()[::-1][: min(count, score.size)]
+    return np.sort(best)
+
+
+def cell_patches(image: Tensor, cells: np.ndarray) -> Tensor:
+    """The rows of some cells in a processor's pixel_values: [3, H, W] normalised, K cells -> [4 K, 1536]."""
+    h, w = image.shape[1] // CELL, image.shape[2] // CELL
+    blocks = image.view(3, h, MERGE, PATCH, w, MERGE, PATCH).permute(1, 4, 2, 5, 0, 3, 6)
+    some = blocks[torch.from_numpy(cells // w), torch.from_numpy(cells % w)]  # (K, m, m, 3, P, P)
+    return some[:, :, :, :, None].expand(-1, -1, -1, -1, 2, -1, -1).reshape(-1, 3 * 2 * PATCH * PATCH)
+
+
+class Parts(Dataset):
+    """Batch i: rows of one page, each with a kept set and the questions that it answers."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, split: str = "train"
+    ) -> None:
+        self.tokenizer, self.first, self.last, self.split = tokenizer, first, last, split
+
+    def __len__(self) -> int:
+        return max(0, self.last - self.first)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        step = self.first + index
+        rng = random.Random(step)
+        saccade = rng.random() < 0.5
+        side = rng.choice((1024, 1536, 2048, 2048) if saccade else (512, 768, 1024, 1024)) // CELL
+        stretch = rng.choice((0.0, rng.uniform(-0.25, 0.25)))
+        h, w = round(side * np.exp(stretch)), round(side * np.exp(-stretch))
+        page = draw_page(FIRST_PAGE + step, (w * CELL, h * CELL), self.split, void=False)
+        image = 2 * image_tensor(page.image) - 1
+        asked = choose(rng, list(page.questions), 14 if saccade else 20, OFTEN)
+        rng.shuffle(asked)
+        masks = [evidence_mask(q.evidence, h, w) for q in asked]
+        every = np.any(masks, axis=0) if masks else np.zeros((h, w), bool)
+        targets = torch.from_numpy(cell_targets(page)).flatten(1).long()
+        grid = torch.tensor([[1, MERGE * h, MERGE * w]])
+        taps, weights = get_vision_interpolation_indices_and_weights(
+            grid, 32, align_corners=True, spatial_merge_size=MERGE
+        )
+        places = get_vision_position_ids(grid, MERGE)
+        out: dict[str, list[Any]] = {
+            k: [] for k in ("pixels", "taps", "weights", "places", "lengths", "words", "packs", "families")
+        }
+
+        def encode(pixels: Tensor, a: Tensor, b: Tensor, c: Tensor, words: Tensor) -> None:
+            found = (("pixels", pixels), ("taps", a), ("weights", b), ("places", c), ("words", words))
+            for name, value in found:
+                out[name].append(value)
+            out["lengths"].append(len(pixels))
+
+        def show(cells: np.ndarray, questions: list[Any], coarse: tuple[int, int] | None) -> None:
+            at = torch.from_numpy(np.stack(np.divmod(cells, w), 1)).float()
+            if coarse is not None:
+                at = torch.cat([middles((1, h, w), (1, *coarse)), at])
+            looked_up = [clues(q, page.things, w * CELL) for q in questions]
+            out["packs"].append(pack(self.tokenizer, at, (h, w), questions, looked_up))
+            out["families"].append([q.family for q in questions])
+            rows = (torch.from_numpy(cells)[:, None] * MERGE**2 + torch.arange(MERGE**2)).flatten()
+            encode(cell_patches(image, cells), taps[rows], weights[rows], places[rows], targets[:, cells])
+
+        if saccade:
+            coarse = coarse_grid(h, w, GESTALT)
+            small = shrink(image, (coarse[0] * CELL, coarse[1] * CELL))
+            small_grid = torch.tensor([[1, MERGE * coarse[0], MERGE * coarse[1]]])
+            a, b = get_vision_interpolation_indices_and_weights(
+                small_grid, 32, align_corners=True, spatial_merge_size=MERGE
+            )
+            whole = np.arange(coarse[0] * coarse[1])
+            nothing = torch.full((len(targets), len(whole)), -2)
+            encode(cell_patches(small, whole), a, b, get_vision_position_ids(small_grid, MERGE), nothing)
+            show(kept_cells(rng, every, every, GESTALT + SACCADES - len(whole)), asked, coarse)
+        else:
+            count, questions = rng.choice(PACKS)
+            for start in range(0, len(asked), questions):
+                if start and (start // questions + 1) * count > ROW_CELLS:
+                    break
+                mine = np.any(masks[start : start + questions], axis=0)
+                show(kept_cells(rng, mine, every, count), asked[start : start + questions], None)
+        packs = collate(out.pop("packs"), self.tokenizer.pad_token_id)
+        return packs | {
+            "pixels": torch.cat(out["pixels"]),
+            "taps": torch.cat(out["taps"]),
+            "weights": torch.cat(out["weights"]),
+            "places": torch.cat(out["places"]),
+            "segments": F.pad(torch.tensor(out["lengths"]).cumsum(0), (1, 0)).int(),
+            "grid": grid,
+            "words": torch.cat(out["words"], 1),
+            "families": out["families"],
+            "kind": "saccade" if saccade else "sparse",
+        }
+
+
+def answer_logits(model: Any, batch: dict[str, Any], wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Eyes and language model on a batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
+    seen = model.model.visual(
+        batch["pixels"],
+        grid_thw=batch["grid"],
+        interp_indices=batch["taps"],
+        interp_weights=batch["weights"],
+        position_ids=batch["places"],
+        cu_seqlens=batch["segments"],
+        return_dict=True,
+    )
+    mind = model.model.language_model
+    embeds = mind.embed_tokens(batch["ids"]).clone()
+    embeds[batch["visual"]] = seen.pooler_output.to(embeds.dtype)
+    states = mind(
+        inputs_embeds=embeds,
+        position_ids=batch["positions"].float(),
+        attention_mask=batch["mask"],
+        visual_pos_masks=batch["visual"],
+        deepstack_visual_embeds=seen.deepstack_features,
+        use_cache=False,
+    ).last_hidden_state
+    logits = torch.zeros(*wanted.shape, model.config.get_text_config().vocab_size)
+    logits[wanted] = model.lm_head(states[wanted]).float()
+    return logits, seen.pooler_output.float()
+
+
+def train(
+    out: Path, steps: int, lr: float, rank: int, hint: float, dense: float, threads: int, folder: Path | None
+) -> None:
+    """Train (or go on training), write `out` and, at the end, the adapter."""
+    torch.set_num_threads(threads)
+    tokenizer = build_tokenizer()
+    roles = build_roles(tokenizer, build_embeddings(tokenizer, DIM))
+    base, _ = checkpoint.load_base(checkpoint.BUNDLED)
+    model: Any = base.requires_grad_(False)
+    torch.manual_seed(0)
+    add_partial(model, rank)
+    model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
+    # By AdamW, all of them: Muon's equal singular values make little sense for factors of a product.
+    learned = [(f"lora {i}", p) for i, p in enumerate(model.parameters()) if p.requires_grad]
+    optimizer = Optimizers(learned, lr)
+    first = load_checkpoint(out, model, optimizer)
+    loader = DataLoader(Parts(tokenizer, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
+    since, mean = time.time(), dict[str, list[float]]()
+    for step, batch in enumerate(loader, start=first):
+        rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
+        wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, tokens = answer_logits(model, batch, wanted)
+        answers = answer_loss(logits, batch, hint)
+        seen, _ = dense_loss(tokens, batch["words"], roles)
+        optimizer.step(answers + dense * seen, rate)
+        kind = batch["kind"]
+        mean.setdefault(f"{kind} loss", []).append(answers.item())
+        mean.setdefault(f"{kind} seen", []).append(seen.item())
+        for family, found in exact(logits, batch, batch["families"]).items():
+            mean.setdefault(f"{kind} {family}", []).extend(found)
+            mean.setdefault(f"{kind} all", []).extend(found)
+        if (step + 1) % 50 == 0:
+            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
+            line |= {k: round(float(np.mean(mean[k])), 3) for k in sorted(mean)}
+            with out.with_suffix(".jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            mean = {}
+        if (step + 1) % 100 == 0 or step + 1 == steps:
+            save_checkpoint(out, model, optimizer, step + 1)
+            if folder is not None:
+                save_lora(model, folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--hint", type=float, default=0.2, help="weight of the early hints")
+    parser.add_argument("--dense", type=float, default=0.05, help="weight of the dense loss of stage 1")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help=f"write the adapter into its folder {PARTIAL!r}")
+    a = parser.parse_args()
+    train(a.out, a.steps, a.lr, a.rank, a.hint, a.dense, a.threads, a.folder)

@@ -1,0 +1,268 @@
+"""Encoding some cells alone, and coarse views, on tiny random towers of every Qwen family.
+
+Run: pytest tests/test_seam_sparse.py
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.vision_utils import get_vision_window_index
+
+from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
+from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
+from arr_coc.seam.sparse import kept_seqlens, kept_windows, numbered_cells, patch_rows
+from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, picture, prompts, some_cells, tiny
+
+TOLERANCE = 2e-5  # fp32, tokens of standard deviation 1 to 3
+ROWS = [
+    ("Which?", [picture(1, (48, 40)), picture(3, (72, 40))]),
+    ("Where?", [picture(2, (40, 72))]),
+]  # grids 5x6, 5x9 and 9x5
+
+families = pytest.mark.parametrize("family", QWEN_FAMILIES)
+
+
+def setup(family: str, rows: list = ROWS) -> tuple[Tiny, FamilyAdapter, dict]:
+    built = tiny(family)
+    return built, adapter_for(built.model, built.processor), prompts(built, rows)
+
+
+def pairs(one: VisualFeatures, other: VisualFeatures) -> list[tuple[Tensor, Tensor]]:
+    """Tokens and levels of two encodings, image by image."""
+    assert len(one.levels) == len(other.levels)
+    both = zip((one.tokens, *one.levels), (other.tokens, *other.levels), strict=True)
+    return [pair for images in both for pair in zip(*images, strict=True)]
+
+
+def masked_tower(
+    adapter: FamilyAdapter, inputs: dict, keep: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> VisualFeatures:
+    """The stock tower on all patches, with all but the kept cells' hidden from the kept ones."""
+    layout, tower = adapter.layout(inputs), adapter.model.model.visual
+    cells = numbered_cells(layout, keep)
+    seen = torch.zeros(sum(layout.counts), dtype=torch.bool).index_fill(0, cells, True)
+    if hasattr(tower, "window_size"):
+        seen = seen[get_vision_window_index(inputs["image_grid_thw"], 2, tower.window_size, 4)[0]]
+    seen, stock, cursor = seen.repeat_interleave(4), F.scaled_dot_product_attention, 0
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, **more: object) -> Tensor:
+        nonlocal cursor
+        here = seen[cursor : cursor + key.shape[-2]]
+        cursor = (cursor + len(here)) % len(seen)  # segments come in order, layer after layer
+        return stock(query, key, value, attn_mask=here | ~here[:, None])  # the hidden ones see all
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
+    features = adapter.features(inputs)
+    monkeypatch.undo()
+    assert cursor == 0
+    return features.select(keep)
+
+
+class TestEncodeCells:
+    @families
+    def test_the_layout_is_known_before_anything_is_encoded(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
+        assert adapter.sparse
+        before, after = adapter.layout(inputs), adapter.features(inputs).layout
+        assert before.counts == after.counts == [30, 45, 45]
+        assert before.grids == after.grids
+        assert all(torch.equal(a, b) for a, b in zip(before.cells, after.cells, strict=True))
+        for blind, seeing in zip(
+            adapter.images(inputs), adapter.images(inputs, adapter.features(inputs)), strict=True
+        ):
+            assert torch.equal(blind, seeing)
+
+    @families
+    def test_all_cells_are_the_stock_features_to_the_last_bit(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
+        stock = adapter.features(inputs)
+        found = adapter.encode_cells(inputs, [torch.arange(count) for count in stock.counts])
+        assert all(torch.equal(a, b) for a, b in pairs(found, stock))
+        assert (found.kind, found.grids, found.cells) == (stock.kind, stock.grids, [])
+
+    @families
+    def test_some_cells_are_the_whole_tower_with_the_rest_masked(
+        self, family: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _, adapter, inputs = setup(family)
+        keep = [some_cells(30, 7, seed=1), some_cells(45, 20, seed=2), some_cells(45, 1, seed=3)]
+        found = adapter.encode_cells(inputs, keep)
+        expected = masked_tower(adapter, inputs, keep, monkeypatch)
+        assert max((a - b).abs().max() for a, b in pairs(found, expected)) < TOLERANCE
+        unmasked = adapter.features(inputs).select(keep)  # the test could fail
+        assert min((a - b).abs().max() for a, b in pairs(found, unmasked)) > 0.01
+
+    @families
+    def test_each_image_is_encoded_as_if_alone(self, family: str) -> None:
+        """Whatever its neighbours are, and whether anything of them is kept."""
+        built, adapter, inputs = setup(family)
+        keep = [some_cells(30, 9), torch.tensor([], dtype=torch.long), some_cells(45, 12)]
+        found = adapter.encode_cells(inputs, keep)
+        assert found.counts == [9, 0, 12]
+        assert all([len(image) for image in level] == [9, 0, 12] for level in found.levels)
+        images = [image for _, row in ROWS for image in row]
+        for i in (0, 2):
+            alone = adapter.encode_cells(prompts(built, [("?", [images[i]])]), [keep[i]])
+            assert torch.allclose(found.tokens[i], alone.tokens[0], atol=TOLERANCE)
+            for level, single in zip(found.levels, alone.levels, strict=True):
+                assert torch.allclose(level[i], single[0], atol=TOLERANCE)
+
+    @families
+    def test_what_is_not_kept_has_no_influence(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
+        keep = [some_cells(30, 5), some_cells(45, 5), some_cells(45, 5)]
+        rows = patch_rows(numbered_cells(adapter.layout(inputs), keep), 4)
+        pixels = torch.full_like(inputs["pixel_values"], torch.nan)
+        pixels[rows] = inputs["pixel_values"][rows]
+        found = adapter.encode_cells(inputs | {"pixel_values": pixels}, keep)
+        assert all(torch.equal(a, b) for a, b in pairs(found, adapter.encode_cells(inputs, keep)))
+
+    @families
+    def test_bfloat16_all_cells_are_the_stock_features_to_the_last_bit(self, family: str) -> None:
+        built, adapter, inputs = setup(family)
+        built.model.bfloat16()
+        try:
+            stock = adapter.features(inputs)
+            found = adapter.encode_cells(inputs, [torch.arange(count) for count in stock.counts])
+            assert found.tokens[0].dtype == torch.bfloat16
+            assert all(torch.equal(a, b) for a, b in pairs(found, stock))
+        finally:
+            tiny.cache_clear()
+
+    def test_cells_of_other_windows_never_influence_windowed_layers(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        built, adapter, inputs = setup("qwen2_5_vl", ROWS[1:])  # 9x5 cells, windows of 2x2
+        window = torch.tensor([2, 3, 8])  # of cells 2, 3, 7 and 8
+        others = torch.tensor([0, 2, 3, 4, 8, 13, 40])
+        mine = torch.isin(others, window)
+
+        def apart() -> float:
+            alone = adapter.encode_cells(inputs, [window]).tokens[0]
+            return float((adapter.encode_cells(inputs, [others]).tokens[0][mine] - alone).abs().max())
+
+        assert apart() > 0.01  # through the one layer that sees all
+        monkeypatch.setattr(built.model.model.visual, "fullatt_block_indexes", [])
+        assert apart() < TOLERANCE
+
+    @pytest.mark.parametrize(
+        "keep",
+        [[[3, 1], [0], [0]], [[1, 1], [0], [0]], [[30], [0], [0]], [[29, 31], [], [0]], [[-1, 2], [0], [0]]],
+    )
+    def test_indices_that_are_not_rising_cells_are_refused(self, keep: list) -> None:
+        _, adapter, inputs = setup("qwen3_vl")
+        with pytest.raises(ValueError, match="rising indices into grids"):
+            adapter.encode_cells(inputs, [torch.tensor(indices, dtype=torch.long) for indices in keep])
+
+    def test_keep_lists_that_do_not_fit_are_refused(self) -> None:
+        _, adapter, inputs = setup("qwen3_vl")
+        with pytest.raises(ValueError, match="2 keep lists for 3 images"):
+            adapter.encode_cells(inputs, [torch.tensor([1])] * 2)
+        with pytest.raises(ValueError, match="keep at least one"):
+            adapter.encode_cells(inputs, [torch.tensor([], dtype=torch.long)] * 3)
+
+    @pytest.mark.parametrize("family", LLAVA_FAMILIES)
+    def test_towers_that_need_the_whole_picture_say_so(self, family: str) -> None:
+        _, adapter, inputs = setup(family, [("What?", [picture(1)])])
+        assert not adapter.sparse
+        for ask in (adapter.layout, adapter.coarse, lambda given: adapter.encode_cells(given, [])):
+            with pytest.raises(NotImplementedError, match=f"tower of {family} can't .* use mode='prune'"):
+                ask(inputs)
+        for blind, seeing in zip(
+            adapter.images(inputs), adapter.images(inputs, adapter.features(inputs)), strict=True
+        ):
+            assert torch.equal(blind, seeing)
+
+
+class TestSegments:
+    def test_segments_of_which_nothing_stays_vanish(self) -> None:
+        boundaries = torch.tensor([0, 4, 8, 12, 20], dtype=torch.int32)
+        left = kept_seqlens(torch.tensor([1, 2, 8, 9, 11, 19]), boundaries)
+        assert left.tolist() == [0, 2, 5, 6]
+        assert left.dtype == torch.int32
+        assert torch.equal(kept_seqlens(torch.arange(20), boundaries), boundaries)
+
+    def test_windows_keep_their_cells(self) -> None:
+        """A grid of 3x4 in windows of 2x2, by hand: 0 1 4 5 | 2 3 6 7 | 8 9 | 10 11."""
+        order = torch.tensor([0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11])
+        boundaries = torch.tensor([0, 16, 32, 40, 48])
+        index, left = kept_windows(torch.tensor([0, 2, 5, 7, 11]), order, boundaries, 4)
+        assert index.tolist() == [0, 2, 1, 3, 4]  # 0 5 | 2 7 | 11
+        assert left.tolist() == [0, 8, 16, 20]
+
+    def test_all_windows_are_the_stock_ones(self) -> None:
+        grid = torch.tensor([[1, 10, 12], [1, 6, 22]])
+        order, boundaries = get_vision_window_index(grid, 2, 16, 4)
+        index, left = kept_windows(torch.arange(30 + 33), order, boundaries, 4)
+        assert torch.equal(index, order)
+        assert torch.equal(left, boundaries)
+
+
+class TestCoarse:
+    @families
+    def test_coarse_views_are_encoded_like_any_image(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
+        view = adapter.coarse(inputs, 20)
+        gestalt = adapter.features(view)
+        assert gestalt.grids == adapter.layout(view).grids == [(1, 4, 5), (1, 3, 6), (1, 6, 3)]
+        for small, large in zip(adapter.images(view), adapter.images(inputs), strict=True):
+            assert small.shape[1] * small.shape[2] <= 20 * 64
+            back = F.interpolate(small[None], large.shape[1:], mode="bicubic")[0]
+            assert (back - large).abs().mean() < 0.05  # the same picture; unrelated ones differ by 0.2
+            assert small.amin() >= large.amin()
+            assert small.amax() <= large.amax()
+
+    @families
+    def test_images_that_are_small_enough_stay_as_they_are(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
+        view = adapter.coarse(inputs, 45)
+        assert all(torch.equal(view[name], inputs[name]) for name in ("pixel_values", "image_grid_thw"))
+        mixed = adapter.coarse(inputs, 30)
+        assert torch.equal(mixed["pixel_values"][:120], inputs["pixel_values"][:120])
+        assert adapter.layout(mixed).grids[1] == (1, 4, 7)
+
+    def test_the_dtype_is_the_given_one(self) -> None:
+        _, adapter, inputs = setup("qwen3_vl")
+        pixels = inputs["pixel_values"].bfloat16()
+        assert adapter.coarse(inputs | {"pixel_values": pixels}, 9)["pixel_values"].dtype == torch.bfloat16
+
+    def test_patches_are_laid_out_and_taken_back(self) -> None:
+        _, _, inputs = setup("qwen3_vl", ROWS[1:])
+        shown = to_picture(inputs["pixel_values"], (1, 18, 10), 2, 4, 2)
+        assert shown.shape == (3, 72, 40)
+        assert torch.equal(to_patches(shown, 2, 4, 2), inputs["pixel_values"])
+
+    def test_a_flat_picture_stays_flat_and_an_edge_does_not_ring(self) -> None:
+        flat = torch.full((3, 32, 48), 0.7)
+        assert torch.allclose(shrink(flat, (8, 16)), torch.tensor(0.7))
+        edge = (torch.arange(48) > 20).float().expand(3, 32, 48) - 1.5
+        small = shrink(edge, (8, 16))
+        assert (small.amin(), small.amax()) == (-1.5, -0.5)
+
+    @pytest.mark.parametrize("size", [(32, 32), (45, 35), (20, 30), (128, 9), (17, 16), (1, 600), (257, 1)])
+    def test_coarse_grids_keep_the_shape_and_use_their_cells(self, size: tuple[int, int]) -> None:
+        (height, width), (h, w) = size, coarse_grid(*size, 256)
+        assert 1 <= h <= height
+        assert 1 <= w <= width
+        assert 200 < h * w <= 256
+        if min(size) > 1:
+            off = (h * width / height - w, w * height / width - h)
+            assert min(abs(o) for o in off) <= 0.5  # one side is the other's to half a cell
+
+    def test_coarse_grids_by_hand(self) -> None:
+        assert coarse_grid(32, 32, 256) == (16, 16)
+        assert coarse_grid(64, 32, 256) == (22, 11)
+        assert coarse_grid(16, 16, 256) == (16, 16)
+        assert coarse_grid(3, 5, 256) == (3, 5)
+        assert coarse_grid(5, 3, 1) == (1, 1)
+
+    def test_bad_input_is_refused(self) -> None:
+        _, adapter, inputs = setup("qwen3_vl")
+        with pytest.raises(ValueError, match="cells 0 is below 1"):
+            adapter.coarse(inputs, 0)
+        grid = torch.tensor([[2, 10, 12], [1, 10, 18], [1, 18, 10]])
+        with pytest.raises(ValueError, match="still images only"):
+            adapter.coarse(inputs | {"image_grid_thw": grid})
