@@ -1,17 +1,17 @@
-"""What a first token costs with Qwen3-VL's published shapes: every mode and the rivals beside the stock model.
+"""What a first token costs in Qwen3-VL's published shapes: every mode and the rivals beside the stock model.
 
     python bench/prefill.py --out bench/results/2b-1024.json
     python bench/prefill.py --size 2048 --rounds 1 --modes stock,prune@273,sparse@273,saccade --out ...
     python bench/prefill.py --batch 4 --device cuda --compile --out ...
 
-Random weights in the shape of Qwen/Qwen3-VL-2B-Instruct or -4B-, but for the vocabulary (the bundled tokenizer's), in
-bfloat16; real inputs, a drawn page through the bundled processor. What is measured and how: `arr_coc.bench`. A stem
-and a trained layer are random too; a way with " gaze" is that of a checkpoint without them.
+Random weights in the shape of Qwen/Qwen3-VL-2B-Instruct or -4B-, but for the vocabulary (the bundled
+tokenizer's), in bfloat16; real inputs, a drawn page through the bundled processor. What is measured and how:
+`arr_coc.bench`. Layer and stem are random too, and taken for trained; a way with " gaze" is that of a
+checkpoint without them.
 
-Cost on two CPU cores, 1024 px, three rounds of all: see `seconds` in the results. At 2048 px stock alone takes over
-a minute a round, so one round after the unmeasured one is enough. Rivals choose for one image, so larger batches
-leave them out. 4B needs 10 GiB. With --depth the language model and the vision tower are cut to so many layers, a
-smoke test whose figures mean nothing.
+At 2048 px stock alone takes over a minute a round on two CPU cores: one round, after the unmeasured one, is
+enough. Rivals choose for one image, so larger batches leave them out. 2B needs 6 GiB, 4B 11. With --depth
+both halves are cut to so many layers: a smoke test, whose figures mean nothing.
 """
 
 import argparse
@@ -25,10 +25,11 @@ import torch
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
 
 from arr_coc import checkpoint
-from arr_coc.bench import bench, circumstances
+from arr_coc.bench import bench, circumstances, find_way, prompt
 from arr_coc.benching import print_bench
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.stem import Stem
 from arr_coc.world import draw_page
@@ -64,7 +65,7 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
     vision = VISION | {"out_hidden_size": text["hidden_size"]}
     if depth is not None:
         text["num_hidden_layers"] = vision["depth"] = depth
-        vision["deepstack_visual_indexes"] = [level for level in range(min(3, depth - 1))]
+        vision["deepstack_visual_indexes"] = list(range(min(3, depth - 1)))
     for part, values in ((config.text_config, text), (config.vision_config, vision)):
         for name, value in values.items():
             setattr(part, name, value)
@@ -93,13 +94,17 @@ args = parser.parse_args()
 
 dtype = getattr(torch, args.dtype)
 model = random_model(args.shape, args.depth, args.device, dtype)
-if args.compile:
-    model.layer.relevance = torch.compile(model.layer.relevance)
 dim = model.layer.config.dim
 scorer = QueryBlindScorer(dim, dim // 2).requires_grad_(False).to(args.device, dtype)
 page = draw_page(0, (args.size, args.size), "test")
-question = f"Look at the page closely before you answer. {page.questions[0].text}"
+question = f"{page.questions[0].text} Answer with one word."  # some thirty tokens of text with the template
 modes = (args.modes or (OURS if args.batch > 1 else f"{OURS},{RIVALS}")).split(",")
+if args.compile:  # while it is counted, a function runs uncompiled
+    model.layer.relevance = torch.compile(model.layer.relevance)
+    with torch.no_grad():
+        for mode in ("prune@64", "sparse@64"):
+            inputs = prompt(model, page.image, question, args.batch)
+            find_way(model, mode)(inputs, Stopwatch(model.device))
 started = time.monotonic()
 rows = bench(
     model, page.image, question, modes, args.rounds,

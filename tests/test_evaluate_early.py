@@ -175,13 +175,13 @@ def test_a_run_records_them_as_the_others(tmp_path: Path, model: ARRCOCModel) ->
         questions=4,
         per_image=2,
         size=256,
-        budgets=(9, 18, "auto"),
+        budgets=(18, "auto"),
         methods=names,
         timed=1,
     )
     summary = evaluate(settings, progress=False)
     fixed = {"full", "arr-coc saccade", "coc resize", "coc pool4"}
-    budgeted = {f"{m}@{k}" for m in set(names) - fixed for k in (18,)} | {"arr-coc sparse@auto"}
+    budgeted = {f"{m}@18" for m in set(names) - fixed} | {"arr-coc sparse@auto"}
     header, records = read_results(settings.lines)
     for record in records:
         assert set(record["said"]) == set(record["tokens"]) == fixed | budgeted

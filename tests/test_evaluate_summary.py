@@ -18,7 +18,7 @@ from arr_coc.evaluate.results import (
     read_results,
     write_results,
 )
-from arr_coc.evaluate.summary import at_equal_time, by_budget, kind, summarise
+from arr_coc.evaluate.summary import by_budget, kind, summarise
 from arr_coc.evaluate.table import table
 
 HEADER = {"model": "bundled", "seed": 0}
@@ -280,7 +280,8 @@ class TestClaims:
         assert found(1024, **{"arr-coc_273": 1}) == {}
         assert found(2048, **{"arr-coc saccade": 0.98}) == {}  # nothing to compare it with
         assert found(1024, **{"arr-coc saccade": 0.98, "downsample_529": 0.5}) == {}
-        assert len(claims(summarise({"size": 1024}, records(9, full=1, **rates)))) == 12
+        together = [c["claim"] for c in claims(summarise({"size": 1024}, records(9, full=1, **rates)))]
+        assert {sparse.format(273), sparse.format(64)} <= set(together)
 
     @pytest.mark.parametrize(("small", "holds"), [(0.9, True), (0.91, False)])
     def test_saccades_are_checked_where_shrinking_loses_small_print(self, small, holds):
@@ -292,67 +293,6 @@ class TestClaims:
         assert (kept["claim"], kept["holds"]) == ("arr-coc saccade keeps the score of all tokens", False)
         assert (lost["claim"], lost["holds"]) == ("downsample@529 loses small print", holds)
         assert lost["figure"] == f"{100 * (1 - small):.1f} points"
-
-
-def timed_summary(**rows):
-    """A summary of methods {name: (score, ms, tokens)}; "_" is "@"."""
-    found = []
-    for i in range(100):
-        line = record(i, {}, tokens={}, ms={})
-        for name, (score, ms, tokens) in rows.items():
-            method = name.replace("_", "@")
-            line["score"][method], line["tokens"][method] = float(i < 100 * score), tokens
-            if ms is not None:
-                line["ms"][method] = {"prefill": float(ms)}
-        found.append(line)
-    return summarise({}, found)
-
-
-class TestEqualTime:
-    ROWS: ClassVar = {
-        "full": (0.9, 1000, 1024),
-        "arr-coc_64": (0.88, 990, 64),
-        "arr-coc sparse_64": (0.85, 40, 64),
-        "arr-coc sparse_273": (0.88, 200, 273),
-        "arr-coc saccade": (0.89, 300, 529),
-        "downsample_64": (0.2, 40, 64),
-        "downsample_128": (0.3, 41, 121),
-        "downsample_273": (0.25, 150, 272),
-        "coc pool4": (0.5, 995, 256),
-        "scope_64": (0.6, None, 64),
-    }
-
-    def test_the_best_that_is_no_later(self):
-        summary = timed_summary(**self.ROWS)
-        mine = {"arr-coc sparse": "arr-coc sparse@64", "downsample": "downsample@64"}
-        assert at_equal_time(summary, "arr-coc sparse@64") == mine  # 40 ms is no later than 40 ms
-        found = at_equal_time(summary, "arr-coc saccade")
-        assert found["downsample"] == "downsample@128"  # not the slowest, the best
-        assert found.keys() == {"arr-coc sparse", "arr-coc saccade", "downsample"}
-        assert at_equal_time(summary, "full").keys() == {"scope", *found} ^ {
-            "scope",
-            "full",
-            "arr-coc",
-            "coc pool4",
-        }
-
-    def test_the_table_has_a_column_for_each_of_ours_before_the_encoder(self):
-        lines = table(timed_summary(**self.ROWS), "time").splitlines()
-        head = "| method | in 40 ms (arr-coc sparse@64) | in 200 ms (arr-coc sparse@273) | in 300 ms (arr-coc saccade) |"
-        assert lines[0] == head
-        assert "| downsample | 20.0% @64 | 30.0% @128 | 30.0% @128 |" in lines
-        assert "| **arr-coc saccade** | - | - | **89.0%** |" in lines
-        assert "| full | - | - | - |" in lines
-        assert len(lines) == 2 + 7
-
-    def test_without_them_all_of_ours_are_references(self):
-        rows = {name: row for name, row in self.ROWS.items() if " " not in name}
-        lines = table(timed_summary(**rows), "time").splitlines()
-        assert lines[0] == "| method | in 990 ms (arr-coc@64) |"
-
-    def test_nothing_timed_is_refused(self):
-        with pytest.raises(ValueError, match="--timed"):
-            table(summarise({}, records(4, full=1, **{"arr-coc_64": 1})), "time")
 
 
 class TestTable:
@@ -371,31 +311,6 @@ class TestTable:
         order = ["arr-coc@64", "arr-coc:x@64", "fastv@64", "scope@64", "random@64", "oracle@64"]
         assert groups["64"] == order
         assert [kind(m) for m in order] == ["ours", "variant", "rival", "rival", "null", "bound"]
-
-    def test_what_has_no_budget_stands_with_what_it_reads(self):
-        rows = {
-            "full": (0.9, 9, 1024),
-            "arr-coc_529": (0.8, 9, 529),
-            "arr-coc saccade": (0.85, 9, 529),
-            "coc pool4": (0.5, 9, 256),
-            "arr-coc_64": (0.7, 9, 64),
-            "oracle sparse_64": (0.9, 9, 64),
-            "shuffled question sparse_64": (0.1, 9, 64),
-        }
-        summary = timed_summary(**rows)
-        groups = by_budget(summary)
-        assert list(groups) == ["", "529", "256", "64"]
-        assert groups["529"] == ["arr-coc saccade", "arr-coc@529"]
-        assert groups["64"] == ["arr-coc@64", "shuffled question sparse@64", "oracle sparse@64"]
-        kinds = {m: kind(m) for m in summary["methods"]}
-        assert kinds["arr-coc saccade"] == kind("arr-coc sparse@64") == "ours"
-        assert (kinds["coc pool4"], kinds["oracle sparse@64"]) == ("coc", "bound")
-        assert kinds["shuffled question sparse@64"] == "null"
-        wide = table(summary, "budgets")
-        assert wide.splitlines()[0].startswith("| method | exact match @529 | @64 |")
-        assert "| coc pool4" not in wide
-        end = "all tokens (1,024): 90.0%; arr-coc saccade (529): 85.0%; coc pool4 (256): 50.0%."
-        assert wide.endswith(end)
 
     def test_sparse_is_compared_with_ours_at_the_same_budget(self):
         summary = summarise({}, records(10, full=1, **{"arr-coc_64": 0.9, "arr-coc sparse_64": 0.7}))

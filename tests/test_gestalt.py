@@ -28,7 +28,6 @@ from arr_coc.seam import Grid, VisualFeatures, adapter_for
 from arr_coc.training.compressor import WholePages, ask, encode
 from arr_coc.training.language import answer_loss
 from arr_coc.training.packing import IGNORED
-from arr_coc.training.words import build_tokenizer
 from arr_coc.world import draw_page
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
@@ -282,13 +281,14 @@ def test_training_asks_as_the_model_is_asked(name: str) -> None:
 
 
 def test_answers_teach_the_compressors_alone() -> None:
-    base: Any = load_base("bundled")[0].requires_grad_(False)
+    loaded, processor = load_base("bundled")
+    base: Any = loaded.requires_grad_(False)
     data = WholePages([128, 160], 40, 0, 2)
     conv = ConvCompressor(192, 4, 1)
     optimizer = torch.optim.SGD(conv.parameters(), lr=0.1)
     for page in (data[i] for i in range(2)):
         given = encode(base.model.visual, page["pixels"], page["grids"])
-        logits, batch = ask(base, build_tokenizer(), conv(given), page["grids"], page["asked"])
+        logits, batch = ask(base, processor.tokenizer, conv(given), page["grids"], page["asked"])
         optimizer.zero_grad()
         answer_loss(logits, batch, hint_weight=0.0).backward()
         optimizer.step()

@@ -210,7 +210,8 @@ def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = No
     if name == STOCK:
         return lambda inputs, watch: _stock(model, inputs, watch)
     if (ours := name.removesuffix(GAZE)) in MODES:
-        chosen = ARRCOCModel(model.base, model.processor) if name.endswith(GAZE) else model
+        untrained = name.endswith(GAZE)
+        chosen = ARRCOCModel(model.base, model.processor, strict=model.strict) if untrained else model
         return lambda inputs, watch: _ours(chosen, ours, budget, inputs, watch)
     method = OTHERS.get(name)
     if method is None:
@@ -279,9 +280,7 @@ def _rival(
             return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
         assert method.choose is not None, "found by find_way"
         with watch("score"):
-            asked = Asked(
-                Path(), "", (Query("", "", ()),)
-            )  # a rule reads the prompt, not what it was made of
+            asked = Asked(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
             view = View(model, asked, (inputs,), features, tower, scorer=scorer)
             chosen = method.choose(view, 0, budget)
         return Arrival(prefill(model, inputs, features, chosen), len(chosen.keep))

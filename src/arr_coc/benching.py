@@ -116,7 +116,7 @@ def _words(value: Any) -> str:
         return ", ".join(f"{name} {part}" for name, part in value.items())
     if isinstance(value, list):
         return " x ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _time(ms: float) -> str:

@@ -5,6 +5,7 @@
     arr-coc draw                      make sample pages with questions and answers
     arr-coc info                      model, versions, families
     arr-coc train | eval | report     studies: see study.py
+    arr-coc bench                     what a first token costs in every mode
 
 Exit codes: 0 done, 1 failed, 2 bad use. Results go to stdout, everything else to stderr; with --json
 stdout holds exactly one object. Whatever can be refused is refused before a model is loaded. torch and
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from arr_coc import __version__, study, terminal
+from arr_coc import __version__, benching, study, terminal
 from arr_coc.images import open_image
 
 if TYPE_CHECKING:
@@ -282,6 +283,7 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
 app.command("train")(study.train)
 app.command("eval")(study.evaluate)
 app.command("report")(study.report)
+app.command("bench")(benching.command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

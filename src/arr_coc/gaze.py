@@ -14,9 +14,9 @@ looked at. Attention relative to a neutral question is that of Zhang et al., "ML
 2025), there of the answer's first token in one layer.
 
 Laws: nothing is learned or drawn; another question moves the map, padding and what stands behind the question
-do not; no row has an influence on another; the model is as before afterwards, also by an error. Layers behind
-the last one needed never run. The neutral attention depends on the image and what stands before the question
-alone, so a session finds it once.
+do not; no row and no image has an influence on another; the model is as before afterwards, also by an error.
+Layers behind the last one needed never run. The neutral attention depends on the image and what stands before
+the question alone, so a session finds it once.
 """
 
 from __future__ import annotations
@@ -30,16 +30,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.seam import GESTALT, PAD, FamilyAdapter, VisualFeatures, gather_columns, image_spans
+from arr_coc.seam import (
+    GESTALT,
+    PAD,
+    PROMPT_NAMES,
+    FamilyAdapter,
+    VisualFeatures,
+    gather_columns,
+    image_spans,
+)
 from arr_coc.seam.attention import attention_modules, attention_rows, watch_attention
-from arr_coc.session import PROMPT_NAMES
 
+PER_PROMPT = ("position_ids", "labels")
+"""What else has columns; a prompt that is rewritten has its own."""
 NEUTRAL = "Describe the image."
 """The question that is about everything."""
 STEEPNESS = 2.0
 """Logits per standard deviation of a log map, in `coupling`."""
 SPREAD = 0.2
-"""The least spread of a log map that is taken for a full one: blank pages and noise have 0.02 to 0.06."""
+"""The least spread of a log map that counts as a full one; on blank pages it is 0.02 to 0.06."""
 
 
 class Gaze(NamedTuple):
@@ -59,8 +68,9 @@ class Gaze(NamedTuple):
 def gaze_layers(depth: int) -> range:
     """The attention layers to look at: the middle third of `depth`, rounded outwards.
 
-    Early layers look at what stands out whatever is asked; late ones cost more and look at little that the
-    middle doesn't. Of 5 layers these are 1 to 3, of 28 layers 9 to 18, of 36 layers 12 to 23.
+    The first layers look at what stands out whatever is asked. The last ones add little for their time: all
+    five of the bundled model find 0.86 of the evidence by 273 cells, the middle three 0.84 (`training-free`
+    among the results). Of 5 layers the middle is 1 to 3, of 28 layers 9 to 18, of 36 layers 12 to 23.
 
     Raises:
         ValueError: a depth below 1.
@@ -105,6 +115,8 @@ def gaze(
     if not all(gestalt.counts):
         raise ValueError(f"the gestalts have {gestalt.counts} tokens; every image needs at least one")
 
+    layout = adapter.layout(inputs) if features is None else features.layout
+    inputs = _each_alone(adapter, inputs, layout.counts)
     words = adapter.question_mask(inputs["input_ids"], adapter.attention_mask(inputs))
     asked = _attention(adapter, inputs, words, gestalt, features, layers)
     if neutral is None:
@@ -199,7 +211,9 @@ def _attention(
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
         if layer in layers:
             seen = None if mask is None else mask[..., first:, :]
-            rows = attention_rows(query[:, :, first:], key, scaling, seen).mean(1)  # (B, R, S)
+            rows = (
+                attention_rows(query[:, :, first:], key, scaling, seen).mean(1).to(text.device)
+            )  # (B, R, S)
             for total, (row, columns), behind in zip(received, spans, looking, strict=True):
                 if len(behind):
                     total += rows[row][behind - first][:, columns].mean(0) / len(layers)
@@ -209,6 +223,36 @@ def _attention(
     with suppress(_Seen), watch_attention(adapter.model, "language", observe):
         adapter.model(**compacted.kwargs, use_cache=False)
     return received
+
+
+def _each_alone(
+    adapter: FamilyAdapter, inputs: Mapping[str, Any], counts: Sequence[int]
+) -> Mapping[str, Any]:
+    """A prompt for each image, where one holds several: a neighbour must not move what is looked at.
+
+    Args:
+        adapter: of the base model's family.
+        inputs: processor inputs.
+        counts: visual tokens of each image.
+    """
+    ids, attended = inputs["input_ids"], adapter.attention_mask(inputs).bool()
+    spans = adapter.columns(ids, counts)
+    if len({row for row, _ in spans}) == len(spans):
+        return inputs
+    rows = []
+    for row, columns in spans:
+        stays = attended[row] & (ids[row] != adapter.image_token_id)
+        stays[columns] = True
+        rows.append(stays.nonzero().flatten())
+    width = max(map(len, rows))
+    columns = torch.stack([F.pad(row, (width - len(row), 0), value=PAD) for row in rows])
+    holders = torch.tensor([row for row, _ in spans], device=ids.device)
+    alone = {name: value for name, value in inputs.items() if name not in (*PROMPT_NAMES, *PER_PROMPT)}
+    for name in PROMPT_NAMES:
+        if inputs.get(name) is not None:
+            fill = adapter.padding_id if name == "input_ids" else 0
+            alone[name] = gather_columns(inputs[name][holders], columns, fill)
+    return alone | {"attention_mask": (columns != PAD).to(ids.dtype)}
 
 
 def _behind(words: Tensor, text: Tensor, columns: Tensor) -> Tensor:
@@ -244,15 +288,12 @@ def _saying(
     width = max(map(len, rows))
     columns = torch.stack([F.pad(row, (width - len(row), 0), value=PAD) for row in rows])
 
-    per_column = (*PROMPT_NAMES, "position_ids", "labels")
-    prompt = {name: value for name, value in inputs.items() if name not in per_column}
+    prompt = {name: value for name, value in inputs.items() if name not in (*PROMPT_NAMES, *PER_PROMPT)}
     for name in PROMPT_NAMES:
         if inputs.get(name) is not None:
             fill = adapter.padding_id if name == "input_ids" else 0
             prompt[name] = gather_columns(inputs[name], columns, fill)
-    new = gather_columns(
-        words.long(), columns, fill=0
-    ).bool()  # all that is left of the words is the last one
+    new = gather_columns(words.long(), columns, fill=0).bool()  # of the words only the last one is left
     ids = prompt["input_ids"]
     ids[new] = ids.new_tensor(said).repeat(int(new.sum()) // len(said))
     return prompt | {"attention_mask": (columns != PAD).to(ids.dtype)}

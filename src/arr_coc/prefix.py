@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from arr_coc.seam import Compacted
+from arr_coc.seam import PROMPT_NAMES, Compacted
 from arr_coc.seam.compaction import GESTALT
 
-PER_COLUMN = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids", "position_ids")
+PER_COLUMN = (*PROMPT_NAMES, "position_ids")
 
 
 @dataclass(frozen=True)

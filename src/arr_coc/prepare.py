@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.attending import Budget
-from arr_coc.gaze import PROMPT_NAMES, coupling, gaze
+from arr_coc.gaze import coupling, gaze
 from arr_coc.gestalt import CELLS, compress, find_compressor
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.realize import (
@@ -40,7 +40,7 @@ from arr_coc.realize import (
     pictures,
     seen_whole,
 )
-from arr_coc.seam import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.stem import Stem
 
 logger = logging.getLogger(__name__)

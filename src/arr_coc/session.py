@@ -23,6 +23,7 @@ from arr_coc.images import ImageSource, open_image
 from arr_coc.lora import lora_for
 from arr_coc.prefix import Prefix, after, read_prefix
 from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.seam import PROMPT_NAMES
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
-PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def early_claims(summary: Summary) -> list[dict[str, Any]]:
     if size != 2048 or not {SACCADE, shrunk, FULL} <= methods.keys():
         return []
     small = [methods[method]["families"].get("small", {}).get("score") for method in (FULL, shrunk)]
-    lost = None if None in small else small[0] - small[1]
+    lost = None if None in small else round(small[0] - small[1], 4)
     return [
         _at_least(f"{SACCADE} keeps the score of all tokens", methods[SACCADE]["retained"], 0.98),
         _at_least(f"{shrunk} loses small print", lost, 0.10, points, " points"),

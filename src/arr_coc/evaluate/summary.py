@@ -88,12 +88,10 @@ def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
     limit = methods[reference]["ttft_ms"]
     best: dict[str, str] = {}
     for method, row in methods.items():
-        name, time = split_method(method)[0], row["ttft_ms"]
-        if (
-            time is not None
-            and time <= limit
-            and row["score"] > methods.get(best.get(name), {"score": -1})["score"]
-        ):
+        name = split_method(method)[0]
+        if row["ttft_ms"] is None or row["ttft_ms"] > limit:
+            continue
+        if name not in best or row["score"] > methods[best[name]]["score"]:
             best[name] = method
     return best
 

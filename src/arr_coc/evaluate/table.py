@@ -122,7 +122,7 @@ def _budget_table(summary: Summary) -> str:
         scores = ["-" if row is None else percent(row["score"]) for row in rows]
         shown = [*scores, *(cells[i] or "-" for cells in columns.values())]
         if kind(f"{name}@{smallest}") == "ours":
-            name, shown = f"**{name}**", [f"**{text}**" for text in shown]
+            name, *shown = (text if text == "-" else f"**{text}**" for text in (name, *shown))
         lines.append((name, *shown))
     head = [f"{summary['metric']} @{budget}" if i == 0 else f"@{budget}" for i, budget in enumerate(budgets)]
     text = _markdown(["method", *head, *columns], lines)
@@ -147,10 +147,10 @@ def _time_table(summary: Summary) -> str:
         raise ValueError('none of ours was timed: evaluate with --timed, or use the columns "short"')
     references.sort(key=lambda m: methods[m]["ttft_ms"])
     best = [at_equal_time(summary, reference) for reference in references]
-    names = list(dict.fromkeys(split_method(m)[0] for m in methods))
-
-    def reached(name: str) -> list[float]:
-        return [methods[column[name]]["score"] if name in column else -1.0 for column in best]
+    names = list(dict.fromkeys(split_method(m)[0] for m in methods if methods[m]["ttft_ms"] is not None))
+    on_time = [name for name in names if any(name in column for column in best)]
+    late = [name for name in names if name not in on_time]
+    on_time.sort(key=lambda name: [-methods[c[name]]["score"] if name in c else 1 for c in reversed(best)])
 
     def shown(name: str, column: dict[str, str]) -> str:
         if name not in column:
@@ -158,14 +158,14 @@ def _time_table(summary: Summary) -> str:
         budget = split_method(column[name])[1]
         return percent(methods[column[name]]["score"]) + (f" @{budget}" if budget else "")
 
-    names.sort(key=lambda name: [-score for score in reversed(reached(name))])
     lines = []
-    for name in names:
+    for name in on_time:
         texts = [name, *(shown(name, column) for column in best)]
         bold = kind(name) == "ours"
         lines.append([f"**{text}**" if bold and text != "-" else text for text in texts])
     head = [f"in {methods[m]['ttft_ms']:,.0f} ms ({m})" for m in references]
-    return _markdown(["method", *head], lines)
+    text = _markdown(["method", *head], lines)
+    return f"{text}\n\nlater than all of these, with any budget: {', '.join(late)}." if late else text
 
 
 def claims_table(claims: Sequence[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from arr_coc.seam.compaction import (
     image_spans,
     kept_columns,
 )
-from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
+from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualFeatures
 from arr_coc.seam.llava import LlavaAdapter
 from arr_coc.seam.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
@@ -67,6 +67,7 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
 
 
 __all__ = [
+    "PROMPT_NAMES",
     "ADAPTERS",
     "GESTALT",
     "PAD",

@@ -158,6 +158,9 @@ def gestalt_positions(
     for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
         standing = positions[..., row, columns[cells]]  # (..., N)
         first = standing[..., :1]  # taken off, for exact fractions far into a prompt
+        if 0 in coarse:  # an image may go without
+            places.append(first[..., :0].float())
+            continue
         lattice = (standing - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
         middles = F.interpolate(lattice, size=coarse[1:], mode="bilinear", align_corners=False)
         places.append(first + middles.reshape(*standing.shape[:-1], -1))

@@ -15,6 +15,9 @@ from torch import Tensor
 
 Grid = tuple[int, int, int]
 
+PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
+"""What a processor says of every column of a prompt."""
+
 
 @dataclass(frozen=True)
 class Layout:

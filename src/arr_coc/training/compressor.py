@@ -32,7 +32,6 @@ from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkp
 from arr_coc.training.language import answer_loss, choose, collate, exact
 from arr_coc.training.packing import IGNORED, pack
 from arr_coc.training.together import OFTEN
-from arr_coc.training.words import build_tokenizer
 from arr_coc.world import Question, draw_page
 from arr_coc.world.vocabulary import FAMILIES
 
@@ -142,9 +141,9 @@ def measure(
 def train(out: Path, folder: Path, sizes: list[int], cells: int, steps: int, lr: float, threads: int) -> None:
     """Train (or go on training), write `out` and, at the end, conv4 and conv16 into `folder`."""
     torch.set_num_threads(threads)
-    tokenizer = build_tokenizer()
-    loaded, _ = checkpoint.load_base(checkpoint.BUNDLED)
+    loaded, processor = checkpoint.load_base(checkpoint.BUNDLED)
     base: Any = loaded.requires_grad_(False)
+    tokenizer = processor.tokenizer
     visual = base.model.visual
     visual.patch_embed = StillPatchEmbed(visual.patch_embed)
     levels = len(base.config.vision_config.deepstack_visual_indexes)

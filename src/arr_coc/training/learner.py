@@ -5,6 +5,11 @@
     compress    how many tokens "auto" should spend
 
 An image is encoded once for all its questions; each question is a row.
+
+With `eyes="stem"` relevance reads the cells of a stem in place of encoded tokens, as in the modes that choose
+before the encoder: half of the images as in "sparse", half with a gestalt under the cells as in "saccade". A
+layer that was trained before then stays as it is, to the last bit; an untrained one learns with the stem.
+Boxes need no encoded image; what the layer makes of one (`target="layer"`) needs no labels.
 """
 
 from __future__ import annotations
@@ -16,12 +21,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from arr_coc.gestalt import CELLS
 from arr_coc.layer import Relevance
-from arr_coc.lora import add_lora
+from arr_coc.lora import add_lora, lora_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import question_embeddings
+from arr_coc.prepare import SACCADE_TOKENS
+from arr_coc.realize import Seen, question_embeddings, seen_whole
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
+from arr_coc.stem import Stem
 from arr_coc.texture import generate_texture_array
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
@@ -34,6 +42,8 @@ MARGIN = 6.0
 """What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
 EVIDENT = 0.5
 """A cell of a soft target above this counts as evidence where a selection is judged."""
+WITH_GESTALT = 0.5
+"""Share of the images that a stem sees with a gestalt under the cells."""
 
 
 class Learned(NamedTuple):
@@ -58,6 +68,8 @@ class Learner(nn.Module):
         if recipe.allocator == "query-blind":
             self.layer = QueryBlindLayer(model.layer.config.dim).to(model.device)
             model.layer.requires_grad_(False)  # stands by, unused
+        if recipe.eyes == "stem":
+            open_eyes(model, recipe)
         free(model, recipe)
 
     def train(self, mode: bool = True) -> Learner:
@@ -79,15 +91,13 @@ class Learner(nn.Module):
         """The loss of one image; rows of weight 0 are as if they weren't there."""
         item = replace(item, rows=tuple(row for row in item.rows if row.weight))
         recipe, model, rows = self.recipe, self.model, item.rows
-        session = Session(model, item.image)
-        with torch.no_grad():
-            one = model.adapter.features(session.inputs("?"))
         if not rows:
             return Learned(self._nothing(), {})
-        questions, features = [row.question for row in rows], one.repeat(len(rows))
-        answers = self._answers(session, one, rows)
+        session, questions = Session(model, item.image), [row.question for row in rows]
+        one = self._encoded(session)
+        answers = None if one is None else self._answers(session, one, rows)
         inputs = None if answers is None else session.batch(questions, answers)
-        target, known = self._target(inputs, features, item)
+        target, known = self._target(session, one, inputs, item)
         relevance = self.relevance(session, one, questions)
         weight = torch.tensor([row.weight for row in rows], device=target.device)
 
@@ -96,11 +106,12 @@ class Learner(nn.Module):
             terms["relevance"] = recipe.relevance * relevance_loss(
                 relevance.logits[known], target[known], weight[known]
             )
-        if recipe.compress and known.any() and recipe.allocator == "arr-coc":
+        if recipe.compress and known.any() and recipe.allocator == "arr-coc" and self._layer_learns():
             terms["compress"] = recipe.compress * self.layer.budget_loss(
                 pick(relevance, known), target[known] > EVIDENT, MARGIN
             )
-        if recipe.stage != "relevance" and inputs is not None:
+        if recipe.stage != "relevance" and inputs is not None and one is not None:
+            features = one.repeat(len(rows))
             terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight)
         loss = sum(terms.values(), start=self._nothing())
         shown = {"loss": [float(loss.detach())]} | {
@@ -117,21 +128,64 @@ class Learner(nn.Module):
         """A loss of 0 that every parameter has a part in, for images that teach nothing."""
         return torch.stack([p.sum() for p in self.parameters() if p.requires_grad]).sum() * 0.0
 
-    def relevance(self, session: Session, one: VisualFeatures, questions: Sequence[str]) -> Relevance:
-        """The maps [Q, H, W] of several questions about one encoded image, with gradient to the layer."""
+    def _layer_learns(self) -> bool:
+        return any(parameter.requires_grad for parameter in self.layer.parameters())
+
+    def _encoded(self, session: Session) -> VisualFeatures | None:
+        """The encoded image; None where nobody reads it."""
+        if self.recipe.eyes == "stem" and self.recipe.target == "boxes":
+            return None
+        with torch.no_grad():
+            return self.model.adapter.features(session.inputs("?"))
+
+    def relevance(
+        self, session: Session, one: VisualFeatures | None, questions: Sequence[str], eyes: str | None = None
+    ) -> Relevance:
+        """The maps [Q, H, W] of several questions about one image, with gradient to what learns.
+
+        Args:
+            session: of the image.
+            one: the image, encoded; None: a stem needs it not.
+            questions: one per row.
+            eyes: "encoded" or "stem"; None: the recipe's.
+        """
         adapter, layer = self.model.adapter, self.layer
         like = next(layer.parameters())
         with torch.no_grad():
             queries = question_embeddings(adapter, session.batch(questions), like)
-            grid = one.grids[0]
             picture = adapter.images(session.inputs("?"), one)[0]
-            texture = generate_texture_array(picture[None].to(like), grid[1:], layer.config.channels)
+        if (eyes or self.recipe.eyes) == "stem":
+            seen = self.look(session, picture)
+        else:
+            assert one is not None, "encoded eyes read an encoded image"
+            seen = seen_whole(one)
+        texture = generate_texture_array(picture[None].to(like), seen.grids[0][1:], layer.config.channels)
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
-        vision = one.cell_tokens(0)[None].to(like)
-        rows = len(questions)
-        return layer.relevance(texture.expand(rows, -1, -1, -1), query, mask, vision.expand(rows, -1, -1))
+        known = [some[0][None].to(like) for some in (seen.cells, seen.gestalt) if some is not None]
+        rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *known))
+        return layer.relevance(next(rows), query, mask, *rows)
+
+    def look(self, session: Session, picture: Tensor) -> Seen:
+        """What the stem sees of the image of a session, as `prepare` has it do; whether there is a gestalt
+        under the cells is drawn.
+
+        An image that has none in use, because "saccade" keeps all its cells, gets one of a quarter of them:
+        a gestalt that is no coarser than the image would teach the stem to copy it.
+        """
+        model, inputs = self.model, session.inputs("?")
+        layout, stem = model.adapter.layout(inputs), model.stem
+        assert stem is not None, "opened at the start"
+        coarse, mean, count = None, None, layout.counts[0]
+        if torch.rand(()) < WITH_GESTALT:
+            cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
+            with torch.no_grad(), lora_for(model.base, "saccade"):
+                view = model.adapter.features(model.adapter.coarse(inputs, cells))
+            tokens = view.cell_tokens(0).float()
+            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], [tokens.mean(0)]
+        found = stem(picture[None], layout.grids[0][1:], coarse)[0]
+        return Seen(layout.counts, layout.grids, [found], mean)
 
     def answer_loss(
         self,
@@ -169,24 +223,35 @@ class Learner(nn.Module):
 
     def _answers(self, session: Session, one: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
         """The right answers; where a row has none, the model's own; None where nobody asks for answers."""
-        if self.recipe.stage == "relevance" and self.recipe.target == "boxes":
+        if self.recipe.stage == "relevance" and self.recipe.target in ("boxes", "layer"):
             return None
         missing = [row.question for row in rows if not row.answers]
         own = iter(distill.own_answers(session, one, missing) if missing else ())
         return [row.answers[0] if row.answers else next(own) for row in rows]
 
     def _target(
-        self, inputs: Mapping[str, Any] | None, features: VisualFeatures, item: ImageRows
+        self,
+        session: Session,
+        one: VisualFeatures | None,
+        inputs: Mapping[str, Any] | None,
+        item: ImageRows,
     ) -> tuple[Tensor, Tensor]:
         """The maps [Q, H, W] that relevance is taught, and bool [Q]: which rows have one."""
-        grid = features.grids[0][1:]
-        if self.recipe.target == "boxes":
-            known = torch.tensor([row.boxes is not None for row in item.rows])
-            cells = [evidence_cells(row.boxes or (), grid, item.image.size) for row in item.rows]
-            return torch.stack(cells).to(self.model.device), known.to(self.model.device)
-        assert inputs is not None, "answers are looked up first"
-        used = distill.gradient_map if self.recipe.target == "gradient" else distill.attention_map
-        maps = used(self.model, inputs, features).unflatten(1, grid)
+        target, device, rows = self.recipe.target, self.model.device, item.rows
+        layout = self.model.adapter.layout(session.inputs("?")) if one is None else one.layout
+        grid = layout.grids[0][1:]
+        if target == "boxes":
+            known = torch.tensor([row.boxes is not None for row in rows], device=device)
+            cells = [evidence_cells(row.boxes or (), grid, item.image.size) for row in rows]
+            return torch.stack(cells).to(device), known
+        assert one is not None, "what the model or its layer uses are encoded tokens"
+        if target == "layer":
+            with torch.no_grad():
+                maps = self.relevance(session, one, [row.question for row in rows], "encoded").balanced
+        else:
+            assert inputs is not None, "answers are looked up first"
+            used = distill.gradient_map if target == "gradient" else distill.attention_map
+            maps = used(self.model, inputs, one.repeat(len(rows))).unflatten(1, grid)
         return maps, torch.ones(len(maps), dtype=torch.bool, device=maps.device)
 
 
@@ -196,6 +261,33 @@ def pick(relevance: Relevance, rows: Tensor) -> Relevance:
         name: None if field is None else field[rows] for name, field in relevance._asdict().items()
     }
     return relevance._replace(**chosen)
+
+
+def open_eyes(model: ARRCOCModel, recipe: Recipe) -> None:
+    """Let a stem learn, a new one where the model has none, and freeze a layer that was trained before.
+
+    Raises:
+        ValueError: nothing would use a stem, or the layer that is to teach it is untrained.
+    """
+    layer, config = model.layer, model.layer.config
+    if not model.adapter.sparse:
+        raise ValueError(
+            f"eyes is 'stem', but the vision tower of {model.config.model_type} can't encode some cells "
+            "alone, so no mode would use it: use eyes=encoded"
+        )
+    if not config.tokens or "participatory" not in config.scorers:
+        raise ValueError(
+            f"eyes is 'stem', but with tokens={config.tokens} and scorers={','.join(config.scorers)} the "
+            "layer reads no tokens: start from another allocator, or leave these fields of layer out"
+        )
+    if recipe.target == "layer" and not layer.trained:
+        raise ValueError(
+            f"target is 'layer', but the layer in {recipe.init!r} is untrained: train it first, or use "
+            "target=gradient"
+        )
+    stem = Stem(config.dim) if model.stem is None else model.stem
+    model.stem = stem.to(model.device, torch.float32).requires_grad_(True)
+    layer.requires_grad_(not layer.trained)
 
 
 def free(model: ARRCOCModel, recipe: Recipe) -> None:

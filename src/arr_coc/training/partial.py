@@ -1,8 +1,8 @@
 """The bundled model learns to read what is encoded in part: a LoRA for modes `sparse` and `saccade`.
 
 A tower that encodes some cells alone has lost their surroundings, and a language model that was shown one
-view knows nothing of a coarse one before it. Half of the steps show parts of a page (64 to 273 cells, a kept
-set for each few questions), half the gestalt and 273 saccades of a page of up to 2048 px. A kept set holds
+view knows nothing of a coarse one before it. Some steps show parts of a page (64 to 273 cells, a kept
+set for each few questions), some the gestalt and 273 saccades of a page of up to 2048 px. A kept set holds
 the evidence of its questions, some of its surroundings, and cells that have nothing to do with it, as those
 of an allocator do. The base model is frozen: `full` and `prune` don't know of the adapter.
 
@@ -82,9 +82,10 @@ class Parts(Dataset):
     """Batch i: rows of one page, each with a kept set and the questions that it answers."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, split: str = "train"
+        self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, saccades: float, split: str = "train"
     ) -> None:
-        self.tokenizer, self.first, self.last, self.split = tokenizer, first, last, split
+        self.tokenizer, self.first, self.last = tokenizer, first, last
+        self.saccades, self.split = saccades, split
 
     def __len__(self) -> int:
         return max(0, self.last - self.first)
@@ -92,7 +93,7 @@ class Parts(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         step = self.first + index
         rng = random.Random(step)
-        saccade = rng.random() < 0.5
+        saccade = rng.random() < self.saccades
         side = rng.choice((1024, 1536, 2048, 2048) if saccade else (512, 768, 1024, 1024)) // CELL
         stretch = rng.choice((0.0, rng.uniform(-0.25, 0.25)))
         h, w = round(side * np.exp(stretch)), round(side * np.exp(-stretch))
@@ -188,7 +189,15 @@ def answer_logits(model: Any, batch: dict[str, Any], wanted: Tensor) -> tuple[Te
 
 
 def train(
-    out: Path, steps: int, lr: float, rank: int, hint: float, dense: float, threads: int, folder: Path | None
+    out: Path,
+    steps: int,
+    lr: float,
+    rank: int,
+    hint: float,
+    dense: float,
+    saccades: float,
+    threads: int,
+    folder: Path | None,
 ) -> None:
     """Train (or go on training), write `out` and, at the end, the adapter."""
     torch.set_num_threads(threads)
@@ -203,7 +212,9 @@ def train(
     learned = [(f"lora {i}", p) for i, p in enumerate(model.parameters()) if p.requires_grad]
     optimizer = Optimizers(learned, lr)
     first = load_checkpoint(out, model, optimizer)
-    loader = DataLoader(Parts(tokenizer, first, steps), batch_size=None, num_workers=1, prefetch_factor=4)
+    loader = DataLoader(
+        Parts(tokenizer, first, steps, saccades), batch_size=None, num_workers=1, prefetch_factor=4
+    )
     since, mean = time.time(), dict[str, list[float]]()
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
@@ -239,7 +250,8 @@ if __name__ == "__main__":
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--hint", type=float, default=0.2, help="weight of the early hints")
     parser.add_argument("--dense", type=float, default=0.05, help="weight of the dense loss of stage 1")
+    parser.add_argument("--saccades", type=float, default=0.5, help="share of saccade steps")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help=f"write the adapter into its folder {PARTIAL!r}")
     a = parser.parse_args()
-    train(a.out, a.steps, a.lr, a.rank, a.hint, a.dense, a.threads, a.folder)
+    train(a.out, a.steps, a.lr, a.rank, a.hint, a.dense, a.saccades, a.threads, a.folder)

@@ -28,7 +28,8 @@ WORLD = "world"
 """The name of the drawn pages among data sets."""
 
 STAGES = ("relevance", "answers", "hard")
-TARGETS = ("boxes", "attention", "gradient")
+TARGETS = ("boxes", "attention", "gradient", "layer")
+EYES = ("encoded", "stem")
 
 
 def _setting(default: Any, help: str, **limits: Any) -> Any:
@@ -61,9 +62,14 @@ class Recipe:
     )
     questions: int = _setting(16, "most questions of an image in a step", least=1)
     max_pixels: int | None = _setting(None, "larger images from files are scaled down to this", least=4096)
+    eyes: str = _setting(
+        "encoded",
+        "what relevance reads: encoded tokens, or a stem that learns to see cells in pixels",
+        choices=EYES,
+    )
     target: str = _setting(
         "boxes",
-        "teaches relevance: boxes, or what the model itself used (attention, gradient)",
+        "boxes, what the model used (attention, gradient), or for a stem the trained layer",
         choices=TARGETS,
     )
     estimator: str = _setting(
@@ -115,6 +121,7 @@ class Recipe:
                 raise ValueError(f"data has {spec!r}: use world or NAME:DIR, where NAME is one of {known}")
         self._check_layer()
         self._check_learning()
+        self._check_eyes()
 
     def _check_layer(self) -> None:
         if self.layer and self.allocator != "arr-coc":
@@ -160,6 +167,32 @@ class Recipe:
                 "estimator is 'scores-only', which passes nothing from answers to scores, and relevance is "
                 "0: set relevance to 1, or use another estimator"
             )
+
+    def _check_eyes(self) -> None:
+        """A stem learns where to look and nothing else; a layer can teach nobody but a stem."""
+        if self.target == "layer" and self.eyes == "encoded":
+            raise ValueError(
+                "target is 'layer', but eyes is 'encoded', so the layer would teach itself: set eyes=stem, "
+                "or use target=gradient"
+            )
+        if self.target == "layer" and self.init is None:
+            raise ValueError(
+                "target is 'layer', but init is none: give the folder of a trained allocator, or use "
+                "target=gradient"
+            )
+        if self.eyes == "encoded":
+            return
+        if self.stage != "relevance":
+            raise ValueError(
+                f"eyes is 'stem', which learns where to look, but stage is {self.stage!r}, which teaches by "
+                "answers: use stage=relevance"
+            )
+        if self.allocator != "arr-coc":
+            raise ValueError(
+                f"eyes is 'stem', but allocator is {self.allocator!r}, which has none: use allocator=arr-coc"
+            )
+        if not self.relevance:
+            raise ValueError("relevance is 0, but nothing else teaches a stem: set relevance to 1")
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe dictionary of all fields."""

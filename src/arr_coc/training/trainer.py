@@ -3,7 +3,8 @@
     train(load_recipe("relevance"), Path("my-allocator"))
 
 The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recipe.json`, the loss curve
-(`curve.jsonl`, `curve.png`) and the last checkpoint beside it. Killed at any step, the same call goes on from
+(`curve.jsonl`, `curve.png`) and the last checkpoint beside it. Of a stem's recipe it is whole: what else the
+allocator had that it started from goes along. Killed at any step, the same call goes on from
 that checkpoint to the same result: data come in an order fixed by the seed, and the generators are restored.
 One CPU, one GPU, or several by `accelerate launch`.
 """
@@ -30,10 +31,11 @@ from transformers.trainer_callback import PrinterCallback
 
 from arr_coc import checkpoint
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.learned import load_learned
 from arr_coc.model import ARRCOCModel
 from arr_coc.training.learner import Learner
 from arr_coc.training.query_blind import QueryBlindLayer
-from arr_coc.training.recipe import Recipe
+from arr_coc.training.recipe import DEFAULTS, Recipe
 from arr_coc.training.rows import ImageRows, Turns, open_rows
 
 LEARNED = "learned.safetensors"
@@ -50,14 +52,19 @@ def build_learner(recipe: Recipe) -> Learner:
     dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     base, processor = checkpoint.load_base(recipe.model, dtype)
     changes, blind = dict(recipe.layer), recipe.allocator == "query-blind"
+    parts: dict[str, Any] = {}
     if recipe.init is None or blind:
         layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
         folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
-        start = checkpoint.load_layer(folder, base)
+        if recipe.eyes == "stem":
+            parts.update(load_learned(folder, base))
+        start = parts.pop("layer", None) or checkpoint.load_layer(folder, base)
         layer = ARRCOCLayer(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
-    learner = Learner(ARRCOCModel(base, processor, layer, base_name=recipe.model), recipe)
+        layer.trained = start.trained
+    model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
+    learner = Learner(model, recipe)
     if blind and recipe.init is not None:
         learner.layer.load(Path(recipe.init))
     return learner
@@ -163,11 +170,11 @@ def claim(out: Path, recipe: Recipe) -> None:
         raise ValueError(
             f"{str(out)!r} can't be used for the result ({error.strerror}); choose another folder"
         ) from error
-    if before is not None and json.loads(before) != json.loads(settings):
-        was, now = json.loads(before), json.loads(settings)
-        name = next(key for key in now if was.get(key) != now[key])
+    was, now = DEFAULTS | json.loads(before or settings), json.loads(settings)
+    if was != now:  # a field that came since then had its default
+        name = next(key for key in was if was[key] != now.get(key))
         raise ValueError(
-            f"{str(out)!r} holds a run with {name} = {was.get(name)!r}, not {now[name]!r}; choose another "
+            f"{str(out)!r} holds a run with {name} = {was[name]!r}, not {now.get(name)!r}; choose another "
             "folder, or remove it to start again"
         )
     if (out / "curve.png").is_file():
