@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from arr_coc import checkpoint
 from arr_coc.checkpoint import CONFIG_NAME, WEIGHTS_NAME
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.model import ARRCOCModel
+from arr_coc.config import ARRCOCConfig
+from arr_coc.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.lora import add_lora, add_partial, lora_for
+from arr_coc.model import MODES, ARRCOCModel
+from arr_coc.stem import Stem, save_stem
 from tiny import WIDTH, picture, save_tiny, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -84,6 +90,61 @@ class TestRoundTrip:
         )
         looks = [m.look(IMAGE, "What?") for m in (model, given, wrapped)]
         assert all(torch.equal(look.balanced, looks[0].balanced) for look in looks)
+
+    @torch.no_grad()
+    def test_all_that_was_learned(self, base_folder: Path, allocator: Path, tmp_path: Path) -> None:
+        """Layer, stem, compressors and both LoRAs: the same answers in every mode."""
+        model = ARRCOCModel.from_pretrained(base_folder, allocator=allocator, budget=9, strict=True)
+        generator = torch.Generator().manual_seed(2)
+
+        def learned(module: nn.Module) -> Any:
+            """Another start, in numbers that bfloat16 has."""
+            for parameter in module.parameters():
+                moved = parameter + 0.2 * torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(moved.bfloat16().float())
+            return module
+
+        add_lora(model.base, 2)
+        add_partial(model.base, 2)
+        for name, parameter in model.base.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        full = ARRCOCModel(
+            model.base,
+            model.processor,
+            model.layer,
+            stem=learned(Stem(WIDTH, width=16, blocks=1)),
+            convs={name: learned(ConvCompressor(WIDTH, factor, 2)) for name, factor in CONVS.items()},
+            budget=9,
+            strict=True,
+            base_name=str(base_folder),
+        )
+        calls: list[dict[str, str]] = [{"mode": mode} for mode in MODES]
+        calls += [{"mode": "compress", "gestalt": name} for name in COMPRESSORS]
+
+        def results(model: ARRCOCModel) -> list[Tensor]:
+            inputs = model.session(IMAGE).inputs("What?")
+            found = []
+            for call in calls:
+                prepared = model.prepare(inputs, **call)
+                with lora_for(model.base, prepared.mode):
+                    found.append(model.base(**prepared.compacted.kwargs).logits)
+            return found
+
+        expected = results(full)
+        full.save_pretrained(tmp_path / "all")
+        files = {str(path.relative_to(tmp_path / "all")) for path in (tmp_path / "all").rglob("*.*")}
+        loras = ("adapter_config.json", "adapter_model.safetensors")
+        assert files == {
+            *(CONFIG_NAME, WEIGHTS_NAME, "stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
+            *(*loras, *(f"partial/{name}" for name in loras)),
+        }
+        assert all(any(fnmatch(file, pattern) for pattern in checkpoint.ALLOCATOR_FILES) for file in files)
+        again = ARRCOCModel.from_pretrained(tmp_path / "all", budget=9, strict=True)
+        assert not any(p.requires_grad for part in (again.base, again.stem) for p in part.parameters())
+        for call, one, other in zip(calls, expected, results(again), strict=True):
+            assert torch.equal(one, other), call
+        assert len({tuple(logits[:, -1].flatten().tolist()) for logits in expected}) == len(calls) - 1
 
     def test_saved_again(self, allocator: Path, tmp_path: Path) -> None:
         ARRCOCModel.from_pretrained(allocator).save_pretrained(tmp_path / "again")
@@ -239,6 +300,17 @@ class TestAllocatorRefusals:
         self.refused(allocator, base_folder, f"has no {WEIGHTS_NAME}; save it again")
         torch.save(weights, allocator / "arr_coc.bin")
         self.refused(allocator, base_folder, r"it has arr_coc\.bin, but pickles are never loaded: convert")
+
+    def test_a_stem_or_compressor_of_another_model(self, allocator: Path, base_folder: Path) -> None:
+        save_stem(Stem(WIDTH + 4, width=16, blocks=1), allocator)
+        self.refused(
+            allocator, base_folder, rf"stem\.safetensors' is {WIDTH + 4} wide but the base model {WIDTH}"
+        )
+        (allocator / "stem.safetensors").write_bytes(b"damaged")
+        self.refused(allocator, base_folder, r"stem\.safetensors' is not a saved stem .*save_pretrained")
+        (allocator / "stem.safetensors").unlink()
+        save_convs({"conv4": ConvCompressor(WIDTH + 4, 4, 2)}, allocator)
+        self.refused(allocator, base_folder, r"conv4\.safetensors' is no compressor .* of width 32")
 
     @pytest.mark.parametrize("spoil", ["shape", "missing", "left over", "damaged"])
     def test_strict(self, allocator: Path, base_folder: Path, spoil: str) -> None:

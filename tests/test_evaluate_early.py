@@ -26,7 +26,6 @@ from arr_coc.session import GREEDY, Session
 from tiny import FAMILIES, LLAVA_FAMILIES, tiny
 
 EARLY = [method for method in METHODS.values() if method.prepare is not None]
-RUNS = [method for method in EARLY if not {"conv4", "conv16"} & method.needs]
 GESTALT, IN_ALL = 16, 30
 """A gestalt and its saccades on the small pages of these tests; else they would keep everything."""
 
@@ -71,6 +70,8 @@ def ready(scene: Scene, name: str, i: int, budget: int | None) -> Any:
         ("coc resize", None, GESTALT, None),
         ("coc pool4", None, 16, None),
         ("coc pool16", None, 4, None),
+        ("coc conv4", None, 16, None),
+        ("coc conv16", None, 4, None),
     ],
 )
 def test_each_reads_what_it_says(scene: Scene, name: str, budget: int | None, read: int, kept: int) -> None:
@@ -83,7 +84,7 @@ def test_each_reads_what_it_says(scene: Scene, name: str, budget: int | None, re
         assert len(made.keep) == kept
 
 
-@pytest.mark.parametrize("method", [m for m in RUNS if "encoded" not in m.needs], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [m for m in EARLY if "encoded" not in m.needs], ids=lambda m: m.name)
 def test_the_whole_image_is_never_encoded(scene: Scene, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patches that reach the tower: fewer than the image has, in every call."""
     rows: list[int] = []

@@ -1,4 +1,4 @@
-"""The LoRA beside the layer: it starts as nothing, comes back as saved, and steps aside for the stock model.
+"""The LoRAs beside the layer: they start as nothing, come back as saved, and step aside for the stock model.
 
 Run: pytest tests/test_lora.py
 """
@@ -11,14 +11,32 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
-from arr_coc.lora import CONFIG_NAME, add_lora, has_lora, load_lora, save_lora, without_lora
-from tiny import FAMILIES, picture, prompts, tiny
+from arr_coc.config import ARRCOCConfig
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.lora import (
+    CONFIG_NAME,
+    OWN,
+    PARTIAL,
+    add_lora,
+    add_partial,
+    has_lora,
+    load_lora,
+    lora_for,
+    save_lora,
+    without_lora,
+)
+from arr_coc.model import ARRCOCModel
+from arr_coc.prepare import MODES
+from arr_coc.stem import Stem
+from tiny import FAMILIES, WIDTH, picture, prompts, tiny
 
 WEIGHTS = "adapter_model.safetensors"
+PARTS = ("sparse", "saccade")
+"""The modes of `PARTIAL`."""
 
 
 def stock(family: str = "qwen3_vl") -> PreTrainedModel:
@@ -31,16 +49,31 @@ def logits(model: PreTrainedModel, family: str = "qwen3_vl") -> Tensor:
     return model(**prompts(tiny(family), [("What?", [picture(1)])])).logits
 
 
-def learned(family: str = "qwen3_vl", rank: int = 2) -> PreTrainedModel:
-    """A tiny model whose adapter has learned something, the same every time."""
+def learned(family: str = "qwen3_vl", rank: int = 2, names: tuple[str, ...] = (OWN,)) -> PreTrainedModel:
+    """A tiny model whose adapters have learned something, the same every time, whatever others there are."""
     model = stock(family)
-    add_lora(model, rank)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    for name in names:
+        (add_lora if name == OWN else add_partial)(model, rank)
+    for name in names:
+        generator = torch.Generator().manual_seed(len(name))
+        with torch.no_grad():
+            for place, parameter in model.named_parameters():
+                if f"lora_A.{name}." in place or f"lora_B.{name}." in place:
+                    parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+def by_mode(model: PreTrainedModel, family: str = "qwen3_vl") -> dict[str, Tensor]:
+    """The logits of one prompt with the adapters of each mode at work."""
+    found = {}
+    for mode in MODES:
+        with lora_for(model, mode):
+            found[mode] = logits(model, family)
+    return found
+
+
+def learning(model: PreTrainedModel) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +120,150 @@ class TestEveryFamily:
         assert all("lora_" in name for name in weights)  # never the base
 
 
-def test_rank_is_as_asked() -> None:
-    for rank in (1, 4):
+@pytest.mark.parametrize("family", FAMILIES)
+class TestPartial:
+    def test_it_adapts_both_halves(self, family: str) -> None:
+        model = stock(family)
+        add_partial(model, 2)
+        assert has_lora(model, PARTIAL)
+        assert not has_lora(model, OWN)
+        places = [name for name, _ in model.named_parameters() if "lora_" in name]
+        for half in ("language_model", "visual" if "qwen" in family else "vision_tower"):
+            assert {"mlp", "attn"} <= {
+                part.removeprefix("self_") for name in places if half in name for part in name.split(".")
+            }
+        for mode, found in by_mode(model, family).items():
+            assert torch.equal(found, logits(tiny(family).model, family)), mode
+
+    def test_each_mode_has_its_adapter(self, family: str) -> None:
+        plain = logits(tiny(family).model, family)
+        own, partial, both = (
+            by_mode(learned(family, names=names), family) for names in ((OWN,), (PARTIAL,), (OWN, PARTIAL))
+        )
+        assert (own["prune"] - plain).abs().max() > 0.01
+        assert (partial["sparse"] - plain).abs().max() > 0.01
+        for mode in MODES:
+            expected = plain if mode == "full" else own["prune"]
+            assert torch.equal(own[mode], expected), mode
+            assert torch.equal(partial[mode], partial["sparse"] if mode in PARTS else plain), mode
+            assert torch.equal(both[mode], partial["sparse"] if mode in PARTS else expected), mode
+
+    def test_both_come_back_as_saved(self, family: str, tmp_path: Path) -> None:
+        model, again = learned(family, names=(OWN, PARTIAL)).requires_grad_(False), stock(family)
+        expected = by_mode(model, family)
+        save_lora(model, tmp_path)
+        assert {path.parent.name for path in tmp_path.rglob(WEIGHTS)} == {tmp_path.name, PARTIAL}
+        load_lora(again, tmp_path)
+        for mode, found in by_mode(again, family).items():
+            assert torch.equal(found, expected[mode]), mode
+        assert torch.equal(logits(again, family), expected["prune"])  # outside of every block
+        assert not learning(again)
+        for path in tmp_path.rglob(CONFIG_NAME):
+            settings = json.loads(path.read_text())
+            assert settings["base_model_name_or_path"] is None
+            assert str(Path.home()) not in path.read_text()
+            assert "/" not in json.dumps(settings)
+
+    def test_saving_changes_nothing(self, family: str, tmp_path: Path) -> None:
+        for names in ((OWN,), (PARTIAL,), (OWN, PARTIAL)):
+            model = learned(family, names=names).requires_grad_(False)
+            before = by_mode(model, family)
+            save_lora(model, tmp_path / "-".join(names))
+            assert not learning(model)
+            for mode, found in by_mode(model, family).items():
+                assert torch.equal(found, before[mode]), (names, mode)
+
+
+class TestWhatLearns:
+    def test_frozen_adapters_stay_frozen_in_every_mode(self, tmp_path: Path) -> None:
+        save_lora(learned(names=(OWN, PARTIAL)), tmp_path)
         model = stock()
-        add_lora(model, rank)
+        load_lora(model, tmp_path)
+        for mode in MODES:
+            with lora_for(model, mode):
+                assert not learning(model), mode
+            assert not learning(model), mode
+
+    @pytest.mark.parametrize("name", [OWN, PARTIAL])
+    def test_what_learns_goes_on_learning(self, name: str) -> None:
+        model = learned(names=(name,))
+        before = learning(model)
+        assert before
+        for mode in ("full", "sparse", "prune"):
+            with lora_for(model, mode):
+                pass
+            assert learning(model) == before, mode
+
+
+class TestInTheModel:
+    """Which adapters are at work in a call, whatever ran before."""
+
+    IMAGE = picture(1, (72, 56))
+
+    @staticmethod
+    def around(base: PreTrainedModel, family: str = "qwen3_vl") -> ARRCOCModel:
+        layer = ARRCOCLayer(ARRCOCConfig(dim=WIDTH))
+        layer.trained = True
+        stem = Stem(WIDTH, width=16, blocks=1)
+        return ARRCOCModel(base, tiny(family).processor, layer, stem=stem, budget=9, strict=True)
+
+    def answers(self, model: ARRCOCModel, modes: tuple[str, ...] = MODES) -> list[str]:
+        session = model.session(self.IMAGE)
+        return [session.ask("What?", mode=mode, max_new_tokens=5).text for mode in modes]
+
+    def test_full_is_stock_and_the_others_have_their_adapter(self) -> None:
+        both, own, partial, plain = (
+            self.around(learned(names=names) if names else stock())
+            for names in ((OWN, PARTIAL), (OWN,), (PARTIAL,), ())
+        )
+        inputs = prompts(tiny("qwen3_vl"), [("What?", [self.IMAGE])])
+        for mode in MODES:
+            like = plain if mode == "full" else partial if mode in PARTS else own
+            with torch.no_grad():
+                found, expected = both(**inputs, mode=mode).logits, like(**inputs, mode=mode).logits
+                assert torch.equal(found, expected), mode
+                assert (mode == "full") == torch.equal(found, plain(**inputs, mode=mode).logits), mode
+
+    def test_a_session_does_not_mix_what_adapters_let_it_see(self) -> None:
+        """What the tower encoded with one adapter is not what it would encode with another."""
+        model = self.around(learned(names=(OWN, PARTIAL)))
+        alone = {mode: self.answers(model, (mode,))[0] for mode in MODES}
+        for order in (MODES, MODES[::-1]):
+            assert dict(zip(order, self.answers(model, order), strict=True)) == alone
+        session = model.session(self.IMAGE)
+        for mode in ("saccade", "compress", "prune", "full", "saccade"):
+            gestalt = None if mode in ("prune", "full") else "pool4"
+            shared = session.ask("What?", mode=mode, gestalt=gestalt, max_new_tokens=5)
+            fresh = model.ask(self.IMAGE, "What?", mode=mode, gestalt=gestalt, max_new_tokens=5)
+            assert shared.text == fresh.text, mode
+
+    @torch.no_grad()
+    def test_families_that_prune_instead_do_so_as_in_prune(self) -> None:
+        model = self.around(learned("llava", names=(OWN, PARTIAL)), "llava")
+        inputs = prompts(tiny("llava"), [("What?", [self.IMAGE])])
+        pruned = model(**inputs, mode="prune").logits
+        for mode in PARTS:
+            assert torch.equal(model(**inputs, mode=mode).logits, pruned)
+
+    def test_everything_learned_comes_back(self, tmp_path: Path) -> None:
+        model = self.around(learned(names=(OWN, PARTIAL)))
+        expected = self.answers(model)
+        model.save_pretrained(tmp_path)
+        assert self.answers(model) == expected
+        again = ARRCOCModel.wrap(
+            stock(), tiny("qwen3_vl").processor, allocator=tmp_path, budget=9, strict=True
+        )
+        assert again.stem is not None
+        assert not learning(again.base)
+        looks = [m.look(self.IMAGE, "What?", mode="prune") for m in (model, again)]
+        assert torch.equal(looks[0].balanced, looks[1].balanced)
+        assert self.answers(again) == expected
+
+
+def test_rank_is_as_asked() -> None:
+    for rank, add in ((1, add_lora), (4, add_lora), (3, add_partial)):
+        model = stock()
+        add(model, rank)
         assert all(
             rank in p.shape and p.numel() == rank * max(p.shape)
             for name, p in model.named_parameters()
@@ -150,6 +323,16 @@ class TestRefusals:
         (tmp_path / CONFIG_NAME).write_bytes((saved / CONFIG_NAME).read_bytes())
         torch.save(load_file(saved / WEIGHTS), tmp_path / "adapter_model.bin")
         self.refused(stock(), tmp_path, WEIGHTS)
+
+    def test_a_broken_partial_adapter_is_refused_by_its_folder(self, tmp_path: Path) -> None:
+        save_lora(learned(names=(OWN, PARTIAL)), tmp_path)
+        (tmp_path / PARTIAL / WEIGHTS).write_bytes(b"no safetensors at all")
+        with pytest.raises(ValueError, match=rf"{PARTIAL}' can't be loaded .*use the base model") as caught:
+            load_lora(stock(), tmp_path)
+        assert "\n" not in str(caught.value)
+        weights = load_file(tmp_path / WEIGHTS)  # those of the other adapter
+        save_file(weights, tmp_path / PARTIAL / WEIGHTS)
+        self.refused(stock(), tmp_path / PARTIAL, "weights are missing or left over")
 
     @pytest.mark.parametrize("change", [None, [], {}, {"peft_type": "WHAT"}, {"target_modules": "nothing"}])
     def test_broken_settings(self, saved: Path, tmp_path: Path, change: object) -> None:

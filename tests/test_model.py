@@ -18,7 +18,7 @@ from transformers.generation.streamers import BaseStreamer
 from arr_coc.allocation import Reason
 from arr_coc.attending import NonFiniteScores
 from arr_coc.decoding import REFUSED
-from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.model import MODES, ARRCOCModel, ARRCOCQwen, Generated
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -267,9 +267,9 @@ class TestGenerate:
         monkeypatch.setattr(model.base.generation_config, "guidance_scale", 1.0)
         assert greedy(model, inputs_of()).shape[0] == 2
 
-    @pytest.mark.parametrize("mode", ["sparse", "saccade", "PRUNE", ""])
+    @pytest.mark.parametrize("mode", ["dense", "PRUNE", ""])
     def test_unknown_mode(self, mode: str) -> None:
-        with pytest.raises(ValueError, match=f"mode '{mode}' is unknown; use one of full, prune, weight"):
+        with pytest.raises(ValueError, match=f"mode '{mode}' is unknown; use one of {', '.join(MODES)}$"):
             greedy(wrapped(), inputs_of(), mode=mode)
 
     @pytest.mark.parametrize("budget", [0, -3, 31, 1.5, 0.0, float("nan"), "abc", "0"])

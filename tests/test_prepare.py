@@ -247,7 +247,7 @@ class TestSaccade:
         )
         monkeypatch.setattr(prepare, "SACCADE_TOKENS", 36)
         assert prepared_for(model, inputs, "saccade", gestalt="pool16").read == [36]
-        with pytest.raises(ValueError, match=r"'pool4' makes 36 tokens"):
+        with pytest.raises(ValueError, match=r"makes 36 tokens of an image of 144 cells"):
             prepared_for(model, inputs, "saccade", gestalt="pool4")
         assert prepared_for(model, inputs, "saccade", gestalt="pool4", budget=5).read == [36 + 5]
 

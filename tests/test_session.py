@@ -18,7 +18,7 @@ from arr_coc.session import Answer, Session
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
-STAGES = ["texture", "score", "encode", "prefill", "decode", "total"]
+STAGES = ["texture", "score", "gestalt", "encode", "prefill", "decode", "total"]
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ class TestAnswer:
             assert model.look(IMAGE, "What?").kept == 9
         with pytest.raises(ValueError, match="31"):
             model.ask(IMAGE, "What?", budget=31)
-        with pytest.raises(ValueError, match="mode 'sparse' is unknown"):
-            model.ask(IMAGE, "What?", mode="sparse")
+        with pytest.raises(ValueError, match="mode 'dense' is unknown"):
+            model.ask(IMAGE, "What?", mode="dense")
 
     def test_sampling_settings_of_the_model_neither_matter_nor_warn(
         self, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
 
 class TestBuiltIn:
     def test_names(self):
-        assert list(built_in()) == ["answers", "distill", "hard", "query-blind", "relevance"]
+        assert list(built_in()) == ["answers", "distill", "hard", "query-blind", "relevance", "stem"]
 
     @pytest.mark.parametrize("name", list(built_in()))
     def test_each_loads_and_says_its_cost_and_what_to_expect(self, name):
@@ -50,9 +50,15 @@ class TestBuiltIn:
         assert loaded.target == "gradient"
         assert loaded.data == ("folder:/mine",)
 
+    def test_a_stem_needs_a_trained_layer_and_no_labels(self):
+        loaded = load_recipe("stem", {"data": "folder:/mine", "model": "here", "init": "my-allocator"})
+        assert (loaded.stage, loaded.eyes, loaded.target) == ("relevance", "stem", "layer")
+        with pytest.raises(ValueError, match="init is 'bundled', the allocator of the bundled model"):
+            load_recipe("stem", {"model": "here"})
+
     def test_an_unknown_name_lists_the_known_ones(self):
         with pytest.raises(
-            ValueError, match=r"'relevanze' is unknown: use one of answers, .*relevance, or a TOML"
+            ValueError, match=r"'relevanze' is unknown: use one of answers, .*relevance, stem, or a TOML"
         ):
             load_recipe("relevanze")
 
@@ -176,6 +182,7 @@ class TestRanges:
             ({"hard": {"small": -2}}, "hard has -2.0: use at least 0"),
             ({"max_pixels": 10}, "max_pixels has 10: use at least 4096"),
             ({"target": "box"}, "target is 'box': use one of boxes, attention, gradient"),
+            ({"eyes": "retina"}, "eyes is 'retina': use one of encoded, stem"),
             ({"estimator": "st"}, "estimator is 'st': use one of straight-through, gumbel"),
             ({"precision": "float16"}, "precision is 'float16': use one of float32, bfloat16"),
             ({"data": ("images",)}, "data has 'images': use world or NAME:DIR"),
@@ -200,6 +207,15 @@ class TestRanges:
             ({"relevance": 0, "compress": 0, "answer": 0}, "nothing is learned"),
             ({"estimator": "scores-only", "relevance": 0, "compress": 0}, "passes nothing from answers"),
             ({"allocator": "query-blind", "layer": {"explore": 0.1}}, "query-blind has no such fields"),
+            ({"eyes": "stem"}, "eyes is 'stem', .* but stage is 'answers'.*: use stage=relevance"),
+            ({"eyes": "stem", "stage": "hard"}, "eyes is 'stem', .* but stage is 'hard'"),
+            ({"eyes": "stem", "stage": "relevance", "allocator": "query-blind"}, "use allocator=arr-coc"),
+            ({"eyes": "stem", "stage": "relevance", "relevance": 0}, "nothing else teaches a stem"),
+            (
+                {"eyes": "stem", "stage": "relevance", "target": "layer"},
+                "target is 'layer', but init is none",
+            ),
+            ({"target": "layer", "init": "a/folder"}, "the layer would teach itself: set eyes=stem"),
             (
                 {
                     "allocator": "query-blind",
@@ -222,6 +238,8 @@ class TestRanges:
         recipe(init="bundled")
         recipe(init="a/folder", model="other")
         recipe(stage="relevance", answer=0)
+        recipe(stage="relevance", eyes="stem")
+        recipe(stage="relevance", eyes="stem", target="layer", init="a/folder")
 
 
 class TestRecord:

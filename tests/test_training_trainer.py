@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from arr_coc.model import ARRCOCModel
 from arr_coc.training import learner as learner_module
 from arr_coc.training.recipe import Recipe
-from arr_coc.training.trainer import build_learner, last_checkpoint, train
+from arr_coc.training.trainer import build_learner, claim, last_checkpoint, train
 from arr_coc.world import draw_page
 from tiny import save_tiny, tiny
 
@@ -184,6 +184,15 @@ def test_query_blind_rival_learns_on_the_same_rows(base: Path, pages: Path, tmp_
         "query.weight": (16, 32),
         "key.weight": (16, 32),
     }
+
+
+def test_a_run_from_before_a_field_came_goes_on_with_its_default(tmp_path: Path) -> None:
+    settings = Recipe(stage="relevance", steps=5)
+    older = {name: value for name, value in settings.to_dict().items() if name != "eyes"}
+    (tmp_path / "recipe.json").write_text(json.dumps(older))
+    claim(tmp_path, settings)
+    with pytest.raises(ValueError, match="holds a run with eyes = 'encoded', not 'stem'"):
+        claim(tmp_path, Recipe(stage="relevance", steps=5, eyes="stem"))
 
 
 class TestRefusals:

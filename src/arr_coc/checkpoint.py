@@ -147,7 +147,7 @@ def find_allocator(name: str | Path) -> Path | None:
     if folder.exists() or str(name).startswith((".", "/", "~")):
         return folder if (folder / CONFIG_NAME).is_file() else None
     try:
-        folder = Path(snapshot_download(str(name), allow_patterns=ALLOCATOR_FILES))
+        folder = Path(snapshot_download(str(name), allow_patterns=list(ALLOCATOR_FILES)))
     except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise ValueError(unreachable(str(name), error)) from error
     return folder if (folder / CONFIG_NAME).is_file() else None

@@ -268,10 +268,13 @@ def compress(
 
 
 def save_convs(convs: Convs, folder: str | Path) -> None:
-    """Write trained compressors, one `<name>.safetensors` each, into an allocator's folder."""
+    """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, conv in convs.items():
-        weights = {key: value.detach().cpu().contiguous() for key, value in conv.state_dict().items()}
+        weights = {
+            key: value.detach().cpu().to(torch.bfloat16).contiguous()
+            for key, value in conv.state_dict().items()
+        }
         save_file(weights, Path(folder) / f"{name}.safetensors")
 
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from transformers import PreTrainedModel
 
 from arr_coc.checkpoint import load_layer, save_layer
@@ -29,7 +28,7 @@ def save_learned(
     convs: Mapping[str, Any],
     base: PreTrainedModel,
     folder: Path,
-    base_name: str,
+    base_name: str | None,
 ) -> None:
     """Write what was learned and what it was learned for; never the base model itself.
 
@@ -54,7 +53,7 @@ def save_learned(
     save_lora(base, folder)
 
 
-def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, nn.Module | dict[str, Any] | None]:
+def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
     """Read a folder of `save_learned`; its LoRAs go into the base model.
 
     Returns:

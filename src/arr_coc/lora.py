@@ -21,7 +21,7 @@ CONFIG_NAME = "adapter_config.json"
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
 """What `OWN` adapts: the projections of the language model's attention, never the vision tower."""
 PARTIAL_TARGETS = (
-    r".*(visual|vision_tower|language_model).*\.(qkv|proj|q_proj|k_proj|v_proj|o_proj|out_proj"
+    r".*(visual|vision_tower|language_model).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|o_proj|out_proj"
     r"|linear_fc1|linear_fc2|fc1|fc2|gate_proj|up_proj|down_proj)"
 )
 """What `PARTIAL` adapts: attention and feed-forward layers of both halves."""
@@ -66,6 +66,7 @@ def save_lora(base: PreTrainedModel, folder: Path) -> None:
     for name, place in places:
         base.set_adapter(name)
         base.save_pretrained(place)
+        (place / "generation_config.json").unlink(missing_ok=True)  # the base model's own
         path = place / CONFIG_NAME  # peft notes where the base model lay on this disk
         settings = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": None}
         path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

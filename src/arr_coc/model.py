@@ -166,7 +166,7 @@ class ARRCOCModel(nn.Module):
                 f"{str(allocator)!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}; "
                 "give a folder that save_pretrained wrote"
             )
-        parts = {} if folder is None else load_learned(folder, base)
+        parts: dict[str, Any] = {} if folder is None else load_learned(folder, base)
         return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=base_name, **parts)
 
     @classmethod
@@ -185,7 +185,7 @@ class ARRCOCModel(nn.Module):
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
         """
-        parts = {}
+        parts: dict[str, Any] = {}
         if allocator is not None:
             parts = load_learned(checkpoint.find_allocator(allocator) or Path(allocator), model)
         return cls(model, processor, budget=budget, mode=mode, strict=strict, **parts)
@@ -280,18 +280,18 @@ class ARRCOCModel(nn.Module):
         find_compressor(gestalt)
         if budget is not None:
             parse_budget(budget)  # before any work is done
-        filling = mode == "saccade" and budget is None and self.budget == DEFAULT_BUDGET
         call = Call(
             inputs,
             mode,
-            None if filling else partial(self._budget, budget),
+            partial(self._budget, budget),
             gestalt,
             watch or Stopwatch(self.device),
             encoded or EncodedImages(),
             setting(self.base, inputs, "use_cache") is not False,
+            mode == "saccade" and budget is None and self.budget == DEFAULT_BUDGET,
         )
         with lora_for(self.base, mode):
-            return prepare(Chooser(self.adapter, self.layer, self.stem, self.convs, self.strict), call)
+            return prepare(Chooser(self.adapter, self.layer, self.stem, dict(self.convs), self.strict), call)
 
     # ---- the base model's own calls -------------------------------------------------------------------
 

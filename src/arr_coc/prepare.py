@@ -81,20 +81,22 @@ class Call:
     Attributes:
         inputs: ordinary processor inputs with images.
         mode: one of `MODES`.
-        budgets: what an image is allowed; None in "saccade": what the gestalt leaves of SACCADE_TOKENS.
+        budgets: what an image is allowed.
         gestalt: the compressor's name.
         watch: where to add the time of each stage.
         encoded: what is known of the images already; filled in for the next call.
         use_cache: whether the base model will use a key/value cache.
+        filling: nobody said how many saccades there are to be: what the gestalt leaves of SACCADE_TOKENS.
     """
 
     inputs: Mapping[str, Any]
     mode: str
-    budgets: Budgets | None
+    budgets: Budgets
     gestalt: str
     watch: Stopwatch
     encoded: EncodedImages
     use_cache: bool = True
+    filling: bool = False
 
 
 def runs_as(adapter: FamilyAdapter, mode: str) -> tuple[str, str | None]:
@@ -131,7 +133,6 @@ def _whole(chooser: Chooser, call: Call, failed: bool = False) -> Prepared:
         features = encoded.features = encoded.features or adapter.features(call.inputs)
     decision = all_kept(features, fallback=failed)
     if call.mode != "full" and not failed:
-        assert call.budgets is not None, "only saccades go without a budget"
         budgets = [call.budgets(len(cells)) for cells in features.cells]
 
         def choose() -> Decision:
@@ -150,7 +151,8 @@ def _whole(chooser: Chooser, call: Call, failed: bool = False) -> Prepared:
     ]
     compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache)
     read = [len(index) for index in features.tokens_to_keep(keep)]
-    return Prepared(compacted, decision.allocations, decision.fallback, call.mode, read)
+    cells = [len(index) for index in features.cells]
+    return Prepared(compacted, decision.allocations, decision.fallback, call.mode, read, cells)
 
 
 def _guarded(chooser: Chooser, choose: Callable[[], Decision]) -> Decision | None:
@@ -173,11 +175,12 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
     layout = adapter.layout(call.inputs)
     sizes = [len(cells) for cells in layout.cells]
     gestalt: VisualFeatures | None = None
-    if call.mode == "saccade":
+    budgets: list[Budget | None] = [None] * len(sizes)  # all cells
+    if call.mode == "saccade" and max(sizes) > SACCADE_TOKENS:
         gestalt = without(_gestalt(chooser, call, call.gestalt), [n <= SACCADE_TOKENS for n in sizes])
-        budgets = [saccades(n, m, call.budgets) for n, m in zip(sizes, gestalt.counts, strict=True)]
-    else:
-        assert call.budgets is not None, "only saccades go without a budget"
+        allowed = None if call.filling else call.budgets
+        budgets = [saccades(n, m, allowed) for n, m in zip(sizes, gestalt.counts, strict=True)]
+    elif call.mode == "sparse":
         budgets = [call.budgets(n) for n in sizes]
 
     def choose() -> Decision:
@@ -199,7 +202,7 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
     compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
     read = [len(index) + few for index, few in zip(keep, coarse, strict=True)]
-    return Prepared(compacted, decision.allocations, False, call.mode, read)
+    return Prepared(compacted, decision.allocations, False, call.mode, read, sizes)
 
 
 def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:
@@ -209,10 +212,20 @@ def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:
         cells: N of the image.
         coarse: tokens of its gestalt, 0 where it has none.
         budgets: what the caller allows; None: SACCADE_TOKENS in all.
+
+    Raises:
+        ValueError: the gestalt leaves none of SACCADE_TOKENS.
     """
     if not coarse:
         return None
-    return SACCADE_TOKENS - coarse if budgets is None else budgets(cells)
+    if budgets is not None:
+        return budgets(cells)
+    if coarse >= SACCADE_TOKENS:
+        raise ValueError(
+            f"the gestalt makes {coarse} tokens of an image of {cells} cells, which leaves none of "
+            f"{SACCADE_TOKENS} for saccades; use gestalt 'resize', or give a budget of saccades"
+        )
+    return SACCADE_TOKENS - coarse
 
 
 def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
@@ -265,17 +278,16 @@ def _seen(chooser: Chooser, call: Call, layout: Layout) -> Seen:
             for i, grid in enumerate(layout.grids)
         ]
         return replace(seen, cells=covering)
-    known = call.encoded.stems
+    known, under = call.encoded.stems, None if gestalt is None else call.gestalt
     with call.watch("score"):
-        if (gestalt is not None) not in known:
-            under = None if gestalt is None else gestalt
-            known[gestalt is not None] = [
-                _look(stem, picture, grid[1:], under, image)
+        if under not in known:
+            known[under] = [
+                _look(stem, picture, grid[1:], gestalt, image)
                 for image, (picture, grid) in enumerate(
                     zip(pictures(chooser.adapter, call.inputs, call.encoded), layout.grids, strict=True)
                 )
             ]
-    return replace(seen, cells=known[gestalt is not None])
+    return replace(seen, cells=known[under])
 
 
 def _look(
@@ -330,7 +342,7 @@ def _coarse(chooser: Chooser, call: Call) -> Prepared:
     compacted = adapter.assemble(call.inputs, layout, none, rest, gestalt, use_cache=call.use_cache)
     read = [len(tokens) + (0 if rest is None else rest.counts[i]) for i, tokens in enumerate(gestalt.tokens)]
     allocations = [everything_kept(grid) for grid in gestalt.grids]
-    return Prepared(compacted, allocations, False, call.mode, read)
+    return Prepared(compacted, allocations, False, call.mode, read, [len(cells) for cells in layout.cells])
 
 
 __all__ = ["BEFORE", "CELLS", "MODES", "SACCADE_TOKENS", "Call", "Chooser", "prepare", "runs_as"]

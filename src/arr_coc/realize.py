@@ -65,7 +65,7 @@ class EncodedImages:
         features: the encoded images.
         pictures: per image what the model saw, [3, h, w] in [0, 1].
         textures: per image the texture array [1, C, H, W].
-        stems: by whether a gestalt lay under them, per image the cells a stem saw, [N, D].
+        stems: by the gestalt that lay under them, per image the cells a stem saw, [N, D].
         gestalts: by compressor, the coarse views.
         neutral: by compressor, per image what a neutral question attends to (see `gaze`).
     """
@@ -73,7 +73,7 @@ class EncodedImages:
     features: VisualFeatures | None = None
     pictures: list[Tensor] | None = field(default=None, repr=False)
     textures: list[Tensor] | None = field(default=None, repr=False)
-    stems: dict[bool, list[Tensor]] = field(default_factory=dict, repr=False)
+    stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
 
@@ -130,6 +130,7 @@ class Prepared:
         fallback: deciding failed, all tokens are kept.
         mode: what really ran.
         read: per image the visual tokens that the language model gets.
+        cells: per image how many cells it has.
         note: why another mode ran than was asked for; None where it didn't.
     """
 
@@ -138,6 +139,7 @@ class Prepared:
     fallback: bool
     mode: str
     read: list[int]
+    cells: list[int]
     note: str | None = None
 
 

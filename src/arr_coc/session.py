@@ -67,7 +67,7 @@ class Answer:
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        """(T, H, W) of the image's cells."""
+        """(T, H, W) of the cells to choose from; in mode "compress" those of the coarse view."""
         return self.allocation.grid
 
 
@@ -259,7 +259,7 @@ class Session:
             mode=prepared.mode,
             budget=model.budget if budget is None else budget,
             kept=allocation.kept,
-            total=allocation.total,
+            total=prepared.cells[0],
             read=prepared.read[0],
             note=prepared.note,
         )

@@ -96,11 +96,11 @@ class Stem(nn.Module):
         Returns:
             [B, H*W, D] in raster order, in the dtype of the parameters.
         """
-        x = picture.to(self.gestalt.weight.dtype)
-        size = (CELL * grid[0], CELL * grid[1])
-        if x.shape[-2:] != size:
-            x = F.interpolate(x, size=size, mode="bilinear", antialias=True, align_corners=False)
-        x = (2 * x - 1).contiguous(memory_format=torch.channels_last)
+        size, x = (CELL * grid[0], CELL * grid[1]), picture
+        if x.shape[-2:] != size:  # in float32: some kernels know no bfloat16
+            x = F.interpolate(x.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
+        dtype = self.gestalt.weight.dtype
+        x = (2 * x.float() - 1).to(dtype).contiguous(memory_format=torch.channels_last)
         first, second, third, last = self.downs
         x = self.patch(F.gelu(third(F.gelu(second(F.gelu(first(x)))))))
         x = last(x)  # (B, width, H, W)

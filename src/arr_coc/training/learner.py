@@ -145,7 +145,7 @@ class Learner(nn.Module):
 
         Args:
             session: of the image.
-            one: the image, encoded; None: a stem needs it not.
+            one: the image, encoded; None: only a stem looks, which needs no more than its pixels.
             questions: one per row.
             eyes: "encoded" or "stem"; None: the recipe's.
         """

@@ -170,7 +170,7 @@ def train(
     base, _ = checkpoint.load_base(checkpoint.BUNDLED)
     layer = checkpoint.load_layer(checkpoint.BUNDLED_ALLOCATOR, base).requires_grad_(False)
     visual: Any = base.model.visual
-    embed = base.get_input_embeddings()
+    embed: Any = base.get_input_embeddings()
     sight = Sight()
     if init is not None and not out.exists():
         load_checkpoint(init, sight.stem)
