@@ -8,18 +8,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import arr_coc
-from arr_coc import cli, gestalt, prepare
+from arr_coc import cli
 from arr_coc.allocation import Allocation
 from arr_coc.cli import main
-from arr_coc.gestalt import COMPRESSORS
-from arr_coc.model import MODES, ARRCOCModel
+from arr_coc.model import ARRCOCModel
 from tiny import picture, save_tiny
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
@@ -38,13 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def image(tmp_path: Path) -> str:
     picture(1, (64, 48)).save(tmp_path / "photo.png")
     return str(tmp_path / "photo.png")
-
-
-@pytest.fixture
-def coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gestalts of at most 9 tokens, and images that are large enough to have one."""
-    monkeypatch.setattr(gestalt, "CELLS", 9)
-    monkeypatch.setattr(prepare, "SACCADE_TOKENS", 40)
 
 
 @pytest.fixture(autouse=True)
@@ -107,84 +99,6 @@ class TestAsk:
         assert "\nprune " in out
         assert "\nall tokens " in out
         assert "full answer" in out
-
-    @pytest.mark.parametrize(
-        ("mode", "read"),
-        [("full", 48), ("prune", 3), ("weight", 48), ("sparse", 3), ("saccade", 6 + 3), ("compress", 6)],
-    )
-    def test_modes(
-        self,
-        capsys: pytest.CaptureFixture[str],
-        image: str,
-        folder: str,
-        coarsely: None,
-        mode: str,
-        read: int,
-    ) -> None:
-        facts = run_json(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3", "--mode", mode)
-        assert (facts["mode"], facts["read"], facts["total"]) == (mode, read, 48)
-        assert (facts["note"], facts["fallback"]) == (None, False)
-        code, out, err = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3", "--mode", mode)
-        assert (code, err) == (0, "")
-        assert f"{read} of 48 ({read / 48:.0%})" in out
-        assert ("a coarse view of 6 and 3 fine" in out) == (mode == "saccade")
-        assert (f"\n{mode} " in out) == (read < 48)
-
-    def test_gestalts(
-        self, capsys: pytest.CaptureFixture[str], image: str, folder: str, coarsely: None
-    ) -> None:
-        for name, coarse in (("resize", 6), ("pool4", 12), ("pool16", 4)):
-            for mode, kept in (("compress", 0), ("saccade", 5)):
-                facts = run_json(
-                    capsys,
-                    *("ask", image, "What is it?", "-m", folder, "-b", "5"),
-                    "--mode",
-                    mode,
-                    "--gestalt",
-                    name,
-                )
-                assert (facts["mode"], facts["read"]) == (mode, coarse + kept)
-        code, out, err = run(
-            capsys, "ask", image, "What is it?", "-m", folder, "--mode", "compress", "--gestalt", "conv4"
-        )
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "'conv4' has no trained weights" in err
-
-    def test_modes_and_gestalts_are_those_of_the_model(self) -> None:
-        hints = get_type_hints(cli.ask, include_extras=True)
-        assert get_args(get_args(hints["mode"])[0]) == MODES
-        (names,) = [get_args(hint) for hint in get_args(get_args(hints["gestalt"])[0]) if get_args(hint)]
-        assert names == tuple(COMPRESSORS)
-
-    @pytest.mark.parametrize(
-        "options", [("--mode", "dense"), ("--mode", ""), ("--gestalt", "zip"), ("--gestalt", "RESIZE")]
-    )
-    def test_other_modes_and_gestalts_cost_no_loading(
-        self,
-        capsys: pytest.CaptureFixture[str],
-        image: str,
-        options: tuple[str, str],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setattr(cli, "_load", None)
-        for more in ((), ("--json",)):
-            code, out, err = run(capsys, "ask", image, "What is it?", *options, *more)
-            assert (code, out, err.count("\n")) == (2, "", 1)
-            assert options[0] in err
-
-    def test_another_mode_than_was_asked_for_is_said(
-        self, capsys: pytest.CaptureFixture[str], image: str, tmp_path: Path
-    ) -> None:
-        save_tiny("llava", tmp_path / "llava")
-        asked = ("ask", image, "What is it?", "-m", str(tmp_path / "llava"), "-b", "3", "--mode", "sparse")
-        code, out, err = run(capsys, *asked, "--json")
-        facts = json.loads(out)
-        assert (code, facts["mode"], facts["read"]) == (0, "prune", 3)
-        assert "llava can't encode some cells alone" in facts["note"]
-        assert err == f"arr-coc: WARNING: {facts['note']}\n"
-        code, out, _ = run(capsys, *asked)
-        assert code == 0
-        assert "sparse ran as prune" in out
 
     def test_default_budget_is_cut_to_the_image(
         self, capsys: pytest.CaptureFixture[str], image: str, folder: str
@@ -264,17 +178,6 @@ class TestLook:
         expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5)
         assert allocation.keep.tolist() == expected.keep.tolist()
         assert list(Path().iterdir()) == []
-
-    def test_modes(self, capsys: pytest.CaptureFixture[str], image: str, folder: str, coarsely: None) -> None:
-        for mode in ("sparse", "saccade"):
-            asked = ("look", image, "What is it?", "-m", folder, "-b", "5", "--mode", mode)
-            allocation = Allocation.from_dict(run_json(capsys, *asked))
-            expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5, mode=mode)
-            assert allocation.keep.tolist() == expected.keep.tolist()
-            assert allocation.kept == 5
-        code, out, err = run(capsys, "look", image, "What is it?", "-m", folder, "--mode", "compress")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "--mode" in err
 
 
 class TestDraw:

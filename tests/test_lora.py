@@ -18,6 +18,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 from arr_coc.config import ARRCOCConfig
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import (
+    COARSE,
     CONFIG_NAME,
     OWN,
     PARTIAL,
@@ -35,8 +36,17 @@ from arr_coc.stem import Stem
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny
 
 WEIGHTS = "adapter_model.safetensors"
-PARTS = ("sparse", "saccade")
-"""The modes of `PARTIAL`."""
+WANTED = {
+    "full": (),
+    "prune": (OWN,),
+    "sparse": (PARTIAL, OWN),
+    "saccade": (PARTIAL, COARSE),
+    "compress": (OWN,),
+    "weight": (OWN,),
+}
+"""What is at work in each mode, of what there is; in "saccade" `OWN` stands in for a missing `COARSE`."""
+EVERY = (OWN, PARTIAL, COARSE)
+SOME = pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "llava"])
 
 
 def stock(family: str = "qwen3_vl") -> PreTrainedModel:
@@ -52,15 +62,20 @@ def logits(model: PreTrainedModel, family: str = "qwen3_vl") -> Tensor:
 def learned(family: str = "qwen3_vl", rank: int = 2, names: tuple[str, ...] = (OWN,)) -> PreTrainedModel:
     """A tiny model whose adapters have learned something, the same every time, whatever others there are."""
     model = stock(family)
-    for name in names:
-        (add_lora if name == OWN else add_partial)(model, rank)
+    if PARTIAL in names:
+        add_partial(model, rank)
+        for name in {PARTIAL, COARSE} - set(names):
+            model.delete_adapter(name)
+    if OWN in names:
+        add_lora(model, rank)
     for name in names:
         generator = torch.Generator().manual_seed(len(name))
         with torch.no_grad():
             for place, parameter in model.named_parameters():
-                if f"lora_A.{name}." in place or f"lora_B.{name}." in place:
+                if place.endswith((f"lora_A.{name}.weight", f"lora_B.{name}.weight")):
                     parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return model
+    with lora_for(model, "prune"):  # afterwards as outside of every block
+        return model
 
 
 def by_mode(model: PreTrainedModel, family: str = "qwen3_vl") -> dict[str, Tensor]:
@@ -120,74 +135,82 @@ class TestEveryFamily:
         assert all("lora_" in name for name in weights)  # never the base
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-class TestPartial:
-    def test_it_adapts_both_halves(self, family: str) -> None:
+class TestSeveral:
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_each_adapts_its_half(self, family: str) -> None:
         model = stock(family)
         add_partial(model, 2)
-        assert has_lora(model, PARTIAL)
-        assert not has_lora(model, OWN)
-        places = [name for name, _ in model.named_parameters() if "lora_" in name]
-        for half in ("language_model", "visual" if "qwen" in family else "vision_tower"):
+        assert [has_lora(model, name) for name in EVERY] == [False, True, True]
+        places = [name for name, _ in model.named_parameters() if "lora_A" in name]
+        tower = "visual" if "qwen" in family else "vision_tower"
+        for name, half in ((PARTIAL, tower), (COARSE, "language_model")):
+            own = [place for place in places if f".{name}." in place]
+            assert all(half in place for place in own)
             assert {"mlp", "attn"} <= {
-                part.removeprefix("self_") for name in places if half in name for part in name.split(".")
+                part.removeprefix("self_") for place in own for part in place.split(".")
             }
         for mode, found in by_mode(model, family).items():
-            assert torch.equal(found, logits(tiny(family).model, family)), mode
+            assert torch.equal(found, logits(tiny(family).model, family)), mode  # nothing was learned yet
 
-    def test_each_mode_has_its_adapter(self, family: str) -> None:
+    @SOME
+    def test_each_mode_has_its_adapters(self, family: str) -> None:
         plain = logits(tiny(family).model, family)
-        own, partial, both = (
-            by_mode(learned(family, names=names), family) for names in ((OWN,), (PARTIAL,), (OWN, PARTIAL))
-        )
-        assert (own["prune"] - plain).abs().max() > 0.01
-        assert (partial["sparse"] - plain).abs().max() > 0.01
-        for mode in MODES:
-            expected = plain if mode == "full" else own["prune"]
-            assert torch.equal(own[mode], expected), mode
-            assert torch.equal(partial[mode], partial["sparse"] if mode in PARTS else plain), mode
-            assert torch.equal(both[mode], partial["sparse"] if mode in PARTS else expected), mode
+        for names in ((OWN,), (PARTIAL, COARSE), (OWN, PARTIAL), EVERY):
+            model = learned(family, names=names)
+            found = by_mode(model, family)
+            for mode, wanted in WANTED.items():
+                chosen = [name for name in wanted if name in names]
+                if mode == "saccade" and COARSE not in names:
+                    chosen.append(OWN)
+                model.enable_adapters() if chosen else model.disable_adapters()
+                model.set_adapter(chosen or [names[0]])
+                assert torch.equal(found[mode], logits(model, family)), (names, mode)
+                assert (not chosen) == torch.equal(found[mode], plain), (names, mode)
 
-    def test_both_come_back_as_saved(self, family: str, tmp_path: Path) -> None:
-        model, again = learned(family, names=(OWN, PARTIAL)).requires_grad_(False), stock(family)
-        expected = by_mode(model, family)
-        save_lora(model, tmp_path)
-        assert {path.parent.name for path in tmp_path.rglob(WEIGHTS)} == {tmp_path.name, PARTIAL}
-        load_lora(again, tmp_path)
-        for mode, found in by_mode(again, family).items():
-            assert torch.equal(found, expected[mode]), mode
-        assert torch.equal(logits(again, family), expected["prune"])  # outside of every block
-        assert not learning(again)
-        for path in tmp_path.rglob(CONFIG_NAME):
-            settings = json.loads(path.read_text())
-            assert settings["base_model_name_or_path"] is None
-            assert str(Path.home()) not in path.read_text()
-            assert "/" not in json.dumps(settings)
+    @SOME
+    def test_all_come_back_as_saved(self, family: str, tmp_path: Path) -> None:
+        for names in ((PARTIAL, COARSE), EVERY):
+            folder = tmp_path / str(len(names))
+            model, again = learned(family, names=names).requires_grad_(False), stock(family)
+            expected = by_mode(model, family)
+            save_lora(model, folder)
+            places = {folder if name == OWN else folder / name for name in names}
+            assert {path.parent for path in folder.rglob(WEIGHTS)} == places
+            load_lora(again, folder)
+            for mode, found in by_mode(again, family).items():
+                assert torch.equal(found, expected[mode]), (names, mode)
+            assert torch.equal(logits(again, family), expected["prune"])  # outside of every block
+            assert not learning(again)
+            for path in folder.rglob(CONFIG_NAME):
+                settings = json.loads(path.read_text())
+                assert settings["base_model_name_or_path"] is None
+                assert "/" not in json.dumps(settings)  # nobody's disk
 
-    def test_saving_changes_nothing(self, family: str, tmp_path: Path) -> None:
-        for names in ((OWN,), (PARTIAL,), (OWN, PARTIAL)):
-            model = learned(family, names=names).requires_grad_(False)
-            before = by_mode(model, family)
+    def test_saving_changes_nothing(self, tmp_path: Path) -> None:
+        for names in ((OWN,), (PARTIAL, COARSE), EVERY):
+            model = learned(names=names).requires_grad_(False)
+            before = by_mode(model) | {"outside": logits(model)}
             save_lora(model, tmp_path / "-".join(names))
             assert not learning(model)
-            for mode, found in by_mode(model, family).items():
+            assert torch.equal(logits(model), before.pop("outside")), names
+            for mode, found in by_mode(model).items():
                 assert torch.equal(found, before[mode]), (names, mode)
 
 
 class TestWhatLearns:
-    def test_frozen_adapters_stay_frozen_in_every_mode(self, tmp_path: Path) -> None:
-        save_lora(learned(names=(OWN, PARTIAL)), tmp_path)
-        model = stock()
-        load_lora(model, tmp_path)
+    def test_frozen_adapters_stay_frozen_in_every_mode(self) -> None:
+        model = learned(names=EVERY).requires_grad_(False)
         for mode in MODES:
             with lora_for(model, mode):
                 assert not learning(model), mode
             assert not learning(model), mode
 
-    @pytest.mark.parametrize("name", [OWN, PARTIAL])
-    def test_what_learns_goes_on_learning(self, name: str) -> None:
-        model = learned(names=(name,))
+    @pytest.mark.parametrize("names", [(OWN,), (PARTIAL, COARSE)])
+    def test_what_learns_goes_on_learning(self, names: tuple[str, ...]) -> None:
+        model = stock()
+        (add_lora if OWN in names else add_partial)(model, 2)
         before = learning(model)
+        assert all(any(f".{name}." in place for place in before) for name in names)
         assert before
         for mode in ("full", "sparse", "prune"):
             with lora_for(model, mode):
@@ -212,21 +235,18 @@ class TestInTheModel:
         return [session.ask("What?", mode=mode, max_new_tokens=5).text for mode in modes]
 
     def test_full_is_stock_and_the_others_have_their_adapter(self) -> None:
-        both, own, partial, plain = (
-            self.around(learned(names=names) if names else stock())
-            for names in ((OWN, PARTIAL), (OWN,), (PARTIAL,), ())
-        )
+        full, plain = self.around(learned(names=EVERY)), self.around(stock())
         inputs = prompts(tiny("qwen3_vl"), [("What?", [self.IMAGE])])
-        for mode in MODES:
-            like = plain if mode == "full" else partial if mode in PARTS else own
+        for mode, names in WANTED.items():
+            like = self.around(learned(names=names)) if names else plain
             with torch.no_grad():
-                found, expected = both(**inputs, mode=mode).logits, like(**inputs, mode=mode).logits
+                found, expected = (model(**inputs, mode=mode).logits for model in (full, like))
                 assert torch.equal(found, expected), mode
                 assert (mode == "full") == torch.equal(found, plain(**inputs, mode=mode).logits), mode
 
     def test_a_session_does_not_mix_what_adapters_let_it_see(self) -> None:
         """What the tower encoded with one adapter is not what it would encode with another."""
-        model = self.around(learned(names=(OWN, PARTIAL)))
+        model = self.around(learned(names=EVERY))
         alone = {mode: self.answers(model, (mode,))[0] for mode in MODES}
         for order in (MODES, MODES[::-1]):
             assert dict(zip(order, self.answers(model, order), strict=True)) == alone
@@ -239,14 +259,14 @@ class TestInTheModel:
 
     @torch.no_grad()
     def test_families_that_prune_instead_do_so_as_in_prune(self) -> None:
-        model = self.around(learned("llava", names=(OWN, PARTIAL)), "llava")
+        model = self.around(learned("llava", names=EVERY), "llava")
         inputs = prompts(tiny("llava"), [("What?", [self.IMAGE])])
         pruned = model(**inputs, mode="prune").logits
-        for mode in PARTS:
+        for mode in ("sparse", "saccade"):
             assert torch.equal(model(**inputs, mode=mode).logits, pruned)
 
     def test_everything_learned_comes_back(self, tmp_path: Path) -> None:
-        model = self.around(learned(names=(OWN, PARTIAL)))
+        model = self.around(learned(names=EVERY))
         expected = self.answers(model)
         model.save_pretrained(tmp_path)
         assert self.answers(model) == expected
@@ -325,7 +345,7 @@ class TestRefusals:
         self.refused(stock(), tmp_path, WEIGHTS)
 
     def test_a_broken_partial_adapter_is_refused_by_its_folder(self, tmp_path: Path) -> None:
-        save_lora(learned(names=(OWN, PARTIAL)), tmp_path)
+        save_lora(learned(names=EVERY), tmp_path)
         (tmp_path / PARTIAL / WEIGHTS).write_bytes(b"no safetensors at all")
         with pytest.raises(ValueError, match=rf"{PARTIAL}' can't be loaded .*use the base model") as caught:
             load_lora(stock(), tmp_path)

@@ -66,8 +66,9 @@ class TestShapes:
     def test_cells_of_other_sizes_look_as_if_resized(self) -> None:
         stem, large = small(), pictures(1, (3 * CELL, 4 * CELL))
         doubled = large.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
-        assert (stem(doubled, (3, 4)) - stem(large, (3, 4))).abs().max() < 0.2
-        assert (stem(large.flip(3), (3, 4)) - stem(large, (3, 4))).abs().max() > 0.2
+        near = (stem(doubled, (3, 4)) - stem(large, (3, 4))).abs().mean()
+        far = (stem(large.flip(3), (3, 4)) - stem(large, (3, 4))).abs().mean()
+        assert near < far / 2  # antialiasing blurs a little
 
     @torch.no_grad()
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -31,7 +31,7 @@ BUNDLED_ALLOCATOR = Path(__file__).parent / "bundled" / "allocator"
 CONFIG_NAME = "arr_coc_config.json"
 WEIGHTS_NAME = "arr_coc.safetensors"
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
-ALLOCATOR_FILES = (CONFIG_NAME, "*.safetensors", LORA_FILES[0], *(f"partial/{name}" for name in LORA_FILES))
+ALLOCATOR_FILES = (CONFIG_NAME, "*.safetensors", LORA_FILES[0], *(f"*/{name}" for name in LORA_FILES))
 """What is fetched of an allocator on the Hub."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 

@@ -1,7 +1,8 @@
 """LoRAs of the base model, kept beside the layer (Hu et al. 2021).
 
 `OWN`      of the language model, trained with the layer: at work in every mode but "full"
-`PARTIAL`  of both halves, for reading what was encoded in part: at work in "sparse" and "saccade" alone
+`PARTIAL`  of the vision tower, for encoding some cells alone: at work in "sparse" and "saccade"
+`COARSE`   of the language model, for reading a gestalt before fine tokens: in "saccade", in place of `OWN`
 
 By transformers' own adapter methods over peft; the base model's weights stay as they are, and without an
 adapter the model is the stock one to the last bit.
@@ -10,23 +11,27 @@ adapter the model is the stock one to the last bit.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 CONFIG_NAME = "adapter_config.json"
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
 """What `OWN` adapts: the projections of the language model's attention, never the vision tower."""
 PARTIAL_TARGETS = (
-    r".*(visual|vision_tower|language_model).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|o_proj|out_proj"
-    r"|linear_fc1|linear_fc2|fc1|fc2|gate_proj|up_proj|down_proj)"
+    r".*(visual|vision_tower).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|out_proj|linear_fc1|linear_fc2|fc1|fc2"
+    r"|gate_proj|up_proj|down_proj)"
 )
-"""What `PARTIAL` adapts: attention and feed-forward layers of both halves."""
-OWN, PARTIAL = "default", "partial"
-PARTIAL_MODES = ("sparse", "saccade")
+"""What `PARTIAL` adapts: attention and feed-forward layers, and mergers, of the vision tower."""
+COARSE_TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+"""What `COARSE` adapts: attention and feed-forward layers of the language model."""
+OWN, PARTIAL, COARSE = "default", "partial", "coarse"
+ADAPTERS = (OWN, PARTIAL, COARSE)
 REST = "prune"
 """The mode whose adapters are at work outside of every block."""
 
@@ -44,8 +49,10 @@ def add_lora(base: PreTrainedModel, rank: int) -> None:
 
 
 def add_partial(base: PreTrainedModel, rank: int) -> None:
-    """Put a new `PARTIAL` adapter of this rank into the model; it changes nothing until it has learned."""
+    """Put new `PARTIAL` and `COARSE` adapters of this rank into the model, both at work."""
     _add(base, rank, PARTIAL, PARTIAL_TARGETS)
+    _add(base, rank, COARSE, COARSE_TARGETS)
+    base.set_adapter([PARTIAL, COARSE])
 
 
 def _add(base: PreTrainedModel, rank: int, name: str, targets: str) -> None:
@@ -57,21 +64,26 @@ def _add(base: PreTrainedModel, rank: int, name: str, targets: str) -> None:
 def save_lora(base: PreTrainedModel, folder: Path) -> None:
     """Write what adapters there are, as peft does: safetensors and `adapter_config.json`.
 
-    `OWN` goes to the folder itself, `PARTIAL` to the folder `partial` in it.
+    `OWN` goes to the folder itself, the others to folders of their names in it.
     """
-    places = [
-        (name, place) for name, place in ((OWN, folder), (PARTIAL, folder / PARTIAL)) if has_lora(base, name)
-    ]
+    places = [(name, place(folder, name)) for name in ADAPTERS if has_lora(base, name)]
     active = base.active_adapters() if places else []
-    for name, place in places:
-        base.set_adapter(name)
-        base.save_pretrained(place)
-        (place / "generation_config.json").unlink(missing_ok=True)  # the base model's own
-        path = place / CONFIG_NAME  # peft notes where the base model lay on this disk
+    for name, where in places:
+        with _as_learning(base):
+            base.set_adapter(name)
+        base.save_pretrained(where)
+        (where / "generation_config.json").unlink(missing_ok=True)  # the base model's own
+        path = where / CONFIG_NAME  # peft notes where the base model lay on this disk
         settings = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": None}
         path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if places:
-        base.set_adapter(active)
+        with _as_learning(base):
+            base.set_adapter(active)
+
+
+def place(folder: Path, name: str) -> Path:
+    """Where an adapter lies in an allocator folder."""
+    return folder if name == OWN else folder / name
 
 
 def load_lora(base: PreTrainedModel, folder: Path) -> None:
@@ -81,18 +93,21 @@ def load_lora(base: PreTrainedModel, folder: Path) -> None:
         ValueError: peft is missing, or an adapter can't be read or doesn't fit. Load the model anew then:
             parts of the adapter may be in it.
     """
-    for name, place in ((OWN, folder), (PARTIAL, folder / PARTIAL)):
-        if (place / CONFIG_NAME).is_file():
-            _load(base, place, name)
+    for name in ADAPTERS:
+        if (place(folder, name) / CONFIG_NAME).is_file():
+            _load(base, place(folder, name), name)
     if has_lora(base):
         base.requires_grad_(False)
-        _use(base, REST)
+        with _as_learning(base):
+            _use(base, REST)
 
 
 def _load(base: PreTrainedModel, folder: Path, name: str) -> None:
     try:
-        report = base.load_adapter(str(folder), adapter_name=name)
-        unfit = sorted(report.missing_keys | report.unexpected_keys)
+        with _quiet():
+            report = base.load_adapter(str(folder), adapter_name=name)
+        missing = {key for key in report.missing_keys if f".{name}." in key}  # not those of another adapter
+        unfit = sorted(missing | report.unexpected_keys)
         if unfit:  # peft itself would leave these out
             raise ValueError(f"{len(unfit)} weights are missing or left over, first {unfit[0]}")
     except (ImportError, RuntimeError, OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
@@ -103,34 +118,56 @@ def _load(base: PreTrainedModel, folder: Path, name: str) -> None:
 
 
 @contextmanager
+def _quiet() -> Generator[None, None, None]:
+    """No report of a second adapter, which calls the weights of the first one missing."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+            yield
+    finally:
+        transformers_logging.set_verbosity(before)
+
+
+@contextmanager
 def lora_for(base: PreTrainedModel, mode: str) -> Generator[None, None, None]:
     """The adapters of a mode inside the block; nothing changes where there is none.
 
-    "full" is the stock model. `PARTIAL_MODES` have `PARTIAL`, or `OWN` where it is missing; all others have
-    `OWN`, or none. Afterwards the model is as for `REST`.
+    Afterwards the model is as for `REST`.
     """
     if not has_lora(base):
         yield
         return
-    _use(base, mode)
+    with _as_learning(base):
+        _use(base, mode)
     try:
         yield
     finally:
-        _use(base, REST)
+        with _as_learning(base):
+            _use(base, REST)
 
 
 def _use(base: PreTrainedModel, mode: str) -> None:
-    wanted = () if mode == "full" else (PARTIAL, OWN) if mode in PARTIAL_MODES else (OWN,)
-    chosen = next((name for name in wanted if has_lora(base, name)), None)
-    if chosen is None:
+    """Put the adapters of a mode to work."""
+    reader = COARSE if mode == "saccade" and has_lora(base, COARSE) else OWN
+    wanted = {"full": (), "sparse": (PARTIAL, reader), "saccade": (PARTIAL, reader)}.get(mode, (reader,))
+    chosen = [name for name in wanted if has_lora(base, name)]
+    if not chosen:
         base.disable_adapters()
         return
     base.enable_adapters()
-    if base.active_adapters() != [chosen]:  # peft would let it learn
-        learns = any(p.requires_grad for name, p in base.named_parameters() if "lora_" in name)
+    if base.active_adapters() != chosen:
         base.set_adapter(chosen)
-        if not learns:
-            base.requires_grad_(False)
+
+
+@contextmanager
+def _as_learning(base: PreTrainedModel) -> Generator[None, None, None]:
+    """What learns goes on learning and nothing else begins to: peft lets learn whatever it puts to work."""
+    parts = [(p, p.requires_grad) for name, p in base.named_parameters() if "lora_" in name]
+    yield
+    for parameter, learns in parts:
+        parameter.requires_grad_(learns)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from arr_coc.images import ImageSource
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.learned import load_learned, save_learned
 from arr_coc.lora import lora_for
-from arr_coc.prepare import MODES, Call, Chooser, prepare
+from arr_coc.prepare import MODES, Call, Chooser, prepare, runs_as
 from arr_coc.realize import EncodedImages, Prepared, Stopwatch
 from arr_coc.seam import adapter_for
 from arr_coc.session import Answer, Session
@@ -290,7 +290,7 @@ class ARRCOCModel(nn.Module):
             setting(self.base, inputs, "use_cache") is not False,
             mode == "saccade" and budget is None and self.budget == DEFAULT_BUDGET,
         )
-        with lora_for(self.base, mode):
+        with lora_for(self.base, runs_as(self.adapter, mode)[0]):
             return prepare(Chooser(self.adapter, self.layer, self.stem, dict(self.convs), self.strict), call)
 
     # ---- the base model's own calls -------------------------------------------------------------------

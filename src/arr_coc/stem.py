@@ -99,8 +99,8 @@ class Stem(nn.Module):
         size, x = (CELL * grid[0], CELL * grid[1]), picture
         if x.shape[-2:] != size:  # in float32: some kernels know no bfloat16
             x = F.interpolate(x.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
-        dtype = self.gestalt.weight.dtype
-        x = (2 * x.float() - 1).to(dtype).contiguous(memory_format=torch.channels_last)
+        x = torch.add(x.new_tensor(-1.0, dtype=torch.float32), x, alpha=2)  # to [-1, 1], in one pass
+        x = x.to(self.gestalt.weight.dtype, memory_format=torch.channels_last)
         first, second, third, last = self.downs
         x = self.patch(F.gelu(third(F.gelu(second(F.gelu(first(x)))))))
         x = last(x)  # (B, width, H, W)

@@ -206,7 +206,7 @@ class FamilyAdapter(ABC):
         if getattr(processor, "do_normalize", True) is False:
             mean, std = torch.zeros_like(mean), torch.ones_like(std)
         pictures = [picture.float() for picture in self.patches(inputs, features)]
-        return [(p * std.to(p.device) + mean.to(p.device)).clamp(0.0, 1.0) for p in pictures]
+        return [p.mul(std.to(p.device)).add_(mean.to(p.device)).clamp_(0.0, 1.0) for p in pictures]
 
     # ---- the question ---------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""The bundled model learns to read what is encoded in part: a LoRA for modes `sparse` and `saccade`.
+"""The bundled model learns to read what is encoded in part: LoRAs for modes `sparse` and `saccade`.
 
 A tower that encodes some cells alone has lost their surroundings, and a language model that was shown one
 view knows nothing of a coarse one before it. Some steps show parts of a page (64 to 273 cells, a kept
 set for each few questions), some the gestalt and 273 saccades of a page of up to 2048 px. A kept set holds
 the evidence of its questions, some of its surroundings, and cells that have nothing to do with it, as those
-of an allocator do. The base model is frozen: `full` and `prune` don't know of the adapter.
+of an allocator do. The base model is frozen: `full` and `prune` don't know of the adapters.
 
 Run as `python -m arr_coc.training.partial OUT --steps 2400 --folder DIR`; killed, it goes on where it was.
 """
@@ -28,7 +28,7 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from arr_coc import checkpoint
 from arr_coc.gestalt import middles
-from arr_coc.lora import PARTIAL, add_partial, save_lora
+from arr_coc.lora import add_partial, save_lora
 from arr_coc.seam.patching import coarse_grid, shrink
 from arr_coc.training.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
@@ -199,7 +199,7 @@ def train(
     threads: int,
     folder: Path | None,
 ) -> None:
-    """Train (or go on training), write `out` and, at the end, the adapter."""
+    """Train (or go on training), write `out` and the adapters."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     roles = build_roles(tokenizer, build_embeddings(tokenizer, DIM))
@@ -252,6 +252,6 @@ if __name__ == "__main__":
     parser.add_argument("--dense", type=float, default=0.05, help="weight of the dense loss of stage 1")
     parser.add_argument("--saccades", type=float, default=0.5, help="share of saccade steps")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help=f"write the adapter into its folder {PARTIAL!r}")
+    parser.add_argument("--folder", type=Path, help="write the adapters here")
     a = parser.parse_args()
     train(a.out, a.steps, a.lr, a.rank, a.hint, a.dense, a.saccades, a.threads, a.folder)

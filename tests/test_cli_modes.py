@@ -1,0 +1,122 @@
+"""The command line in every mode: what it prints and returns. Run: pytest tests/test_cli_modes.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from arr_coc import cli, gestalt, prepare
+from arr_coc.allocation import Allocation
+from arr_coc.cli import main
+from arr_coc.gestalt import COMPRESSORS
+from arr_coc.model import MODES, ARRCOCModel
+from tiny import picture, save_tiny
+
+Capture = pytest.CaptureFixture[str]
+ASK = ("ask", "photo.png", "What is it?", "-m")
+LOOK = ("look", *ASK[1:])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tiny") / "model"
+    save_tiny("qwen3_vl", path)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def beside_a_photo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture(1, (64, 48)).save(tmp_path / "photo.png")  # 6x8 cells
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gestalts of at most 9 tokens, and images that are large enough to have one."""
+    monkeypatch.setattr(gestalt, "CELLS", 9)
+    monkeypatch.setattr(prepare, "SACCADE_TOKENS", 40)
+
+
+def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def run_json(capsys: Capture, *arguments: str) -> dict[str, Any]:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+class TestAsk:
+    @pytest.mark.parametrize(
+        ("mode", "read"),
+        [("full", 48), ("prune", 3), ("weight", 48), ("sparse", 3), ("saccade", 6 + 3), ("compress", 6)],
+    )
+    def test_modes(self, capsys: Capture, folder: str, mode: str, read: int) -> None:
+        facts = run_json(capsys, *ASK, folder, "-b", "3", "--mode", mode)
+        assert (facts["mode"], facts["read"], facts["total"]) == (mode, read, 48)
+        assert (facts["note"], facts["fallback"]) == (None, False)
+        code, out, err = run(capsys, *ASK, folder, "-b", "3", "--mode", mode)
+        assert (code, err) == (0, "")
+        assert f"{read} of 48 ({read / 48:.0%})" in out
+        assert ("a coarse view of 6 and 3 fine" in out) == (mode == "saccade")
+        assert (f"\n{mode} " in out) == (read < 48)
+
+    def test_gestalts(self, capsys: Capture, folder: str) -> None:
+        for name, coarse in (("resize", 6), ("pool4", 12), ("pool16", 4)):
+            for mode, kept in (("compress", 0), ("saccade", 5)):
+                options = ("-b", "5", "--mode", mode, "--gestalt", name)
+                facts = run_json(capsys, *ASK, folder, *options)
+                assert (facts["mode"], facts["read"]) == (mode, coarse + kept)
+        code, out, err = run(capsys, *ASK, folder, "--mode", "compress", "--gestalt", "conv4")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "'conv4' has no trained weights" in err
+
+    def test_modes_and_gestalts_are_those_of_the_model(self) -> None:
+        hints = get_type_hints(cli.ask, include_extras=True)
+        assert get_args(get_args(hints["mode"])[0]) == MODES
+        (names,) = [get_args(hint) for hint in get_args(get_args(hints["gestalt"])[0]) if get_args(hint)]
+        assert names == tuple(COMPRESSORS)
+
+    @pytest.mark.parametrize(
+        "options", [("--mode", "dense"), ("--mode", ""), ("--gestalt", "zip"), ("--gestalt", "RESIZE")]
+    )
+    def test_other_modes_and_gestalts_cost_no_loading(
+        self, capsys: Capture, options: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli, "_load", None)
+        for more in ((), ("--json",)):
+            code, out, err = run(capsys, *ASK, "bundled", *options, *more)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert options[0] in err
+
+    def test_another_mode_than_was_asked_for_is_said(self, capsys: Capture, tmp_path: Path) -> None:
+        save_tiny("llava", tmp_path / "llava")
+        asked = (*ASK, str(tmp_path / "llava"), "-b", "3", "--mode", "sparse")
+        code, out, err = run(capsys, *asked, "--json")
+        facts = json.loads(out)
+        assert (code, facts["mode"], facts["read"]) == (0, "prune", 3)
+        assert "llava can't encode some cells alone" in facts["note"]
+        assert err == f"arr-coc: WARNING: {facts['note']}\n"
+        code, out, _ = run(capsys, *asked)
+        assert code == 0
+        assert "sparse ran as prune" in out
+
+
+class TestLook:
+    def test_modes(self, capsys: Capture, folder: str) -> None:
+        for mode in ("sparse", "saccade"):
+            record = run_json(capsys, *LOOK, folder, "-b", "5", "--mode", mode)
+            allocation = Allocation.from_dict(record)
+            expected = ARRCOCModel.from_pretrained(folder).look(*LOOK[1:3], budget=5, mode=mode)
+            assert allocation.keep.tolist() == expected.keep.tolist()
+            assert allocation.kept == 5
+        code, out, err = run(capsys, *LOOK, folder, "--mode", "compress")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "--mode" in err
