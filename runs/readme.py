@@ -126,6 +126,66 @@ def target_text(summary: dict) -> str:
     return f"\n\nThe targets:\n\n{claims_table(found)}" if found else ""
 
 
+def bench_text() -> str:
+    """What a first token costs in the shape of Qwen3-VL-2B, side by side."""
+    parts = [
+        "Random weights in the published shape of Qwen3-VL-2B (bfloat16, 2 CPU cores, vocabulary cut), from picture and question to the "
+        "logits of the first token, processing and choosing included, all ways in one run (`bench/prefill.py`, `bench/results/`). *Of the "
+        "limit*: the speed-up over how many times fewer operations it takes, as counted.\n"
+    ]
+    for path in sorted((ROOT / "bench" / "results").glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        facts = result["circumstances"]
+        rounds = "median of " + str(facts["rounds"]) if facts["rounds"] > 1 else "one round"
+        width, height = facts["image"]
+        batch = f", batch {facts['batch']}" if facts["batch"] > 1 else ""
+        parts.append(
+            f"\n{facts['shape']}, {width}x{height} px{batch} ({rounds}):\n\n"
+            "| | tokens | ms | x stock | TFLOP | x fewer | of the limit | choosing | peak MiB |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+        )
+        for row in result["rows"]:
+            mine = row["mode"].split("@")[0].split(" ")[0] in ("sparse", "saccade")
+            cells = [
+                row["mode"],
+                f"{row['tokens']:,.0f}",
+                f"{row['ms']:,.0f}",
+                f"{row['speed']:.2f}x",
+                f"{row['tflop']:.2f}",
+                f"{row['flop_ratio']:.2f}x",
+                f"{row['of_limit']:.0%}",
+                f"{row['select_share']:.1%}",
+                f"{row['peak_mb']:,.0f}",
+            ]
+            parts.append("| " + " | ".join(f"**{cell}**" if mine else cell for cell in cells) + " |")
+    return "\n".join(parts)
+
+
+def training_free_text() -> str:
+    """The training-free default on the bundled model, as if nobody had trained it."""
+    result = read("training-free")
+    rows = {
+        "random": "random",
+        "even grid": "even grid",
+        "embedding cosine": "embedding cosine",
+        "saliency": "saliency alone",
+        "gaze on resize without the neutral question": "attention, without the neutral question",
+        "gaze on resize": "attention, relative to the neutral question",
+        "gaze on resize, mixture (0.25, 0.25, 0.5)": "**the default: its mixture with information and saliency**",
+        "gaze on pool4, mixture (0.25, 0.25, 0.5)": "the same, in mode `prune` (the view is pooled from encoded tokens)",
+    }
+    lines = ["| evidence kept (recall) | @273 | @64 |", "|---|--:|--:|"]
+    for name, text in rows.items():
+        found = result["test"][name]
+        lines.append(f"| {text} | {found['273']:.2f} | {found['64']:.2f} |")
+    ms = result["median ms, processor time"]
+    return (
+        f"The bundled model as if nobody had trained it, {result['questions']['test']} held-out questions, of 1024 cells "
+        "(`runs/training_free.py`, `runs/results/training-free.json`):\n\n" + "\n".join(lines) + "\n\n"
+        f"It costs {ms['gaze']:.0f} ms a question ({ms['gaze, first question']:.0f} ms the first one) beside {ms['resize']:.0f} ms for the "
+        f"coarse view and {ms['encode 1024 tokens']:,.0f} ms for encoding the page, one core."
+    )
+
+
 def runtime(name: str) -> tuple[int, float]:
     """Steps and minutes of a training run, from the last line of its curve."""
     last = json.loads(
@@ -201,6 +261,10 @@ def blocks() -> dict[str, str]:
         "families": families,
         "ablation": ablations,
     }
+    if list((ROOT / "bench" / "results").glob("*.json")):
+        found["bench"] = bench_text()
+    if (RESULTS / "training-free.json").is_file():
+        found["training-free"] = training_free_text()
     for name, written in (("sparse", sparse_text), ("saccade", saccade_text)):
         if (RESULTS / f"{name}.json").is_file():
             found[name] = written(read(name))

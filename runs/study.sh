@@ -88,19 +88,23 @@ measure study --methods "full,arr-coc,random,even grid,downsample,shuffled quest
     --budgets 273,128,64,auto --questions 2000 --per-image 8 --timed 6
 cp runs/results/study.png docs/pareto.png
 
-# 6. Before the encoder. A reader of what is encoded in part and learned compressors go into the allocator's folder
-#    (the stem that sees cells in pixels has its own: src/arr_coc/training/stem.py). Then choosing before the encoder beside
-#    choosing after it; and gestalt and saccades on pages of 2048 px, where encoding all takes a quarter of a minute.
-[ -d "$out/allocator/partial" ] || $python -m arr_coc.training.partial "$out/partial.safetensors" --folder "$out/allocator"
-[ -f "$out/allocator/conv4.safetensors" ] ||
-    $python -m arr_coc.training.compressor "$out/compressor.safetensors" --folder "$out/allocator"
+# 6. Before the encoder: a stem that sees cells in pixels, LoRAs for reading what is encoded in part, learned compressors.
+#    They were taught with the bundled allocator and are measured with it: copy what $out/early holds (stem.safetensors,
+#    conv4 and conv16.safetensors, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 15 minutes on one core.
+mkdir -p "$out/early"
+[ -f "$out/early/stem.safetensors" ] ||
+    $python -m arr_coc.training.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
+[ -d "$out/early/coarse" ] || $python -m arr_coc.training.partial "$out/partial.safetensors" --folder "$out/early"
+[ -f "$out/early/conv16.safetensors" ] ||
+    $python -m arr_coc.training.compressor "$out/compressor.safetensors" --steps 520 --folder "$out/early"
 coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
-measure sparse --methods "full,arr-coc,random,even grid,downsample,oracle,$early,$rivals" --allocator "$out/allocator" \
-    --query-blind "$out/query-blind/query_blind.safetensors" \
-    --budgets 529,273,128,64,auto --questions 2000 --per-image 8 --timed 6
-measure saccade --size 2048 --methods "full,arr-coc,arr-coc sparse,arr-coc saccade,oracle sparse,$coc,downsample" \
-    --allocator "$out/allocator" --budgets 529,273,64 --questions 400 --per-image 8 --timed 2
+measure sparse --methods "full,arr-coc,random,downsample,oracle,$early,fastv,visionzip,scope,idpruner" \
+    --budgets 273,64 --questions 400 --per-image 8 --timed 4
+measure saccade --size 2048 --methods "full,arr-coc saccade,arr-coc sparse,coc resize,downsample" \
+    --budgets 529,273 --questions 160 --per-image 8 --timed 2
+$python runs/training_free.py runs/results/training-free.json
+$python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 64
 
 mkdir -p runs/results/curves/study
 for folder in "$out"/*/ "$out"/ablation/*/; do

@@ -137,7 +137,7 @@ class TestRoundTrip:
         loras = ("adapter_config.json", "adapter_model.safetensors")
         assert files == {
             *(CONFIG_NAME, WEIGHTS_NAME, "stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
-            *(*loras, *(f"partial/{name}" for name in loras)),
+            *(*loras, *(f"{place}/{name}" for place in ("partial", "coarse") for name in loras)),
         }
         assert all(any(fnmatch(file, pattern) for pattern in checkpoint.ALLOCATOR_FILES) for file in files)
         again = ARRCOCModel.from_pretrained(tmp_path / "all", budget=9, strict=True)

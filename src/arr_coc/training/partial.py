@@ -6,7 +6,7 @@ set for each few questions), some the gestalt and 273 saccades of a page of up t
 the evidence of its questions, some of its surroundings, and cells that have nothing to do with it, as those
 of an allocator do. The base model is frozen: `full` and `prune` don't know of the adapters.
 
-Run as `python -m arr_coc.training.partial OUT --steps 2400 --folder DIR`; killed, it goes on where it was.
+Run as `python -m arr_coc.training.partial OUT --folder DIR`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -245,12 +245,12 @@ def train(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=2400)
-    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--lr", type=float, default=1.2e-3)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--hint", type=float, default=0.2, help="weight of the early hints")
-    parser.add_argument("--dense", type=float, default=0.05, help="weight of the dense loss of stage 1")
-    parser.add_argument("--saccades", type=float, default=0.5, help="share of saccade steps")
+    parser.add_argument("--dense", type=float, default=0.02, help="weight of the dense loss of stage 1")
+    parser.add_argument("--saccades", type=float, default=0.3, help="share of saccade steps")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="write the adapters here")
     a = parser.parse_args()

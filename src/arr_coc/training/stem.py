@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from arr_coc import checkpoint
 from arr_coc.layer import ARRCOCLayer
-from arr_coc.stem import Stem
+from arr_coc.stem import Stem, save_stem
 from arr_coc.texture import generate_texture_array
 from arr_coc.training.bundled import CELL, DIM
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
@@ -162,6 +162,7 @@ def train(
     weight: float,
     glyph: float,
     init: Path | None,
+    folder: Path | None = None,
 ) -> None:
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
@@ -214,6 +215,8 @@ def train(
             mean = {}
         if (step + 1) % 100 == 0 or step + 1 == steps:
             save_checkpoint(out, sight, optimizer, step + 1)
+    if folder is not None:
+        save_stem(sight.stem, folder)
 
 
 @torch.no_grad()
@@ -241,6 +244,7 @@ if __name__ == "__main__":
     parser.add_argument("--glyph", type=float, default=5.0, help="of the characters")
     parser.add_argument("--init", type=Path, help="checkpoint of a stem alone to start from")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="write the finished stem here")
     args = parser.parse_args()
     train(
         args.out,
@@ -253,4 +257,5 @@ if __name__ == "__main__":
         args.weight,
         args.glyph,
         args.init,
+        args.folder,
     )
