@@ -111,7 +111,7 @@ with torch.no_grad(), tqdm(total=args.questions) as bar:
         for query in asked.queries:
             inputs = session.inputs(query.text)
             for adapter in ("saccade", "full"):  # of the mode "full" there is none
-                prepared = model.prepare(inputs, mode="saccade", encoded=session.encoded)
+                prepared = model.prepare(inputs, mode="saccade", encoded=session.encoded("saccade"))
                 allocation, columns = prepared.allocations[0], prepared.compacted.columns[0]
                 with lora_for(model.base, adapter):
                     fine = model.adapter.encode_cells(inputs, [allocation.keep])

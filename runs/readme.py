@@ -110,7 +110,9 @@ def saccade_text(summary: dict) -> str:
     families = some(summary, lambda m: m in shown and bool(methods[m]["families"]))
     return (
         f"Large pages: {asked(summary)} (`runs/results/saccade.json`). `arr-coc saccade` reads a gestalt and saccades, 529 "
-        "tokens in all; `downsample@529` is the image shrunk to as many.\n\n"
+        "tokens in all; `downsample@529` is the image shrunk to as many. The bundled model was never taught pages of this size, and "
+        f"reads them badly when it is shown all of them ({percent(methods['full']['score'])}): shares of that say little here, the "
+        "questions answered do.\n\n"
         + table(summary, "short")
         + "\n\nBy family of question, the weakest of a row in bold:\n\n"
         + table(families, "families")
@@ -251,8 +253,8 @@ def blocks() -> dict[str, str]:
     )
     ablations = (
         f"What each part is worth ({ablation['questions']} questions; all tokens {percent(ablation['methods']['full']['score'])}; "
-        "`runs/results/ablation.json`). There is no convolutional stem to leave out: what the question is matched against are "
-        "the encoded tokens.\n\n" + ablation_table(ablation)
+        "`runs/results/ablation.json`). The question is matched against the encoded tokens here, "
+        "not against what a stem sees.\n\n" + ablation_table(ablation)
     )
     found = {
         "cost": cost_text(),

@@ -101,8 +101,9 @@ coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
 measure sparse --methods "full,arr-coc,random,downsample,oracle,$early,fastv,visionzip,scope,idpruner" \
     --budgets 273,64 --questions 400 --per-image 8 --timed 4
+cp runs/results/sparse.png docs/early.png
 measure saccade --size 2048 --methods "full,arr-coc saccade,arr-coc sparse,coc resize,downsample" \
-    --budgets 529,273 --questions 160 --per-image 8 --timed 2
+    --budgets 529,273 --questions 96 --per-image 8 --timed 2
 $python runs/training_free.py runs/results/training-free.json
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 64
 

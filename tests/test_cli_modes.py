@@ -62,11 +62,21 @@ class TestAsk:
         facts = run_json(capsys, *ASK, folder, "-b", "3", "--mode", mode)
         assert (facts["mode"], facts["read"], facts["total"]) == (mode, read, 48)
         assert (facts["note"], facts["fallback"]) == (None, False)
+
+    @pytest.mark.parametrize(
+        ("mode", "tokens"),
+        [
+            ("full", "48 of 48 (100%)"),
+            ("saccade", "9 of 48 (19%): a coarse view of 6 and 3 fine"),
+            ("compress", "6 of 48 (12%)"),
+        ],
+    )
+    def test_what_was_read_is_said(self, capsys: Capture, folder: str, mode: str, tokens: str) -> None:
         code, out, err = run(capsys, *ASK, folder, "-b", "3", "--mode", mode)
         assert (code, err) == (0, "")
-        assert f"{read} of 48 ({read / 48:.0%})" in out
-        assert ("a coarse view of 6 and 3 fine" in out) == (mode == "saccade")
-        assert (f"\n{mode} " in out) == (read < 48)
+        assert f"visual tokens {tokens}" in [" ".join(line.split()) for line in out.splitlines()]
+        assert (f"\n{mode} " in out) == (mode != "full")  # its line of times
+        assert ("\nall tokens " in out) == (mode == "full")
 
     def test_gestalts(self, capsys: Capture, folder: str) -> None:
         for name, coarse in (("resize", 6), ("pool4", 12), ("pool16", 4)):

@@ -206,14 +206,13 @@ def test_a_run_records_them_as_the_others(tmp_path: Path, model: ARRCOCModel) ->
 
     asked = [(page, query) for page in world_questions(4, 256, 2) for query in page.queries]
     for (page, query), record in zip(asked, records, strict=True):
-        session = Session(model, page.image)
         for name, mode, budget in (
             ("arr-coc sparse@18", "sparse", 18),
             ("arr-coc sparse@auto", "sparse", "auto"),
             ("arr-coc saccade", "saccade", None),
             ("coc resize", "compress", None),
         ):
-            answer = session.ask(query.text, mode=mode, budget=budget, max_new_tokens=8)
+            answer = Session(model, page.image).ask(query.text, mode=mode, budget=budget, max_new_tokens=8)
             assert record["said"][name] == answer.text
 
 

@@ -126,6 +126,38 @@ class TestRelevance:
             assert torch.allclose(alone.logits[0], together.logits[i], atol=1e-4)
 
 
+class TestSeenElsewhere:
+    """A coupling and a gestalt that were found by somebody else."""
+
+    def test_a_coupling_takes_the_place_of_the_participatory_scorer(self):
+        model, (q, m) = layer(), question()
+        texture, found = generate_texture_array(page(), (8, 8)), torch.randn(1, 8, 8)
+        r = model.relevance(texture, q, m, torch.randn(1, 64, D), coupling=found)
+        assert torch.equal(r.participatory, found.sigmoid())
+        own = model.relevance(texture, q, m)
+        assert torch.equal(r.information, own.information)
+        assert torch.equal(r.perspectival, own.perspectival)
+        mixed = sum(w * x.logit() for w, x in zip(r.weights[0], r[:3], strict=True))
+        assert torch.allclose(r.logits, mixed, atol=1e-3)
+        r.logits.square().mean().backward()
+        assert all(p.grad is None for p in model.participatory.parameters())
+        assert any(p.grad is not None for p in model.information.parameters())
+
+    def test_a_gestalt_takes_the_place_of_the_mean_token(self):
+        model, (q, m) = layer(), question(2)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        texture, cells = generate_texture_array(page(batch=2), (8, 8)), torch.randn(2, 64, D)
+        plain = model.relevance(texture, q, m, cells)
+        same = model.relevance(texture, q, m, cells, gestalt=cells.mean(1))
+        assert torch.equal(plain.logits, same.logits)
+        other = model.relevance(texture, q, m, cells, gestalt=torch.randn(2, D))
+        assert torch.equal(plain.participatory, other.participatory)  # the balancer alone sees it
+        assert (plain.weights - other.weights).abs().max() > 1e-3
+        assert (plain.tensions - other.tensions).abs().max() > 1e-3
+
+
 class TestAllocate:
     def relevance(self, scores, participatory=None, structured=True) -> Relevance:
         logits = scores.logit(eps=1e-6)

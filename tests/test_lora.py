@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
+from arr_coc import gestalt, prepare
 from arr_coc.config import ARRCOCConfig
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import (
@@ -223,6 +224,12 @@ class TestInTheModel:
 
     IMAGE = picture(1, (72, 56))
 
+    @pytest.fixture(autouse=True)
+    def coarsely(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Gestalts of at most 9 tokens, and images that are large enough to have one."""
+        monkeypatch.setattr(gestalt, "CELLS", 9)
+        monkeypatch.setattr(prepare, "SACCADE_TOKENS", 40)
+
     @staticmethod
     def around(base: PreTrainedModel, family: str = "qwen3_vl") -> ARRCOCModel:
         layer = ARRCOCLayer(ARRCOCConfig(dim=WIDTH))
@@ -252,9 +259,9 @@ class TestInTheModel:
             assert dict(zip(order, self.answers(model, order), strict=True)) == alone
         session = model.session(self.IMAGE)
         for mode in ("saccade", "compress", "prune", "full", "saccade"):
-            gestalt = None if mode in ("prune", "full") else "pool4"
-            shared = session.ask("What?", mode=mode, gestalt=gestalt, max_new_tokens=5)
-            fresh = model.ask(self.IMAGE, "What?", mode=mode, gestalt=gestalt, max_new_tokens=5)
+            name = None if mode in ("prune", "full") else "pool4"
+            shared = session.ask("What?", mode=mode, gestalt=name, max_new_tokens=5)
+            fresh = model.ask(self.IMAGE, "What?", mode=mode, gestalt=name, max_new_tokens=5)
             assert shared.text == fresh.text, mode
 
     @torch.no_grad()

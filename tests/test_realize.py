@@ -6,6 +6,7 @@ Run: pytest tests/test_realize.py
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +15,16 @@ import torch
 from arr_coc.allocation import Reason
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.realize import (
+    STAGES,
     EncodedImages,
+    Seen,
     Stopwatch,
     all_kept,
     decide,
     everything_kept,
     question_embeddings,
     score,
+    seen_whole,
 )
 from arr_coc.seam import adapter_for
 from tiny import WIDTH, picture, prompts, tiny
@@ -68,6 +72,10 @@ class TestStopwatch:
                 time.sleep(0.01)
         assert stopwatch.ms["score"] >= 20
         assert stopwatch.ms["encode"] == 0
+
+    def test_stages(self) -> None:
+        stages = ["texture", "score", "gestalt", "encode", "prefill", "decode", "total"]
+        assert list(watch().ms) == list(STAGES) == stages
 
     def test_counts_a_block_that_fails(self) -> None:
         stopwatch = watch()
@@ -118,7 +126,55 @@ class TestScore:
         assert len(kept) == 3
 
 
+class TestSeen:
+    """What may be seen beside texture and question is a choice of the caller's."""
+
+    def test_everything_encoded_if_nobody_says(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        told = score(adapter, layer, inputs, encoded, watch(), seen_whole(encoded.features))
+        for one, other in zip(score(adapter, layer, inputs, encoded, watch()), told, strict=True):
+            assert torch.equal(one.balanced, other.balanced)
+
+    def test_nothing_needs_to_be_encoded(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        layout, unknown = adapter.layout(inputs), EncodedImages()
+        blind = score(adapter, layer, inputs, unknown, watch(), Seen(layout.counts, layout.grids))
+        assert unknown.features is None
+        assert all(map(torch.equal, unknown.pictures, adapter.images(inputs)))
+        for one, other in zip(blind, score(adapter, layer, inputs, encoded, watch()), strict=True):
+            assert torch.equal(one.information, other.information)
+            assert (one.participatory - other.participatory).abs().max() > 1e-3
+
+    def test_each_image_has_its_own(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        layout = adapter.layout(inputs)
+        couplings = [float(image) + torch.zeros(6, 6) for image in range(3)]
+        seen = Seen(layout.counts, layout.grids, coupling=couplings)
+        for image, relevance in enumerate(score(adapter, layer, inputs, encoded, watch(), seen)):
+            assert torch.equal(relevance.participatory[0], couplings[image].sigmoid())
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for parameter in layer.balancer.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        gestalts = [torch.randn(WIDTH) for _ in range(3)]
+        weights = [
+            [r.weights for r in score(adapter, layer, inputs, encoded, watch(), replace(seen, gestalt=some))]
+            for some in (gestalts, [gestalts[0], torch.zeros(WIDTH), gestalts[2]])
+        ]
+        assert [torch.equal(*pair) for pair in zip(*weights, strict=True)] == [True, False, True]
+
+
 class TestDecide:
+    def test_an_image_without_a_budget_keeps_all(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        maps = score(adapter, layer, inputs, encoded, watch())
+        decision = decide(adapter, layer, inputs, encoded, [5, None, 0.5], "saccade", watch())
+        assert [allocation.kept for allocation in decision.allocations] == [5, 36, 18]
+        whole = decision.allocations[1]
+        assert (whole.reasons == Reason.ALL).all()
+        assert torch.equal(whole.balanced, maps[1].balanced.detach())
+        assert [len(gate) for gate in decision.gates] == [36, 36, 36]
+
     def test_modes(self) -> None:
         adapter, layer, inputs, encoded = set_up()
         with torch.no_grad():

@@ -98,8 +98,7 @@ def load_lora(base: PreTrainedModel, folder: Path) -> None:
             _load(base, place(folder, name), name)
     if has_lora(base):
         base.requires_grad_(False)
-        with _as_learning(base):
-            _use(base, REST)
+        _use(base, adapters_of(base, REST))
 
 
 def _load(base: PreTrainedModel, folder: Path, name: str) -> None:
@@ -132,33 +131,43 @@ def _quiet() -> Generator[None, None, None]:
 
 @contextmanager
 def lora_for(base: PreTrainedModel, mode: str) -> Generator[None, None, None]:
-    """The adapters of a mode inside the block; nothing changes where there is none.
-
-    Afterwards the model is as for `REST`.
-    """
+    """The adapters of a mode inside the block, and afterwards those of before."""
     if not has_lora(base):
         yield
         return
-    with _as_learning(base):
-        _use(base, mode)
+    before, wanted = _at_work(base), adapters_of(base, mode)
+    _use(base, wanted)
     try:
         yield
     finally:
-        with _as_learning(base):
-            _use(base, REST)
+        _use(base, before)
 
 
-def _use(base: PreTrainedModel, mode: str) -> None:
-    """Put the adapters of a mode to work."""
+def adapters_of(base: PreTrainedModel, mode: str) -> list[str]:
+    """The adapters of a mode, of those that the model has."""
     reader = COARSE if mode == "saccade" and has_lora(base, COARSE) else OWN
     wanted = {"full": (), "sparse": (PARTIAL, reader), "saccade": (PARTIAL, reader)}.get(mode, (reader,))
-    chosen = [name for name in wanted if has_lora(base, name)]
-    if not chosen:
-        base.disable_adapters()
+    return [name for name in wanted if has_lora(base, name)]
+
+
+def _at_work(base: PreTrainedModel) -> list[str]:
+    """The adapters that are at work."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layer = next(module for module in base.modules() if isinstance(module, BaseTunerLayer))
+    return [] if layer.disable_adapters else list(layer.active_adapters)
+
+
+def _use(base: PreTrainedModel, names: list[str]) -> None:
+    """Put these adapters to work and no others; going through all layers is saved where they are."""
+    if _at_work(base) == names:
         return
-    base.enable_adapters()
-    if base.active_adapters() != chosen:
-        base.set_adapter(chosen)
+    with _as_learning(base):
+        if not names:
+            base.disable_adapters()
+            return
+        base.enable_adapters()
+        base.set_adapter(names)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from arr_coc.attending import Budget
 from arr_coc.gaze import coupling, gaze
 from arr_coc.gestalt import CELLS, compress, find_compressor
 from arr_coc.layer import ARRCOCLayer
+from arr_coc.lora import lora_for
 from arr_coc.realize import (
     Decision,
     EncodedImages,
@@ -190,8 +191,9 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
         return decide(adapter, chooser.layer, call.inputs, call.encoded, budgets, call.mode, call.watch, seen)
 
     decision = _guarded(chooser, choose)
-    if decision is None:
-        return _whole(chooser, call, failed=True)
+    if decision is None:  # all tokens, as the stock model encodes and reads them
+        with lora_for(adapter.model, "prune"):
+            return _whole(chooser, replace(call, mode="prune", encoded=EncodedImages()), failed=True)
     keep = [allocation.keep.to(layout.cells[0].device) for allocation in decision.allocations]
     with call.watch("encode"):
         fine = adapter.encode_cells(call.inputs, keep)

@@ -20,8 +20,9 @@ from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.decoding import generate_whole, refuse_settings
 from arr_coc.images import ImageSource, open_image
-from arr_coc.lora import lora_for
+from arr_coc.lora import adapters_of, lora_for
 from arr_coc.prefix import Prefix, after, read_prefix
+from arr_coc.prepare import runs_as
 from arr_coc.realize import EncodedImages, Stopwatch
 from arr_coc.seam import PROMPT_NAMES
 
@@ -111,7 +112,7 @@ class Session:
             )
         self.model = model
         self.image = open_image(image)
-        self.encoded = EncodedImages()
+        self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         batch = processor(images=[self.image], text=[processor.image_token], return_tensors="pt")
         self._placeholder = processor.image_token * int(
@@ -123,6 +124,16 @@ class Session:
             for name, value in batch.items()
             if name not in PROMPT_NAMES
         }
+
+    def encoded(self, mode: str) -> EncodedImages:
+        """What is known of the image in a mode: modes with other adapters encode it in their own way."""
+        base = self.model.base
+        adapters = tuple(adapters_of(base, runs_as(self.model.adapter, mode)[0]))
+        known = self._encoded.setdefault(adapters, EncodedImages())
+        for other in self._encoded.values():  # of pixels, all know the same
+            known.pictures = known.pictures or other.pictures
+            known.textures = known.textures or other.textures
+        return known
 
     def inputs(self, question: str) -> dict[str, Any]:
         """Ordinary processor inputs for a question about this image, without processing the image again.
@@ -228,12 +239,13 @@ class Session:
         mode = model.mode if mode is None else mode
         watch = Stopwatch(model.device)
         first = FirstToken(watch)
-        with watch("total"), torch.no_grad():
+        ran, _ = runs_as(model.adapter, mode)
+        with watch("total"), torch.no_grad(), lora_for(model.base, ran):
             inputs = self.inputs(question)
             if mode != "full":
                 refuse_settings(model.base, GREEDY)
             prepared = model.prepare(
-                inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded
+                inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded(mode)
             )
             with lora_for(model.base, prepared.mode), watch("gestalt"):
                 kind = (prepared.mode, gestalt)
@@ -280,6 +292,6 @@ class Session:
             mode = "prune" if self.model.mode in ("full", "compress") else self.model.mode
         with torch.no_grad():
             prepared = self.model.prepare(
-                self.inputs(question), budget=budget, mode=mode, encoded=self.encoded
+                self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
         return prepared.allocations[0]

@@ -103,8 +103,8 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
     for line in lines:  # whose time is the point of them
         if line.name in (SPARSE, SACCADE) and len(costs) == 2 and len(line.points("ttft_ms")):
             x, y = line.points("ttft_ms")[0]
-            side = "left" if line.name == SPARSE else "center"
-            _write(panels[1], line.name, (x, y), (0, -16), line.style["color"], ha=side, weight="bold")
+            below = -16 if line.name == SPARSE else -30  # one may be right of the other
+            _write(panels[1], line.name, (x, y), (0, below), line.style["color"], ha="left", weight="bold")
     asked = f"{summary['questions']:,} questions about {summary['images']:,} images"
     figure.text(left, 0.93, title or asked, fontsize=12, weight="bold", color=_INK)
     figure.savefig(path)
