@@ -105,7 +105,7 @@ cp runs/results/sparse.png docs/early.png
 measure saccade --size 2048 --methods "full,arr-coc saccade,arr-coc sparse,coc resize,downsample" \
     --budgets 529,273 --questions 96 --per-image 8 --timed 2
 $python runs/training_free.py runs/results/training-free.json
-$python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 64
+$python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40
 
 mkdir -p runs/results/curves/study
 for folder in "$out"/*/ "$out"/ablation/*/; do
