@@ -272,6 +272,24 @@ class TestInTheModel:
         for mode in ("sparse", "saccade"):
             assert torch.equal(model(**inputs, mode=mode).logits, pruned)
 
+    @torch.no_grad()
+    def test_after_a_failure_all_tokens_are_encoded_and_read_as_in_prune(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = self.around(learned(names=EVERY))
+        model.strict = False
+        inputs = prompts(tiny("qwen3_vl"), [("What?", [self.IMAGE])])
+        everything = model(**inputs, mode="prune", budget=1.0).logits
+        monkeypatch.setattr(model.stem, "forward", None)
+        session = model.session(self.IMAGE)
+        for mode in ("sparse", "saccade"):
+            out = model(**inputs, mode=mode)
+            assert out.fallback
+            assert torch.equal(out.logits, everything)
+            answer = session.ask("What?", mode=mode, max_new_tokens=5)
+            whole = session.ask("What?", mode="prune", budget=1.0, max_new_tokens=5)
+            assert (answer.fallback, answer.mode, answer.text) == (True, "prune", whole.text)
+
     def test_everything_learned_comes_back(self, tmp_path: Path) -> None:
         model = self.around(learned(names=EVERY))
         expected = self.answers(model)
