@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from arr_coc import checkpoint, gestalt, prepare
+from arr_coc import checkpoint
 from arr_coc.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from arr_coc.config import ARRCOCConfig
 from arr_coc.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
@@ -24,6 +24,7 @@ from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import add_lora, add_partial, lora_for
 from arr_coc.model import MODES, ARRCOCModel
 from arr_coc.stem import Stem, save_stem
+from eyes import set_constants
 from tiny import WIDTH, picture, save_tiny, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -96,8 +97,7 @@ class TestRoundTrip:
         self, base_folder: Path, allocator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Layer, stem, compressors and every LoRA: the same answers in every mode."""
-        monkeypatch.setattr(gestalt, "CELLS", 9)
-        monkeypatch.setattr(prepare, "SACCADE_TOKENS", 20)  # so that the image has a gestalt
+        set_constants(monkeypatch, total=20)  # so that the image has a gestalt
         model = ARRCOCModel.from_pretrained(base_folder, allocator=allocator, budget=9, strict=True)
         generator = torch.Generator().manual_seed(2)
 

@@ -8,11 +8,12 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from arr_coc import cli, gestalt, prepare
+from arr_coc import cli
 from arr_coc.allocation import Allocation
 from arr_coc.cli import main
 from arr_coc.gestalt import COMPRESSORS
 from arr_coc.model import MODES, ARRCOCModel
+from eyes import set_constants
 from tiny import picture, save_tiny
 
 Capture = pytest.CaptureFixture[str]
@@ -36,8 +37,7 @@ def beside_a_photo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gestalts of at most 9 tokens, and images that are large enough to have one."""
-    monkeypatch.setattr(gestalt, "CELLS", 9)
-    monkeypatch.setattr(prepare, "SACCADE_TOKENS", 40)
+    set_constants(monkeypatch)
 
 
 def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
-from arr_coc import gestalt, prepare
 from arr_coc.config import ARRCOCConfig
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import (
@@ -34,6 +33,7 @@ from arr_coc.lora import (
 from arr_coc.model import ARRCOCModel
 from arr_coc.prepare import MODES
 from arr_coc.stem import Stem
+from eyes import set_constants
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny
 
 WEIGHTS = "adapter_model.safetensors"
@@ -227,8 +227,7 @@ class TestInTheModel:
     @pytest.fixture(autouse=True)
     def coarsely(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Gestalts of at most 9 tokens, and images that are large enough to have one."""
-        monkeypatch.setattr(gestalt, "CELLS", 9)
-        monkeypatch.setattr(prepare, "SACCADE_TOKENS", 40)
+        set_constants(monkeypatch)
 
     @staticmethod
     def around(base: PreTrainedModel, family: str = "qwen3_vl") -> ARRCOCModel:

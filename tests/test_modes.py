@@ -7,33 +7,32 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from arr_coc import gestalt, prepare
 from arr_coc.allocation import Reason
-from arr_coc.config import ARRCOCConfig
 from arr_coc.gestalt import COMPRESSORS, CONVS, ConvCompressor
-from arr_coc.layer import ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import GESTALT
-from arr_coc.stem import Stem
-from tiny import FAMILIES, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, WIDTH, Tiny, picture, prompts, tiny
+from eyes import (
+    IMAGES,
+    KINDS,
+    ROWS,
+    TOTAL,
+    build,
+    inputs_of,
+    moved,
+    patches_seen,
+    set_constants,
+    wrapped,
+)
+from tiny import FAMILIES, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, WIDTH, Tiny, picture, tiny
 
-KINDS = ("gaze", "covering", "stem")
-"""By what cells are known before the encoder: where an untrained model looks, the gestalt token that covers
-them, or what a stem sees."""
-IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]  # 30 and 45 cells
-ROWS = [("What is the number on the door?", IMAGES[:1]), ("Where?", IMAGES[1:])]
-TOTAL, COARSE = 40, 9
-"""Small stand-ins for 529 and 256: the first image keeps all of its cells, the second has a gestalt of 8."""
 NEW = 5
 TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
 LOOSE = 5e-3  # padding moves the chunks of a recurrent layer
@@ -51,56 +50,19 @@ every_mode = pytest.mark.parametrize("mode", EARLY)
 
 @pytest.fixture(autouse=True)
 def small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "SACCADE_TOKENS", TOTAL)
-    monkeypatch.setattr(gestalt, "CELLS", COARSE)
+    set_constants(monkeypatch)
 
 
-def moved(module: nn.Module, seed: int = 1) -> Any:
-    """A module away from its start, as if it were trained."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    return module
-
-
-def build(family: str = "qwen3_vl", kind: str = "stem", **more: Any) -> ARRCOCModel:
-    built = tiny(family)
-    layer = moved(ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))
-    layer.trained = True
-    parts: dict[str, Any] = {"layer": None if kind == "gaze" else layer}
-    if kind == "stem":
-        parts["stem"] = moved(Stem(WIDTH, width=16, blocks=1))
+def convs_of(family: str) -> dict[str, ConvCompressor]:
+    """Compressors as if they were trained."""
     levels = 2 if family == "qwen3_vl" else 0
-    parts["convs"] = {name: moved(ConvCompressor(WIDTH, factor, levels)) for name, factor in CONVS.items()}
-    return ARRCOCModel(built.model, built.processor, **({"budget": 7, "strict": True} | parts | more))
-
-
-@cache
-def wrapped(family: str = "qwen3_vl", kind: str = "stem") -> ARRCOCModel:
-    return build(family, kind)
-
-
-def inputs_of(family: str = "qwen3_vl", rows: list = ROWS) -> dict[str, Any]:
-    return prompts(tiny(family), rows)
+    return {name: moved(ConvCompressor(WIDTH, factor, levels)) for name, factor in CONVS.items()}
 
 
 def greedy(model: Any, inputs: dict, **more: Any) -> Any:
     """Greedy text in which no image token is ever new: without a cache a model would count it."""
     never = [model.config.image_token_id]
     return model.generate(**inputs, do_sample=False, max_new_tokens=NEW, suppress_tokens=never, **more)
-
-
-@contextmanager
-def patches_seen(model: ARRCOCModel) -> Iterator[list[int]]:
-    """How many patches each call of the vision tower gets."""
-    seen: list[int] = []
-    tower = model.base.model.visual
-    hook = tower.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
-    try:
-        yield seen
-    finally:
-        hook.remove()
 
 
 class TestEverythingKept:
@@ -229,7 +191,7 @@ class TestGestalts:
     @torch.no_grad()
     @every_family
     def test_every_compressor_of_a_family(self, family: str) -> None:
-        model, inputs = wrapped(family), inputs_of(family)
+        model, inputs = build(family, convs=convs_of(family)), inputs_of(family)
         names = [name for name in COMPRESSORS if name != "resize" or family in QWEN_FAMILIES]
         found = []
         for name in names:
@@ -246,7 +208,7 @@ class TestGestalts:
         assert len(distinct) == len(names)
 
     def test_what_is_read_of_how_much(self) -> None:
-        model = wrapped()
+        model = build(convs=convs_of("qwen3_vl"))
         for name, coarse in (("resize", 6), ("pool4", 9), ("pool16", 4), ("conv4", 9), (None, 6)):
             answer = model.ask(IMAGES[0], "What?", mode="compress", gestalt=name, max_new_tokens=1)
             assert (answer.mode, answer.read, answer.total) == ("compress", coarse, 30)
@@ -262,8 +224,7 @@ class TestLargeImages:
 
     @pytest.fixture
     def large(self, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-        monkeypatch.setattr(prepare, "SACCADE_TOKENS", 529)
-        monkeypatch.setattr(gestalt, "CELLS", 256)
+        set_constants(monkeypatch, 529, 256)
         built = tiny("qwen3_vl")
         processor = copy.deepcopy(built.processor)
         processor.image_processor.size = {"shortest_edge": 256, "longest_edge": 2048 * 2048}

@@ -6,89 +6,35 @@ Run: pytest tests/test_prepare.py
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from arr_coc import gestalt, prepare
 from arr_coc.allocation import Reason
 from arr_coc.attending import NonFiniteScores
-from arr_coc.config import ARRCOCConfig
-from arr_coc.layer import ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.prepare import gated, runs_as, saccades, stretch, without
 from arr_coc.realize import EncodedImages, Prepared
 from arr_coc.seam import GESTALT, Compacted, VisualFeatures
-from arr_coc.stem import Stem
-from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
-
-KINDS = ("gaze", "covering", "stem")
-"""By what cells are known before the encoder: where an untrained model looks, the gestalt token that covers
-them, or what a stem sees."""
-IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]  # 30 and 45 cells
-ROWS = [("What is the number on the door?", IMAGES[:1]), ("Where?", IMAGES[1:])]
-TOTAL, COARSE = 40, 9
-"""Small stand-ins for 529 and 256: the first image keeps all of its cells, the second has a gestalt of 8."""
+from eyes import COARSE, IMAGES, KINDS, ROWS, TOTAL, build, inputs_of, patches_seen, set_constants, wrapped
+from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, picture, tiny
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 sparse_families = pytest.mark.parametrize("family", QWEN_FAMILIES)
 llava_families = pytest.mark.parametrize("family", LLAVA_FAMILIES)
-pytestmark = pytest.mark.usefixtures("small_constants")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "SACCADE_TOKENS", TOTAL)
-    monkeypatch.setattr(gestalt, "CELLS", COARSE)
-
-
-def moved(module: nn.Module, seed: int = 1) -> Any:
-    """A module away from its start, as if it were trained."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    return module
-
-
-def build(family: str, kind: str, **more: Any) -> ARRCOCModel:
-    built = tiny(family)
-    layer = moved(ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))
-    layer.trained = True
-    stem = moved(Stem(WIDTH, width=16, blocks=1)) if kind == "stem" else None
-    options: dict[str, Any] = {"budget": 7, "strict": True} | more
-    return ARRCOCModel(built.model, built.processor, None if kind == "gaze" else layer, stem=stem, **options)
-
-
-@cache
-def wrapped(family: str = "qwen3_vl", kind: str = "stem") -> ARRCOCModel:
-    return build(family, kind)
-
-
-def inputs_of(family: str = "qwen3_vl", rows: list = ROWS) -> dict[str, Any]:
-    return prompts(tiny(family), rows)
+    set_constants(monkeypatch)
 
 
 @torch.no_grad()
 def prepared_for(model: ARRCOCModel, inputs: dict, mode: str, **more: Any) -> Prepared:
     return model.prepare(inputs, mode=mode, **more)
-
-
-@contextmanager
-def patches_seen(model: ARRCOCModel) -> Iterator[list[int]]:
-    """How many patches each call of the vision tower gets."""
-    seen: list[int] = []
-    tower = model.base.model.visual
-    hook = tower.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
-    try:
-        yield seen
-    finally:
-        hook.remove()
 
 
 def assert_same(found: Compacted, expected: Compacted) -> None:

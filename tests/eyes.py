@@ -1,0 +1,76 @@
+"""Tiny models with eyes for choosing before the encoder, for the tests of the modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from arr_coc import gestalt, prepare
+from arr_coc.config import ARRCOCConfig
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.model import ARRCOCModel
+from arr_coc.stem import Stem
+from tiny import WIDTH, picture, prompts, tiny
+
+KINDS = ("gaze", "covering", "stem")
+"""By what cells are known before the encoder: where an untrained model looks, the gestalt token that covers
+them, or what a stem sees."""
+IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]  # 30 and 45 cells
+ROWS = [("What is the number on the door?", IMAGES[:1]), ("Where?", IMAGES[1:])]
+TOTAL, COARSE = 40, 9
+"""Small stand-ins for 529 and 256: the first image keeps all of its cells, the second has a gestalt of 8."""
+
+
+def set_constants(monkeypatch: pytest.MonkeyPatch, total: int = TOTAL, coarse: int = COARSE) -> None:
+    """Visual tokens in mode "saccade", and the most of a gestalt."""
+    monkeypatch.setattr(prepare, "SACCADE_TOKENS", total)
+    monkeypatch.setattr(gestalt, "CELLS", coarse)
+
+
+def moved(module: nn.Module, seed: int = 1) -> Any:
+    """A module away from its start, as if it were trained."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return module
+
+
+def build(family: str = "qwen3_vl", kind: str = "stem", **more: Any) -> ARRCOCModel:
+    """A model of its own around the shared base, strict and with a budget of 7."""
+    built, parts = tiny(family), {}
+    if kind != "gaze":
+        parts["layer"] = moved(ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))
+        parts["layer"].trained = True
+    if kind == "stem":
+        parts["stem"] = moved(Stem(WIDTH, width=16, blocks=1))
+    return ARRCOCModel(built.model, built.processor, **({"budget": 7, "strict": True} | parts | more))
+
+
+@cache
+def wrapped(family: str = "qwen3_vl", kind: str = "stem") -> ARRCOCModel:
+    """`build` once, for tests that change nothing."""
+    return build(family, kind)
+
+
+def inputs_of(family: str = "qwen3_vl", rows: list = ROWS) -> dict[str, Any]:
+    """Processor inputs."""
+    return prompts(tiny(family), rows)
+
+
+@contextmanager
+def patches_seen(model: ARRCOCModel) -> Iterator[list[int]]:
+    """How many patches each call of the vision tower gets."""
+    seen: list[int] = []
+    tower = model.base.model.visual
+    hook = tower.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    try:
+        yield seen
+    finally:
+        hook.remove()
