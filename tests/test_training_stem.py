@@ -242,14 +242,6 @@ def test_it_learns_to_find_what_the_bundled_layer_finds(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen3-VL with its processor as a folder."""
-    folder = tmp_path_factory.mktemp("base")
-    save_tiny("qwen3_vl", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two drawn pages with questions and no labels."""
     folder = tmp_path_factory.mktemp("pages")

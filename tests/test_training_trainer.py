@@ -17,17 +17,9 @@ from arr_coc.training import learner as learner_module
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.trainer import build_learner, claim, last_checkpoint, train
 from arr_coc.world import draw_page
-from tiny import save_tiny, tiny
+from tiny import tiny
 
 WEIGHTS = "arr_coc.safetensors"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen3-VL with its processor as a folder."""
-    folder = tmp_path_factory.mktemp("base")
-    save_tiny("qwen3_vl", folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

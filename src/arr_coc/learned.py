@@ -4,7 +4,7 @@ arr_coc_config.json, arr_coc.safetensors    the layer
 stem.safetensors                            eyes before the encoder, if there are any
 conv4.safetensors, conv16.safetensors       learned compressors, if there are any
 adapter_*                                   a LoRA of the language model, if one was trained with the layer
-partial/adapter_*                           a LoRA for reading what was encoded in part, if there is one
+partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for reading a gestalt, if any
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
         ValueError: something in it doesn't fit the base model.
     """
     layer = load_layer(folder, base)
-    load_lora(base, folder)
     dim = layer.config.dim
-    return {"layer": layer, "stem": load_stem(folder, dim), "convs": load_convs(folder, dim)}
+    parts = {"layer": layer, "stem": load_stem(folder, dim), "convs": load_convs(folder, dim)}
+    load_lora(base, folder)  # last: what is refused before leaves the base model as it was
+    return parts

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from arr_coc.attending import Budget
 from arr_coc.gaze import coupling, gaze
-from arr_coc.gestalt import CELLS, compress, find_compressor
+from arr_coc.gestalt import compress, find_compressor
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import lora_for
 from arr_coc.realize import (
@@ -345,6 +345,3 @@ def _coarse(chooser: Chooser, call: Call) -> Prepared:
     read = [len(tokens) + (0 if rest is None else rest.counts[i]) for i, tokens in enumerate(gestalt.tokens)]
     allocations = [everything_kept(grid) for grid in gestalt.grids]
     return Prepared(compacted, allocations, False, call.mode, read, [len(cells) for cells in layout.cells])
-
-
-__all__ = ["BEFORE", "CELLS", "MODES", "SACCADE_TOKENS", "Call", "Chooser", "prepare", "runs_as"]

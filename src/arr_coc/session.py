@@ -247,15 +247,15 @@ class Session:
             prepared = model.prepare(
                 inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded(mode)
             )
-            with lora_for(model.base, prepared.mode), watch("gestalt"):
-                kind = (prepared.mode, gestalt)
-                if kind not in self._prefixes:  # gaps in plain positions would be cut there
-                    plain = model.adapter.plain_positions
-                    self._prefixes[kind] = None if plain else read_prefix(model.base, prepared.compacted)
-                compacted = after(self._prefixes[kind], prepared.compacted)
-            start = watch.now()
-            options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
-            with lora_for(model.base, prepared.mode):
+            with lora_for(model.base, prepared.mode):  # another than before where deciding failed
+                with watch("gestalt"):
+                    kind = (prepared.mode, gestalt)
+                    if kind not in self._prefixes:  # gaps in plain positions would be cut there
+                        plain = model.adapter.plain_positions
+                        self._prefixes[kind] = None if plain else read_prefix(model.base, prepared.compacted)
+                    compacted = after(self._prefixes[kind], prepared.compacted)
+                start = watch.now()
+                options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
                 ids = generate_whole(model.base, inputs, compacted, **options)
             end = watch.now()
             new = ids[0, inputs["input_ids"].shape[1] :]

@@ -29,7 +29,7 @@ from arr_coc.gestalt import CONVS, ConvCompressor, Convs, middles, pooled, save_
 from arr_coc.seam import Grid, VisualFeatures
 from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, image_tensor, patchify
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact
+from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
 from arr_coc.training.packing import IGNORED, pack
 from arr_coc.training.together import OFTEN
 from arr_coc.world import Question, draw_page
@@ -98,20 +98,9 @@ def ask(
         for fine, coarse, questions in zip(grids, gestalt.grids, asked, strict=True)
     ]
     batch = collate(packs, tokenizer.pad_token_id)
-    mind = base.model.language_model
-    embeds = mind.embed_tokens(batch["ids"]).clone()
-    embeds[batch["visual"]] = torch.cat(gestalt.tokens).to(embeds.dtype)
-    states = mind(
-        inputs_embeds=embeds,
-        position_ids=batch["positions"],
-        attention_mask=batch["mask"],
-        visual_pos_masks=batch["visual"],
-        deepstack_visual_embeds=[torch.cat(level) for level in gestalt.levels],
-        use_cache=False,
-    ).last_hidden_state
     wanted = batch["labels"] != IGNORED
-    logits = torch.zeros(*wanted.shape, base.config.get_text_config().vocab_size)
-    logits[wanted] = base.lm_head(states[wanted]).float()
+    levels = [torch.cat(level) for level in gestalt.levels]
+    logits = read_pages(base, batch, torch.cat(gestalt.tokens), levels, wanted)
     return logits, batch
 
 

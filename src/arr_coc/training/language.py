@@ -13,7 +13,9 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -206,6 +208,37 @@ def sum_of_words(words: Tensor, roles: RoleSpace, noise: float = 0.45) -> Tensor
         tokens[there] += strength * roles.directions[roles.spans[role][0] + words[there, r]]
     level = torch.rand(len(words), 1) * noise
     return tokens + level * F.normalize(torch.randn_like(tokens), dim=-1)
+
+
+def read_pages(
+    model: Any, batch: dict[str, Any], tokens: Tensor, levels: Sequence[Tensor], wanted: Tensor
+) -> Tensor:
+    """Let the language model read packed pages.
+
+    Args:
+        model: the bundled model.
+        batch: of `collate`.
+        tokens: [N, D], the visual tokens of all pages in order.
+        levels: per deepstack level [N, D].
+        wanted: bool [B, S], where logits are needed.
+
+    Returns:
+        Logits [B, S, V], zero where not `wanted`.
+    """
+    mind = model.model.language_model
+    embeds = mind.embed_tokens(batch["ids"]).clone()
+    embeds[batch["visual"]] = tokens.to(embeds.dtype)
+    states = mind(
+        inputs_embeds=embeds,
+        position_ids=batch["positions"],
+        attention_mask=batch["mask"],
+        visual_pos_masks=batch["visual"],
+        deepstack_visual_embeds=list(levels),
+        use_cache=False,
+    ).last_hidden_state
+    logits = torch.zeros(*wanted.shape, model.config.get_text_config().vocab_size)
+    logits[wanted] = model.lm_head(states[wanted]).float()
+    return logits
 
 
 def answer_loss(logits: Tensor, batch: dict[str, Tensor], hint_weight: float) -> Tensor:

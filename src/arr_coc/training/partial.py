@@ -30,9 +30,10 @@ from arr_coc import checkpoint
 from arr_coc.gestalt import middles
 from arr_coc.lora import add_partial, save_lora
 from arr_coc.seam.patching import coarse_grid, shrink
+from arr_coc.seam.sparse import patch_rows
 from arr_coc.training.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact
+from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
 from arr_coc.training.packing import IGNORED, pack
 from arr_coc.training.targets import cell_targets, clues, evidence_mask
 from arr_coc.training.together import OFTEN
@@ -126,7 +127,7 @@ class Parts(Dataset):
             looked_up = [clues(q, page.things, w * CELL) for q in questions]
             out["packs"].append(pack(self.tokenizer, at, (h, w), questions, looked_up))
             out["families"].append([q.family for q in questions])
-            rows = (torch.from_numpy(cells)[:, None] * MERGE**2 + torch.arange(MERGE**2)).flatten()
+            rows = patch_rows(torch.from_numpy(cells), MERGE**2)
             encode(cell_patches(image, cells), taps[rows], weights[rows], places[rows], targets[:, cells])
 
         if saccade:
@@ -172,19 +173,7 @@ def answer_logits(model: Any, batch: dict[str, Any], wanted: Tensor) -> tuple[Te
         cu_seqlens=batch["segments"],
         return_dict=True,
     )
-    mind = model.model.language_model
-    embeds = mind.embed_tokens(batch["ids"]).clone()
-    embeds[batch["visual"]] = seen.pooler_output.to(embeds.dtype)
-    states = mind(
-        inputs_embeds=embeds,
-        position_ids=batch["positions"].float(),
-        attention_mask=batch["mask"],
-        visual_pos_masks=batch["visual"],
-        deepstack_visual_embeds=seen.deepstack_features,
-        use_cache=False,
-    ).last_hidden_state
-    logits = torch.zeros(*wanted.shape, model.config.get_text_config().vocab_size)
-    logits[wanted] = model.lm_head(states[wanted]).float()
+    logits = read_pages(model, batch, seen.pooler_output, seen.deepstack_features, wanted)
     return logits, seen.pooler_output.float()
 
 

@@ -4,8 +4,8 @@
          + CE of the character under each 16-px patch (a throw-away head)
          + relevance loss of the map that the bundled, frozen allocator makes of the stem's cells
 
-Half of the batches lay the encoded gestalt under the cells, half don't: one stem serves `sparse` and
-`saccade`.
+A quarter of the batches lay the encoded gestalt under the cells, the others don't: one stem serves `sparse`
+and `saccade`.
 
 Run as `python -m arr_coc.training.stem OUT --steps 6000`; killed, it goes on where it was.
 """

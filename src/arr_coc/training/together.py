@@ -33,7 +33,7 @@ from arr_coc.training.bundled import (
     save,
 )
 from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact
+from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
 from arr_coc.training.packing import IGNORED, pack
 from arr_coc.training.targets import cell_targets, clues, evidence_mask
 from arr_coc.training.vision import Eyes, Pages, dense_loss
@@ -106,20 +106,8 @@ def answer_logits(
     """Eyes and language model on a batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
     seen = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
     tokens, kept = seen.pooler_output, batch["kept"]
-    mind = model.model.language_model
-    embeds = mind.embed_tokens(batch["ids"]).clone()
-    embeds[batch["visual"]] = tokens[kept].to(embeds.dtype)
-    states = mind(
-        inputs_embeds=embeds,
-        position_ids=batch["positions"],
-        attention_mask=batch["mask"],
-        visual_pos_masks=batch["visual"],
-        deepstack_visual_embeds=[level[kept] for level in seen.deepstack_features],
-        use_cache=False,
-    ).last_hidden_state
-    logits = torch.zeros(*wanted.shape, model.config.get_text_config().vocab_size)
-    logits[wanted] = model.lm_head(states[wanted]).float()
-    return logits, tokens.float()
+    levels = [level[kept] for level in seen.deepstack_features]
+    return read_pages(model, batch, tokens[kept], levels, wanted), tokens.float()
 
 
 @torch.no_grad()
