@@ -81,6 +81,28 @@ class TestAnswer:
         long, short = (model.ask(IMAGE, "What?", max_new_tokens=n).ms for n in (20, 1))
         assert short["decode"] < long["decode"]
 
+    def test_the_answer_so_far_is_told_after_each_token(self, model: ARRCOCModel) -> None:
+        said: list[str] = []
+        answer = model.session(IMAGE).ask("What?", max_new_tokens=6, on_text=said.append)
+        assert len(said) == 6
+        assert said[-1] == answer.text
+        assert all(model.processor.tokenizer.decode(model.processor.tokenizer.encode(text)) for text in said)
+        assert [len(text) for text in said] == sorted(len(text) for text in said)
+
+    def test_what_is_raised_while_answering_ends_it_and_nothing_else(self, model: ARRCOCModel) -> None:
+        session, said = model.session(IMAGE), []
+
+        def enough(text: str) -> None:
+            said.append(text)
+            if len(said) == 2:
+                raise InterruptedError
+
+        before = session.ask("What?", max_new_tokens=6).text
+        with pytest.raises(InterruptedError):
+            session.ask("What?", max_new_tokens=6, on_text=enough)
+        assert len(said) == 2
+        assert session.ask("What?", max_new_tokens=6).text == before
+
     def test_budget_and_mode_of_a_call(self, model: ARRCOCModel) -> None:
         assert model.ask(IMAGE, "What?", budget=4, max_new_tokens=1).kept == 4
         assert model.ask(IMAGE, "What?", budget=0.5, max_new_tokens=1).budget == 0.5

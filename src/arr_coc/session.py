@@ -7,7 +7,7 @@ conversation and keeps nothing of earlier answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,17 +72,32 @@ class Answer:
         return self.allocation.grid
 
 
-class FirstToken(BaseStreamer):
-    """Notes when the first new token arrives."""
+class NewTokens(BaseStreamer):
+    """Notes when the first new token arrives, and tells what has been said so far.
 
-    def __init__(self, watch: Stopwatch) -> None:
-        self._watch = watch
+    Args:
+        watch: whose seconds count.
+        decode: token ids to text.
+        on_text: told the whole answer so far after each new token; None: nobody.
+    """
+
+    def __init__(
+        self,
+        watch: Stopwatch,
+        decode: Callable[[list[int]], str] = lambda _: "",
+        on_text: Callable[[str], None] | None = None,
+    ) -> None:
+        self._watch, self._decode, self._on_text = watch, decode, on_text
         self._arrivals: list[float] = []
+        self._ids: list[int] = []
 
     def put(self, value: Tensor) -> None:
         """Called by `generate` with the prompt and then with each new token."""
         if len(self._arrivals) < 2:
             self._arrivals.append(self._watch.now())
+        if self._on_text is not None and len(self._arrivals) == 2:
+            self._ids += value.flatten().tolist()
+            self._on_text(self._decode(self._ids))
 
     def end(self) -> None:
         """Called by `generate` at the end; nothing to do."""
@@ -222,6 +237,7 @@ class Session:
         mode: str | None = None,
         max_new_tokens: int = 32,
         gestalt: str | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Answer:
         """Answer a question, greedily.
 
@@ -231,6 +247,8 @@ class Session:
             mode: one of `MODES`; None: the model's own.
             max_new_tokens: where an answer is cut off.
             gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
+            on_text: told the whole answer so far after each new token. What it raises ends the answer and
+                comes through; the session stays as good as before.
 
         Raises:
             ValueError: an empty or too long question, or a bad budget, mode or gestalt.
@@ -238,7 +256,7 @@ class Session:
         model = self.model
         mode = model.mode if mode is None else mode
         watch = Stopwatch(model.device)
-        first = FirstToken(watch)
+        first = NewTokens(watch, self._said, on_text)
         ran, _ = runs_as(model.adapter, mode)
         with watch("total"), torch.no_grad(), lora_for(model.base, ran):
             inputs = self.inputs(question)
@@ -259,7 +277,7 @@ class Session:
                 ids = generate_whole(model.base, inputs, compacted, **options)
             end = watch.now()
             new = ids[0, inputs["input_ids"].shape[1] :]
-            text = model.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+            text = self._said(new.tolist())
         watch.ms["prefill"] = 1000.0 * (first.arrived() - start)
         watch.ms["decode"] = 1000.0 * (end - first.arrived())
         allocation = prepared.allocations[0]
@@ -295,3 +313,6 @@ class Session:
                 self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
         return prepared.allocations[0]
+
+    def _said(self, ids: list[int]) -> str:
+        return self.model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()

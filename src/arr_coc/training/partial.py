@@ -4,7 +4,11 @@ A tower that encodes some cells alone has lost their surroundings, and a languag
 view knows nothing of a coarse one before it. Some steps show parts of a page (64 to 273 cells, a kept
 set for each few questions), some the gestalt and 273 saccades of a page of up to 2048 px. A kept set holds
 the evidence of its questions, some of its surroundings, and cells that have nothing to do with it, as those
-of an allocator do. The base model is frozen: `full` and `prune` don't know of the adapters.
+of an allocator do. Each step has the adapters at work that its mode will have, and no others.
+
+Beside the answers, the whole tower teaches: what it makes of a cell among all others of the page is what the
+tower with the adapter is to make of it among the kept ones (`echo_loss`, self-distillation; Hinton et al.
+2015 on features). The base model is frozen: `full` and `prune` don't know of the adapters.
 
 Run as `python -m arr_coc.training.partial OUT --folder DIR`; killed, it goes on where it was.
 """
@@ -15,6 +19,7 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +33,7 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from arr_coc import checkpoint
 from arr_coc.gestalt import middles
-from arr_coc.lora import add_partial, save_lora
+from arr_coc.lora import add_partial, load_lora, lora_for, save_lora
 from arr_coc.seam.patching import coarse_grid, shrink
 from arr_coc.seam.sparse import patch_rows
 from arr_coc.training.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
@@ -36,7 +41,6 @@ from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkp
 from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
 from arr_coc.training.packing import IGNORED, pack
 from arr_coc.training.targets import cell_targets, clues, evidence_mask
-from arr_coc.training.together import OFTEN
 from arr_coc.training.vision import dense_loss
 from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
 from arr_coc.world import draw_page
@@ -48,6 +52,10 @@ PACKS = ((64, 4), (96, 5), (160, 8), (273, 14))
 """Kept cells and questions of a row, in sparse steps."""
 ROW_CELLS = 420
 """Cells of a sparse step in all."""
+SIDES, LARGE = (512, 768, 1024, 1024), (1024, 1536, 2048, 2048)
+"""Sides of pages in px, in sparse and in saccade steps."""
+HARD = {"count": 4, "gray": 3, "small": 3, "value": 2, "table": 2}
+"""Families that lose most when their surroundings are gone are asked more."""
 
 
 def kept_cells(rng: random.Random, evidence: np.ndarray, others: np.ndarray, count: int) -> np.ndarray:
@@ -83,10 +91,16 @@ class Parts(Dataset):
     """Batch i: rows of one page, each with a kept set and the questions that it answers."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, first: int, last: int, saccades: float, split: str = "train"
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        first: int,
+        last: int,
+        saccades: float,
+        split: str = "train",
+        page: int = FIRST_PAGE,
     ) -> None:
         self.tokenizer, self.first, self.last = tokenizer, first, last
-        self.saccades, self.split = saccades, split
+        self.saccades, self.split, self.page = saccades, split, page
 
     def __len__(self) -> int:
         return max(0, self.last - self.first)
@@ -95,12 +109,12 @@ class Parts(Dataset):
         step = self.first + index
         rng = random.Random(step)
         saccade = rng.random() < self.saccades
-        side = rng.choice((1024, 1536, 2048, 2048) if saccade else (512, 768, 1024, 1024)) // CELL
+        side = rng.choice(LARGE if saccade else SIDES) // CELL
         stretch = rng.choice((0.0, rng.uniform(-0.25, 0.25)))
         h, w = round(side * np.exp(stretch)), round(side * np.exp(-stretch))
-        page = draw_page(FIRST_PAGE + step, (w * CELL, h * CELL), self.split, void=False)
+        page = draw_page(self.page + step, (w * CELL, h * CELL), self.split, void=False)
         image = 2 * image_tensor(page.image) - 1
-        asked = choose(rng, list(page.questions), 14 if saccade else 20, OFTEN)
+        asked = choose(rng, list(page.questions), 14 if saccade else 20, HARD)
         rng.shuffle(asked)
         masks = [evidence_mask(q.evidence, h, w) for q in asked]
         every = np.any(masks, axis=0) if masks else np.zeros((h, w), bool)
@@ -111,7 +125,8 @@ class Parts(Dataset):
         )
         places = get_vision_position_ids(grid, MERGE)
         out: dict[str, list[Any]] = {
-            k: [] for k in ("pixels", "taps", "weights", "places", "lengths", "words", "packs", "families")
+            k: []
+            for k in ("pixels", "taps", "weights", "places", "lengths", "words", "packs", "families", "cells")
         }
 
         def encode(pixels: Tensor, a: Tensor, b: Tensor, c: Tensor, words: Tensor) -> None:
@@ -129,6 +144,7 @@ class Parts(Dataset):
             out["families"].append([q.family for q in questions])
             rows = patch_rows(torch.from_numpy(cells), MERGE**2)
             encode(cell_patches(image, cells), taps[rows], weights[rows], places[rows], targets[:, cells])
+            out["cells"].append(torch.from_numpy(cells))
 
         if saccade:
             coarse = coarse_grid(h, w, GESTALT)
@@ -149,6 +165,17 @@ class Parts(Dataset):
                 mine = np.any(masks[start : start + questions], axis=0)
                 show(kept_cells(rng, mine, every, count), asked[start : start + questions], None)
         packs = collate(out.pop("packs"), self.tokenizer.pad_token_id)
+        if not saccade:
+            whole = np.arange(h * w)
+            packs["page"] = {
+                "pixels": cell_patches(image, whole),
+                "taps": taps,
+                "weights": weights,
+                "places": places,
+                "segments": torch.tensor([0, MERGE**2 * h * w]).int(),
+                "grid": grid,
+            }
+            packs["cells"] = torch.cat(out["cells"])
         return packs | {
             "pixels": torch.cat(out["pixels"]),
             "taps": torch.cat(out["taps"]),
@@ -162,8 +189,8 @@ class Parts(Dataset):
         }
 
 
-def answer_logits(model: Any, batch: dict[str, Any], wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Eyes and language model on a batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
+def look(model: Any, batch: dict[str, Any]) -> list[Tensor]:
+    """What the tower makes of patches: tokens [N, D], then each deepstack level [N, D]."""
     seen = model.model.visual(
         batch["pixels"],
         grid_thw=batch["grid"],
@@ -173,8 +200,24 @@ def answer_logits(model: Any, batch: dict[str, Any], wanted: Tensor) -> tuple[Te
         cu_seqlens=batch["segments"],
         return_dict=True,
     )
-    logits = read_pages(model, batch, seen.pooler_output, seen.deepstack_features, wanted)
-    return logits, seen.pooler_output.float()
+    return [seen.pooler_output, *seen.deepstack_features]
+
+
+def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
+    """How far tokens are from those of the whole page: the share of their variance that is missed.
+
+    Args:
+        levels: per level [N, D], of the kept cells encoded alone.
+        whole: per level [N, D], of the same cells encoded with all others.
+
+    Returns:
+        The mean over levels; 0 where nothing differs, about 1 where nothing is known.
+    """
+    missed = [
+        (ours.float() - theirs.float()).square().mean() / theirs.float().var(0).mean().clamp_min(1e-6)
+        for ours, theirs in zip(levels, whole, strict=True)
+    ]
+    return torch.stack(missed).mean()
 
 
 def train(
@@ -184,36 +227,60 @@ def train(
     rank: int,
     hint: float,
     dense: float,
+    echo: float,
     saccades: float,
     threads: int,
     folder: Path | None,
+    init: Path | None = None,
+    page: int = FIRST_PAGE,
+    until: int | None = None,
 ) -> None:
-    """Train (or go on training), write `out` and the adapters."""
+    """Train (or go on training), write `out` and the adapters; `until`: stop there, before the last step."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     roles = build_roles(tokenizer, build_embeddings(tokenizer, DIM))
     base, _ = checkpoint.load_base(checkpoint.BUNDLED)
     model: Any = base.requires_grad_(False)
     torch.manual_seed(0)
-    add_partial(model, rank)
+    if init is not None:
+        load_lora(model, init)
+    else:
+        add_partial(model, rank)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data = parameter.data.float()
+            parameter.requires_grad_(True)
     model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
     # By AdamW, all of them: Muon's equal singular values make little sense for factors of a product.
     learned = [(f"lora {i}", p) for i, p in enumerate(model.parameters()) if p.requires_grad]
     optimizer = Optimizers(learned, lr)
     first = load_checkpoint(out, model, optimizer)
     loader = DataLoader(
-        Parts(tokenizer, first, steps, saccades), batch_size=None, num_workers=1, prefetch_factor=4
+        Parts(tokenizer, first, until or steps, saccades, page=page),
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=4,
     )
     since, mean = time.time(), dict[str, list[float]]()
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
         wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
-        with torch.autocast("cpu", torch.bfloat16):
-            logits, tokens = answer_logits(model, batch, wanted)
-        answers = answer_loss(logits, batch, hint)
-        seen, _ = dense_loss(tokens, batch["words"], roles)
-        optimizer.step(answers + dense * seen, rate)
         kind = batch["kind"]
+        with torch.autocast("cpu", torch.bfloat16):
+            with lora_for(model, kind):
+                levels = look(model, batch)
+                logits = read_pages(model, batch, levels[0], levels[1:], wanted)
+            if "page" in batch and echo:
+                with torch.no_grad(), lora_for(model, "full"):
+                    whole = [level[batch["cells"]] for level in look(model, batch["page"])]
+        answers = answer_loss(logits, batch, hint)
+        seen, _ = dense_loss(levels[0].float(), batch["words"], roles)
+        loss = answers + dense * seen
+        if "page" in batch and echo:
+            missed = echo_loss(levels, whole)
+            loss = loss + echo * missed
+            mean.setdefault(f"{kind} missed", []).append(missed.item())
+        optimizer.step(loss, rate)
         mean.setdefault(f"{kind} loss", []).append(answers.item())
         mean.setdefault(f"{kind} seen", []).append(seen.item())
         for family, found in exact(logits, batch, batch["families"]).items():
@@ -225,7 +292,7 @@ def train(
             with out.with_suffix(".jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
             mean = {}
-        if (step + 1) % 100 == 0 or step + 1 == steps:
+        if (step + 1) % 100 == 0 or step + 1 == (until or steps):
             save_checkpoint(out, model, optimizer, step + 1)
             if folder is not None:
                 save_lora(model, folder)
@@ -239,8 +306,13 @@ if __name__ == "__main__":
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--hint", type=float, default=0.2, help="weight of the early hints")
     parser.add_argument("--dense", type=float, default=0.02, help="weight of the dense loss of stage 1")
+    parser.add_argument("--echo", type=float, default=1.0, help="weight of the whole tower's lesson")
     parser.add_argument("--saccades", type=float, default=0.3, help="share of saccade steps")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="write the adapters here")
-    a = parser.parse_args()
-    train(a.out, a.steps, a.lr, a.rank, a.hint, a.dense, a.saccades, a.threads, a.folder)
+    parser.add_argument("--init", type=Path, help="a folder with adapters to begin with")
+    parser.add_argument(
+        "--page", type=int, default=FIRST_PAGE, help="the first page; another one for more pages"
+    )
+    parser.add_argument("--until", type=int, help="stop there; the same line without it goes on")
+    train(**vars(parser.parse_args()))
