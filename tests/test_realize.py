@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from arr_coc.allocation import Reason
+from arr_coc.attending import NonFiniteScores
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.realize import (
     STAGES,
@@ -22,6 +23,7 @@ from arr_coc.realize import (
     all_kept,
     decide,
     everything_kept,
+    fetch,
     question_embeddings,
     score,
     seen_whole,
@@ -165,6 +167,25 @@ class TestSeen:
 
 
 class TestDecide:
+    def test_what_is_fetched_is_the_same_without_gradient(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        maps = score(adapter, layer, inputs, encoded, watch())
+        maps[1] = maps[1]._replace(structured=None)
+        for before, after in zip(maps, fetch(maps), strict=True):
+            for old, new in zip(before, after, strict=True):
+                assert (old is None) == (new is None)
+                if old is not None:
+                    assert torch.equal(old, new)
+                    assert old.dtype == new.dtype
+                    assert not new.requires_grad
+
+    def test_a_relevance_that_is_not_finite_is_named_by_its_image(self) -> None:
+        adapter, layer, inputs, encoded = set_up()
+        seen = seen_whole(encoded.features)
+        seen.cells[1][:] = torch.nan
+        with pytest.raises(NonFiniteScores, match="image 1"):
+            decide(adapter, layer, inputs, encoded, [4, 4, 4], "prune", watch(), seen)
+
     def test_an_image_without_a_budget_keeps_all(self) -> None:
         adapter, layer, inputs, encoded = set_up()
         maps = score(adapter, layer, inputs, encoded, watch())

@@ -236,11 +236,23 @@ def score(
             query = queries[row][None]
             words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
             known = (one(some, image) for some in (seen.cells, seen.gestalt, seen.coupling))
-            relevance = layer.relevance(encoded.textures[image], query, words, *known)
-            if not relevance.balanced.isfinite().all():
-                raise NonFiniteScores(f"the relevance of image {image} is not finite")
-            maps.append(relevance)
+            maps.append(layer.relevance(encoded.textures[image], query, words, *known))
+        # One question to the device for all images, not one each.
+        finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
+        if not all(finite):
+            raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
     return maps
+
+
+def fetch(maps: Sequence[Relevance]) -> list[Relevance]:
+    """The same relevance on the CPU, without gradient: what is decided from it waits for the device once."""
+    named = [{k: v for k, v in relevance._asdict().items() if v is not None} for relevance in maps]
+    parts = [part for one in named for part in one.values()]
+    flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
+    fetched = iter(flat.split([part.numel() for part in parts]))
+    return [
+        Relevance(**{k: next(fetched).view(v.shape).to(v.dtype) for k, v in one.items()}) for one in named
+    ]
 
 
 def decide(
@@ -279,10 +291,8 @@ def decide(
         return Decision(whole, relevances, False)
     with watch("score"):
         allocations = [
-            everything_kept(grid, relevance)
-            if budget is None
-            else layer.allocate(relevance, budget, grid)[0].cpu()
-            for relevance, budget, grid in zip(maps, budgets, seen.grids, strict=True)
+            everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
+            for relevance, budget, grid in zip(fetch(maps), budgets, seen.grids, strict=True)
         ]
     if not any(relevance.requires_grad for relevance in relevances):
         return Decision(allocations, None, False)
