@@ -1,7 +1,9 @@
 # From nothing, with Python 3.11 or newer, pip and make:
 #
 #   make ask     install, then answer the built-in sample question from at most 273 of 1024 visual tokens
-#   make test    install with the test tools, then run the tests (no GPU, no network)
+#   make test    install with the test tools, then run the tests (no GPU, no network; those of the app in a browser
+#                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required)
+#   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make clean   remove .venv and what the tools leave behind
 #
@@ -13,14 +15,17 @@ VENV ?= .venv
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask test lint types clean
+.PHONY: ask app test lint types clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
 	$(BIN)/arr-coc ask $(ARGS)
 
+app: $(VENV)/installed-app
+	$(BIN)/arr-coc app $(ARGS)
+
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -42,6 +47,10 @@ $(VENV)/installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e .
 	@touch $@
 
+$(VENV)/installed-app: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app]'
+	@touch $@ $(VENV)/installed
+
 $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
-	@touch $@ $(VENV)/installed
+	@touch $@ $(VENV)/installed $(VENV)/installed-app

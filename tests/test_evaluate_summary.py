@@ -75,6 +75,7 @@ class TestFile:
         [
             ('{"id": "7", "im', "is not JSON"),
             ("", "is not JSON"),
+            ("[" * 200_000 + "1", "is not JSON"),
             ("[1]", "no object"),
             ('{"image": "a", "score": {"full": 1}}', "no text as 'id'"),
             ('{"id": "7", "image": "a"}', "no scores"),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.evaluate.questions import evidence_cells
-from arr_coc.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, relative, smooth
+from arr_coc.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_of_words, relative, smooth
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
@@ -167,6 +167,29 @@ def test_without_a_tokenizer_attention_is_relative_to_even_attention() -> None:
     bare = gaze(adapter_for(tiny("llava").model), inputs, gestalt, features=features)
     assert torch.equal(bare.neutral[0], bare.neutral[0][:1].expand(9))
     assert bare.maps[0].std() > 0.01
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_words_are_looked_at_one_by_one_in_one_pass(family: str) -> None:
+    adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1, WIDE)])])
+    with torch.no_grad():
+        features, gestalt = encoded(adapter, inputs)
+    whole = gaze(adapter, inputs, gestalt, features=features)
+    asked = adapter.question_mask(inputs["input_ids"])[0]
+    first = asked & (asked.cumsum(0) <= 5)  # "Where"
+    sets = torch.stack([asked, first, asked & ~first])
+    ran: list[int] = []
+    hook = tiny(family).model.get_decoder().layers[0].register_forward_hook(lambda *_: ran.append(1))
+    try:
+        maps = gaze_of_words(adapter, inputs, sets, gestalt, whole.neutral[0], features=features)
+    finally:
+        hook.remove()
+    assert len(ran) == 1
+    assert close(maps[:1], whole.maps)
+    assert close(
+        maps[1:2], look(family, [("Where", [picture(1, WIDE)])]).maps
+    )  # what follows is not read yet
+    assert not torch.allclose(maps[1], maps[2], rtol=0.02)
 
 
 # ---- the attention that is read ---------------------------------------------------------------------------

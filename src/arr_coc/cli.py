@@ -3,6 +3,9 @@
     arr-coc ask [IMAGE] [QUESTION]    answer from a fraction of the visual tokens, and draw which ones
     arr-coc look [IMAGE] [QUESTION]   the allocation alone, all layers
     arr-coc draw                      make sample pages with questions and answers
+    arr-coc app                       ask and look in a browser
+    arr-coc view TRACE...             saved traces as one page that opens anywhere
+    arr-coc space FOLDER              a Space for the Hub that shows the app
     arr-coc info                      model, versions, families
     arr-coc train | eval | report     studies: see study.py
     arr-coc bench                     what a first token costs in every mode
@@ -16,7 +19,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from arr_coc import __version__, benching, study, terminal
+from arr_coc import __version__, benching, drawing, study, terminal, viewing
 from arr_coc.images import open_image
 
 if TYPE_CHECKING:
@@ -101,6 +103,12 @@ def ask(
         bool, typer.Option("--compare", help="Answer with all tokens too, and time both.")
     ] = False,
     out: Out = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.safetensors", help="Save all there is to see, for arr-coc view and arr-coc app."
+        ),
+    ] = None,
     as_json: AsJson = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if choosing fails; else all are used.")
@@ -113,6 +121,7 @@ def ask(
     """
     picture, name, text = _asked(image, question)
     target = _target("--out", out, None if as_json else "arr-coc-ask.png", PICTURE_TYPES, image)
+    record = _target("--trace", trace, None, (".safetensors",), image)
     with terminal.quiet_stdout(as_json):
         asked = _budget(budget, as_json)
         loaded = _load(model, as_json, mode=mode, strict=strict)
@@ -122,6 +131,11 @@ def ask(
                 loaded.ask(picture, text, mode="full", max_new_tokens=1)
             answer = loaded.ask(picture, text, budget=asked, gestalt=gestalt)
             full = loaded.ask(picture, text, mode="full") if compare else None
+        if record:
+            with terminal.status("looking closer", as_json):
+                from arr_coc.observe import observe
+
+                observe(loaded.session(picture), text, budget=asked, gestalt=gestalt).save(record)
     if as_json:
         facts = {
             "answer": answer.text,
@@ -139,6 +153,8 @@ def ask(
         terminal.print_json(facts)
     else:
         terminal.print_answer(name, text, answer, full)
+        if record:
+            terminal.print_rows([("trace", f"{record} (arr-coc view {record})")])
     if target:
         from arr_coc.picture import draw_allocation
 
@@ -188,52 +204,6 @@ def look(
 
 
 @app.command()
-def draw(
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many pages.")] = 4,
-    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "1024x1024",
-    seed: Annotated[int, typer.Option(min=0, help="The first page's seed; each page has the next one.")] = 0,
-    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose seeds.")] = "test",
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Where.")] = "arr-coc-pages",
-    as_json: AsJson = False,
-) -> None:
-    """Make sample pages with questions, answers and evidence boxes.
-
-    Writes page-0000.png ... and questions.jsonl: one question a line with image, question, answer,
-    family and boxes [x0, y0, x1, y1] in pixels.
-    """
-    from arr_coc.world import draw_page
-
-    sides = re.fullmatch(r"(\d{1,6})[xX×](\d{1,6})", size.strip())
-    if not sides:
-        raise ValueError(
-            f"size {size!r} is not WIDTHxHEIGHT: give two numbers of pixels, for example 1024x768"
-        )
-    width_height = int(sides[1]), int(sides[2])
-    draw_page(seed, width_height, split)  # a size out of range should leave no folder behind
-    folder = Path(out).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = (folder / "questions.jsonl").open("w", encoding="utf-8")
-    except OSError as error:
-        reason = f"cannot be written ({error.strerror}): choose another with --out"
-        raise ValueError(f"folder {out!r} {reason}") from error
-    asked = 0
-    with lines:
-        for i in terminal.track(range(count), "drawing", as_json):
-            page = draw_page(seed + i, width_height, split)
-            image = f"page-{i:04d}.png"
-            page.image.save(folder / image)
-            for q in page.questions:
-                row = {"image": image, "question": q.text, "answer": q.answer, "family": q.family}
-                lines.write(json.dumps(row | {"boxes": q.evidence}, ensure_ascii=False) + "\n")
-            asked += len(page.questions)
-    if as_json:
-        terminal.print_json({"folder": str(folder), "pages": count, "questions": asked})
-    else:
-        terminal.print_rows([("pages", str(count)), ("questions", str(asked)), ("folder", str(folder))])
-
-
-@app.command()
 def info(model: ModelName = None, as_json: AsJson = False) -> None:
     """Show the model, its size, the versions at work and the families that are supported."""
     with terminal.quiet_stdout(as_json):
@@ -280,6 +250,8 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
     terminal.print_rows(rows + [("", f"* {note}") for note in sorted(set(families.values())) if note])
 
 
+app.command("draw")(drawing.command)
+app.command("view")(viewing.command)
 app.command("train")(study.train)
 app.command("eval")(study.evaluate)
 app.command("report")(study.report)
@@ -336,24 +308,9 @@ def _asked(image: str | None, question: str | None) -> tuple[Image.Image, str, s
 def _target(
     option: str, path: str | None, default: str | None, kinds: Sequence[str], image: str | None
 ) -> Path | None:
-    """Where to write, if anywhere; tried now, so that no answer is computed for nothing."""
-    if path is None and default is None:
-        return None
-    target = Path(path if path is not None else str(default)).expanduser()
-    if target.suffix.lower() not in kinds:
-        raise ValueError(f"{option} {str(target)!r} must end in {' or '.join(kinds)}")
-    try:
-        before = target.exists()
-        if before and image is not None and target.samefile(Path(image).expanduser()):
-            raise ValueError(f"{option} {str(target)!r} is the image itself: choose another place")
-        with target.open("ab"):
-            pass
-    except OSError as error:
-        reason = f"cannot be written ({error.strerror}): choose another place"
-        raise ValueError(f"{option} {str(target)!r} {reason}") from error
-    if not before:
-        target.unlink()
-    return target
+    """Where to write, if anywhere."""
+    chosen = default if path is None else path
+    return None if chosen is None else terminal.target(option, chosen, kinds, image)
 
 
 def _budget(text: str | None, quiet: bool) -> Budget | None:

@@ -2,6 +2,7 @@
 
     maps, neutral = gaze(adapter, inputs, gestalt)          relevance to the question, per image [h, w]
     coupling(maps[0], (H, W))                               as participatory logits of the cells
+    gaze_of_words(adapter, inputs, words, gestalt, ...)     a map for each of some sets of words
 
 The first layers of the language model read the gestalt and the question. What the question's words attend
 to, over what the words of a neutral question attend to, is how relevant each gestalt token is:
@@ -35,6 +36,7 @@ from arr_coc.seam import (
     PAD,
     PROMPT_NAMES,
     FamilyAdapter,
+    Grid,
     VisualFeatures,
     gather_columns,
     image_spans,
@@ -118,7 +120,7 @@ def gaze(
     layout = adapter.layout(inputs) if features is None else features.layout
     inputs = _each_alone(adapter, inputs, layout.counts)
     words = adapter.question_mask(inputs["input_ids"], adapter.attention_mask(inputs))
-    asked = _attention(adapter, inputs, words, gestalt, features, layers)
+    asked = _attention(adapter, inputs, [words], gestalt, features, layers)
     if neutral is None:
         tokenizer = getattr(adapter.processor, "tokenizer", None)
         if tokenizer is None:
@@ -127,18 +129,50 @@ def gaze(
             said = tokenizer(NEUTRAL, add_special_tokens=False)["input_ids"]
             prompt = _saying(adapter, inputs, words, said)
             words = adapter.question_mask(prompt["input_ids"], prompt["attention_mask"])
-            neutral = _attention(adapter, prompt, words, gestalt, features, layers)
+            neutral = _attention(adapter, prompt, [words], gestalt, features, layers)
     found = [len(seen) for seen in neutral]
     if found != gestalt.counts:
         raise ValueError(
             f"neutral attention to {found} tokens does not fit gestalts of {gestalt.counts}; "
             "pass that of the same images"
         )
-    maps = [
-        relative(seen, usual).view(t * h, w)
-        for seen, usual, (t, h, w) in zip(asked, neutral, gestalt.grids, strict=True)
-    ]
-    return Gaze([smooth(found.log()).exp() for found in maps], list(neutral))
+    return Gaze(list(map(_drawn, asked, neutral, gestalt.grids)), list(neutral))
+
+
+@torch.no_grad()
+def gaze_of_words(
+    adapter: FamilyAdapter,
+    inputs: Mapping[str, Any],
+    words: Tensor,
+    gestalt: VisualFeatures,
+    neutral: Tensor,
+    *,
+    features: VisualFeatures | None = None,
+) -> list[Tensor]:
+    """Where each of some sets of words looks, in one pass: `gaze(...).maps`, were only they the question's.
+
+    A word has read those before it, whatever its set holds.
+
+    Args:
+        adapter: of the base model's family.
+        inputs: ordinary processor inputs of one row and one still image.
+        words: bool [W, S], the columns of each set.
+        gestalt: coarse tokens of the image.
+        neutral: of a call of `gaze` about the same image.
+        features: as in `gaze`.
+
+    Returns:
+        W maps, float32 [h, w] > 0.
+    """
+    layers = gaze_layers(len(attention_modules(adapter.model, "language")))
+    asked = _attention(adapter, inputs, [some[None] for some in words], gestalt, features, layers)
+    return [_drawn(seen, neutral, gestalt.grids[0]) for seen in asked]
+
+
+def _drawn(asked: Tensor, neutral: Tensor, grid: Grid) -> Tensor:
+    """Attention [n] to the tokens of a gestalt -> a map [t * h, w] > 0."""
+    t, h, w = grid
+    return smooth(relative(asked, neutral).view(t * h, w).log()).exp()
 
 
 def relative(asked: Tensor, neutral: Tensor) -> Tensor:
@@ -181,17 +215,17 @@ class _Seen(Exception):
 def _attention(
     adapter: FamilyAdapter,
     inputs: Mapping[str, Any],
-    words: Tensor,
+    words: Sequence[Tensor],
     gestalt: VisualFeatures,
     features: VisualFeatures | None,
     layers: range,
 ) -> list[Tensor]:
-    """What the question attends to: per image float32 [n], a mean over words, heads and layers.
+    """What sets of words attend to: per set and image float32 [n], a mean over words, heads and layers.
 
     Args:
         adapter: of the base model's family.
         inputs: processor inputs.
-        words: bool [B, S], the question's.
+        words: sets of the question's, bool [B, S] each.
         gestalt: stands in place of the images' cells.
         features: as in `gaze`; their tokens that are no cell stand behind the gestalt.
         layers: which to look at.
@@ -202,11 +236,14 @@ def _attention(
     compacted = adapter.assemble(inputs, layout, none, rest, gestalt, use_cache=False)
     text = compacted.columns >= 0
     text &= compacted.kwargs["input_ids"] != adapter.image_token_id
-    words = text & gather_columns(words.long(), compacted.columns, fill=0).bool()
-    spans = image_spans(compacted.columns == GESTALT, gestalt.counts)
-    looking = [_behind(words[row], text[row], columns) for row, columns in spans]
+    asked = [text & gather_columns(some.long(), compacted.columns, fill=0).bool() for some in words]
+    spans = image_spans(compacted.columns == GESTALT, gestalt.counts) * len(asked)
+    sets = [some for some in asked for _ in gestalt.counts]
+    looking = [
+        _behind(some[row], text[row], columns) for some, (row, columns) in zip(sets, spans, strict=True)
+    ]
     first = min((int(rows[0]) for rows in looking if len(rows)), default=0)
-    received = [torch.zeros(count, device=text.device) for count in gestalt.counts]
+    received = [torch.zeros(len(columns), device=text.device) for _, columns in spans]
 
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
         if layer in layers:

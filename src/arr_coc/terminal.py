@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -139,6 +140,35 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
             ),
         ]
     )
+
+
+def target(option: str, path: str, kinds: Sequence[str], image: str | None = None) -> Path:
+    """Where to write; tried now, so that no answer is computed for nothing.
+
+    Args:
+        option: of the command line.
+        path: its value.
+        kinds: endings that are allowed.
+        image: the user's own file, which is not to be written over.
+
+    Raises:
+        ValueError: another ending, the image itself, or a place that can't be written.
+    """
+    place = Path(path).expanduser()
+    if place.suffix.lower() not in kinds:
+        raise ValueError(f"{option} {str(place)!r} must end in {' or '.join(kinds)}")
+    try:
+        before = place.exists()
+        if before and image is not None and place.samefile(Path(image).expanduser()):
+            raise ValueError(f"{option} {str(place)!r} is the image itself: choose another place")
+        with place.open("ab"):
+            pass
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}): choose another place"
+        raise ValueError(f"{option} {str(place)!r} {reason}") from error
+    if not before:
+        place.unlink()
+    return place
 
 
 def _stdout() -> Console:

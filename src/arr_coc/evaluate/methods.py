@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -309,7 +310,8 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
             f"scorer {str(path)!r} has {shapes}: it needs query.weight and key.weight of [width, {dim}], "
             "trained for this base model"
         )
-    scorer = QueryBlindScorer(dim, width)
+    with torch.random.fork_rng(devices=[]):  # drawn, before its weights are read
+        scorer = QueryBlindScorer(dim, width)
     scorer.load_state_dict(weights)
     return scorer.requires_grad_(False).to(model.device)
 

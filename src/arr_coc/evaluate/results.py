@@ -182,7 +182,7 @@ def _whole(content: bytes) -> bytes:
     start = content.rfind(b"\n") + 1
     try:
         json.loads(content[start:])
-    except ValueError:
+    except (ValueError, RecursionError):  # nested beyond reason, too
         return content[:start]
     return content
 
@@ -210,7 +210,7 @@ def _record(line: bytes, where: str) -> Record:
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ones
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise ValueError(f"{where} is not JSON ({error}): remove the line or evaluate again") from error
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {str(value)[:40]!r} and no object: remove the line or evaluate again")

@@ -164,7 +164,7 @@ class Parts(Dataset):
                     break
                 mine = np.any(masks[start : start + questions], axis=0)
                 show(kept_cells(rng, mine, every, count), asked[start : start + questions], None)
-        packs = collate(out.pop("packs"), self.tokenizer.pad_token_id)
+        packs: dict[str, Any] = {**collate(out.pop("packs"), self.tokenizer.pad_token_id)}
         if not saccade:
             whole = np.arange(h * w)
             packs["page"] = {

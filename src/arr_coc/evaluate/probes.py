@@ -1,0 +1,326 @@
+"""Probes: would the answer have changed? One question about one image, asked again from other cells.
+
+    budget_sweep(session, question)           from the k most relevant cells, k from 1 to N
+    contenders(session, question, 64)         from as many cells chosen by nulls and rivals
+    faithfulness(session, question)           as the most relevant cells are taken away, or alone given
+
+Each returns a JSON-safe dict. Laws: all N cells in mode "prune" give the stock model's own answer (but for a
+LoRA, which answers with them too); equal calls give equal results; the session answers afterwards as before.
+
+A cell that is taken away is not there for the language model, as in every answer of this package: nothing is
+painted over, so there is no trace of a removal that a model could read (what ROAD, Rong et al. 2022, guards
+against in pixels). Log-probabilities are the mean over tokens of the `right` answer (see `reader`), in nats.
+N cells, k of them kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from arr_coc.attending import Budget
+from arr_coc.evaluate.answering import Row, answer_rows, with_merged
+from arr_coc.evaluate.fastv import fastv_answers
+from arr_coc.evaluate.methods import (
+    DOWNSAMPLE,
+    FASTV,
+    METHODS,
+    OURS,
+    SPARSE,
+    Method,
+    cut_layer,
+    load_scorer,
+    pick_methods,
+)
+from arr_coc.evaluate.questions import Asked, Query
+from arr_coc.evaluate.reader import LONGEST, CellReader, open_reader
+from arr_coc.evaluate.scene import Scene
+from arr_coc.lora import without_lora
+from arr_coc.rivals import Selection
+from arr_coc.session import Session
+
+Probe = dict[str, Any]
+Progress = Callable[[float], None]
+"""Told the share that is done, 0 to 1; what it raises ends the probe and comes through."""
+
+CONTENDERS = ("random", "even grid", "fastv", "visionzip", "scope", "divprune", "cdpruner+", "downsample")
+ROWS = 16
+"""Rows in one forward at most."""
+
+
+@torch.no_grad()
+def budget_sweep(
+    session: Session,
+    question: str,
+    *,
+    mode: str = "prune",
+    right: str | None = None,
+    progress: Progress | None = None,
+) -> Probe:
+    """Answer from the k most relevant cells, for k = 1, 2, 4, ... N, and find the least that is enough.
+
+    Between the last wrong and the first right count of that ladder it goes on by halves. A budget is here the
+    first k of the relevance order: no share is spent on coverage, and no void falls back to an even grid.
+
+    Cost: the answer with all tokens, then at most 2 log2(N) + 1 points of an answer and one forward each; in
+    mode "sparse" each point also encodes its own cells.
+
+    Args:
+        session: of the image.
+        question: any text.
+        mode: "prune" or "sparse".
+        right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
+        progress: told how far it is.
+
+    Returns:
+        `right`, `order` ("balanced"), `points` by rising `kept`, with `answer`, `right` and `logprob` each;
+        and `smallest`: the least count tried from which on every larger one tried is right, or None where
+        even all cells are wrong.
+
+    Raises:
+        ValueError: an empty or too long question, another mode, or deciding failed.
+    """
+    reader = open_reader(session, question, mode, right)
+    order = reader.decide(1.0).order.to(session.model.device)
+    ladder = [2**i for i in range((len(order) - 1).bit_length())] + [len(order)]
+    points: dict[int, Probe] = {}
+
+    def ask(count: int) -> bool:
+        keep = order[:count].sort().values
+        found = reader.read(reader.encode(keep), keep)
+        points[count] = {"kept": count} | {name: found[name] for name in ("answer", "right", "logprob")}
+        _tell(progress, min(1.0, len(points) / (2 * len(ladder))))
+        return points[count]["right"]
+
+    none = len(order) + 1
+    smallest, wrong = none, 0
+    for count in ladder:
+        smallest, wrong = (min(smallest, count), wrong) if ask(count) else (none, count)
+    while smallest - wrong > 1:
+        middle = (smallest + wrong) // 2
+        smallest, wrong = (middle, wrong) if ask(middle) else (smallest, middle)
+    _tell(progress, 1.0)
+    return {
+        "right": reader.right,
+        "points": [points[count] for count in sorted(points)],
+        "smallest": None if smallest == none else smallest,
+        "order": "balanced",
+    }
+
+
+@torch.no_grad()
+def contenders(
+    session: Session,
+    question: str,
+    budget: Budget,
+    *,
+    mode: str = "prune",
+    methods: Sequence[str] = CONTENDERS,
+    right: str | None = None,
+    progress: Progress | None = None,
+) -> Probe:
+    """Answer from as many tokens as ours keeps, chosen by nulls and rivals.
+
+    All but ours run on the stock model and read the encoded image; "fastv" reads all of it in its first
+    layers, "downsample" encodes a smaller one.
+
+    Cost: the answer with all tokens, one more encoding (with the vision tower watched), each method's choice,
+    and two batches of as many rows as there are methods; "fastv" and "downsample" one answer each beside it.
+
+    Args:
+        session: of the image.
+        question: any text.
+        budget: a count, a fraction or "auto", of ours; all others get the count that it comes to.
+        mode: of ours, "prune" or "sparse".
+        methods: names of `METHODS` that choose among the cells of an encoded image, "fastv" and "downsample".
+        right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
+        progress: told how far it is.
+
+    Returns:
+        `budget` (the count), `right`, `left_out` (by method, why it can't run here), and `rows`, ours first:
+        `method`, `kind` ("ours", "null" or "rival"), `tokens` (visual tokens read, the mean over layers),
+        `answer`, `right`, `logprob` (None for "fastv", which drops tokens within), and `keep`, the kept cells
+        in raster order (None where they are no cells of this image).
+
+    Raises:
+        ValueError: an empty or too long question, a bad budget or mode, an unknown or unfit method, or
+            deciding failed.
+    """
+    unfit = [name for name in methods if name in METHODS and not _fit(METHODS[name])]
+    if unfit:
+        fit = ", ".join(name for name, method in METHODS.items() if _fit(method))
+        raise ValueError(f"method {unfit[0]!r} can't be probed with one question: use some of {fit}")
+    model = session.model
+    scorer = load_scorer(None, model)
+    found, left_out = pick_methods(model, [OURS, *methods], [], scorer)
+    others = sorted(found[1:], key=lambda method: methods.index(method.name))
+
+    reader = open_reader(session, question, mode, right)
+    keep = reader.decide(budget).keep.to(model.device)
+    count = len(keep)
+    rows = {OURS: reader.read(reader.encode(keep), keep)}
+    _tell(progress, 1 / (len(others) + 3))
+
+    asked = Asked(session.image, "probe", (Query("0", question, (reader.right,)),))
+    scene = Scene(model, asked, watched=any("tower" in method.needs for method in others), scorer=scorer)
+    stock = replace(reader, session=scene.session, mode="full")
+    chosen: dict[str, Selection] = {}
+    for done, method in enumerate(others, 2):
+        _tell(progress, done / (len(others) + 3))
+        if method.name == FASTV:
+            rows[FASTV] = _fastv(stock, scene, count)
+        elif method.name == DOWNSAMPLE:
+            small = scene.smaller(count)
+            if small.view.total > count:
+                left_out[DOWNSAMPLE] = f"the processor makes at least {small.view.total} cells of this image"
+                continue
+            rows[DOWNSAMPLE] = _downsample(replace(stock, session=small.session), small)
+        else:
+            assert method.choose is not None, "`_fit` says so"
+            chosen[method.name] = method.choose(scene.view, 0, count)
+    _tell(progress, (len(others) + 2) / (len(others) + 3))
+    rows |= _chosen(stock, scene, chosen)
+    _tell(progress, 1.0)
+    own = METHODS[SPARSE if reader.mode == "sparse" else OURS]
+    named = [
+        {"method": method.name, "kind": method.kind} | rows[name]
+        for name, method in [(OURS, own), *((method.name, method) for method in others)]
+        if name in rows
+    ]
+    return {"budget": count, "right": reader.right, "rows": named, "left_out": left_out}
+
+
+@torch.no_grad()
+def faithfulness(
+    session: Session,
+    question: str,
+    *,
+    mode: str = "prune",
+    steps: int = 8,
+    draws: int = 3,
+    right: str | None = None,
+    progress: Progress | None = None,
+) -> Probe:
+    """How likely the right answer stays as the most relevant cells are taken away, or alone given.
+
+    A map is faithful where deletion falls soon and insertion rises soon, both beside random orders. One cell
+    is always left: at share 1 of deletion the least relevant one, at share 0 of insertion the most relevant.
+    In both modes the cells are taken from the encoded image, so that their curves compare; there a cell has
+    seen its neighbours, and may know something of one that was taken away.
+
+    Cost: the answer with all tokens, then `steps` batches of 2 + `draws` rows and one of one row, forward
+    only: as much as (1 + `draws` / 2) * `steps` prompts with all tokens.
+
+    Args:
+        session: of the image.
+        question: any text.
+        mode: whose order, "prune" or "sparse".
+        steps: between no cells and all, at least 1.
+        draws: random orders, at least 1.
+        right: the answer; None: the stock model's answer with all tokens.
+        progress: told how far it is.
+
+    Returns:
+        `right`; `share` [steps + 1] of cells taken away or given, 0 to 1; the log-probabilities `deletion`
+        and `insertion` [steps + 1], `random` [steps + 1][draws] of insertion in random orders and
+        `random_deletion` of taking away in those orders turned round; and `auc`, the areas under `deletion`,
+        `insertion` and `random` (the mean of its draws, and of `random_deletion` as well).
+
+    Raises:
+        ValueError: an empty or too long question, another mode, steps or draws below 1, or deciding failed.
+    """
+    for name, value in (("steps", steps), ("draws", draws)):
+        if value < 1:
+            raise ValueError(f"{name} {value} is too small: use 1 or more")
+    reader = open_reader(session, question, mode, right)
+    order = reader.decide(1.0).order.to(session.model.device)
+    reader, total = replace(reader, mode="prune"), len(order)
+    features = reader.encode(order)
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(total, generator=generator).to(order.device) for _ in range(draws)]
+    orders = [order, order.flip(0), *orders]
+    given: list[list[float]] = []  # [steps + 1][2 + draws]
+    for step in range(steps + 1):
+        count = max(1, round(step * total / steps))
+        keeps = [one[:count].sort().values for one in (orders if count < total else orders[:1])]
+        found = reader.logprobs(features.repeat(len(keeps)), keeps)
+        given.append(found if count < total else found * len(orders))
+        _tell(progress, (step + 1) / (steps + 1))
+    curves = torch.tensor(given, dtype=torch.float64).T  # insertion, deletion from its end, random orders
+    areas = torch.trapezoid(curves, dx=1 / steps)
+    randoms = [values[2:] for values in given]
+    return {
+        "right": reader.right,
+        "share": [step / steps for step in range(steps + 1)],
+        "deletion": [values[1] for values in reversed(given)],
+        "insertion": [values[0] for values in given],
+        "random": randoms,
+        "random_deletion": randoms[::-1],
+        "auc": {
+            "deletion": float(areas[1]),
+            "insertion": float(areas[0]),
+            "random": float(areas[2:].mean()),
+        },
+    }
+
+
+def _fit(method: Method) -> bool:
+    """It chooses by itself, for one question of one image, without knowing what is right."""
+    free = method.kind in ("null", "rival") and "other" not in method.needs
+    return free and (method.choose is not None or method.name in (FASTV, DOWNSAMPLE))
+
+
+def _chosen(stock: CellReader, scene: Scene, chosen: dict[str, Selection]) -> dict[str, Probe]:
+    """Rows of methods that choose cells, all in one batch."""
+    if not chosen:
+        return {}
+    features, selections = scene.view.features, list(chosen.values())
+    asked = [Row(0, selection) for selection in selections]
+    answers = answer_rows(scene.prompts, features, asked, most=ROWS, max_new_tokens=LONGEST)
+    keeps = [selection.keep for selection in selections]
+    logprobs = stock.logprobs(with_merged(features, selections), keeps)
+    return {
+        name: {
+            "answer": answer,
+            "right": stock.is_right(answer),
+            "logprob": logprob,
+            "tokens": len(features.tokens_to_keep([keep])[0]),
+            "keep": keep.tolist(),
+        }
+        for name, answer, logprob, keep in zip(chosen, answers, logprobs, keeps, strict=True)
+    }
+
+
+def _fastv(stock: CellReader, scene: Scene, count: int) -> Probe:
+    model = scene.model
+    with without_lora(model.base):
+        ran = fastv_answers(
+            model,
+            scene.prompts.rows([0], whole=True),
+            scene.view.features,
+            count,
+            layer=cut_layer(model),
+            max_new_tokens=LONGEST,
+        )
+    answer = model.processor.tokenizer.decode(ran.ids[0], skip_special_tokens=True).strip()
+    return {
+        "answer": answer,
+        "right": stock.is_right(answer),
+        "logprob": None,
+        "tokens": round(ran.mean_tokens, 2),
+        "keep": ran.keep[0].tolist(),
+    }
+
+
+def _downsample(stock: CellReader, small: Scene) -> Probe:
+    view = small.view
+    everything = torch.arange(view.total, device=view.tokens.device)
+    return stock.read(view.features, everything) | {"keep": None}
+
+
+def _tell(progress: Progress | None, share: float) -> None:
+    if progress is not None:
+        progress(share)

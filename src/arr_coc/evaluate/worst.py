@@ -1,0 +1,140 @@
+"""The worst cases of a result file: where a method lost most against all tokens, to be looked at.
+
+    cases = worst_cases("sparse.jsonl.gz", "arr-coc@64")   [{"id", "question", "answer", "right", ...}, ...]
+    image = case_image("sparse.jsonl.gz", cases[0])        the image of one, drawn or opened again
+
+Laws: a case is an answer that is not wholly right; the biggest loss against "full" comes first, then the
+lowest score, then the order of the file. A file from elsewhere is read with care: what it lacks is a
+ValueError that names the line.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from arr_coc.evaluate.results import Record, decode_kept, read_results
+from arr_coc.evaluate.run import WORLD
+from arr_coc.evaluate.summary import FULL, kind
+from arr_coc.images import open_image
+from arr_coc.world import draw_page
+
+Case = dict[str, Any]
+LARGEST = 4096
+"""Most cells along one side of a grid; a file that says more is not believed."""
+
+
+def worst_cases(path: str | Path, method: str | None = None, count: int = 24) -> list[Case]:
+    """Where a method lost most against the answer from all tokens.
+
+    Args:
+        path: a result file of `arr-coc eval`, plain or `.gz`.
+        method: as in the file, with its budget, such as "arr-coc@64"; None: the first of ours.
+        count: at most so many cases, at least 1.
+
+    Returns:
+        JSON-safe, the worst first: `id`, `image`, `family`, `question`, `answer`, `right` (the accepted
+        answers, " | " between them), `full` (the answer from all tokens) and `full_score` (None where the
+        file has none), `score`, `kept` (indices of the kept cells in raster order, None where the method
+        keeps none) and `grid` (H, W).
+
+    Raises:
+        ValueError: the file can't be read, a line lacks something (names it), the method is not in the
+            file, or the count is below 1.
+    """
+    if count < 1:
+        raise ValueError(f"count {count} is too small: use 1 or more")
+    _, records = read_results(path)
+    known = list(dict.fromkeys(name for record in records for name in record["score"]))
+    if method is None:
+        method = next((name for name in known if kind(name) == "ours"), None)
+        if method is None:
+            raise ValueError(f"{path} has no answers of arr-coc: name one of {', '.join(known) or 'nothing'}")
+    if method not in known:
+        raise ValueError(f"{path} has no method {method!r}: use one of {', '.join(known)}")
+    imperfect = [n for n, record in enumerate(records) if record["score"].get(method, 1) < 1]
+
+    def badness(n: int) -> tuple[float, float]:
+        score = records[n]["score"]
+        return score[method] - score.get(FULL, 1), score[method]
+
+    worst = sorted(imperfect, key=badness)[:count]
+    return [_case(records[n], method, f"{path}, line {n + 2}") for n in worst]
+
+
+def case_image(path: str | Path, case: Case) -> Image.Image:
+    """The image of a case: a page is drawn again, a file is opened where the run's data lies.
+
+    Args:
+        path: the result file that the case is from.
+        case: one of `worst_cases`.
+
+    Raises:
+        ValueError: the file doesn't say how to find the image, or it isn't there any more.
+    """
+    header, _ = read_results(path)
+    data, image, size = header.get("data"), case["image"], header.get("size")
+    if not isinstance(data, str):
+        raise ValueError(f"{path}, line 1 says no `data`: give the file that `arr-coc eval` wrote")
+    source, _, place = image.partition(":")
+    if data == WORLD:
+        if not place.isdecimal() or len(place) > 9 or type(size) is not int:
+            raise ValueError(
+                f"{path}: image {image!r} of size {size!r} is no drawn page: it should be SPLIT:NUMBER "
+                "and a number of px"
+            )
+        return draw_page(int(place), (size, size), source).image
+    name, _, folder = data.partition(":")
+    root = Path(folder.strip()).expanduser().resolve()
+    file = (root / place).resolve()
+    if not folder.strip() or source != name.strip().lower() or not file.is_relative_to(root):
+        raise ValueError(f"{path}: image {image!r} is not inside of its data {data!r}: it is not opened")
+    if not file.is_file():
+        raise ValueError(f"image {image!r} is not in {folder.strip()}: put the data set of the run there")
+    return open_image(file)
+
+
+def _case(record: Record, method: str, where: str) -> Case:
+    """One record as a case.
+
+    Raises:
+        ValueError: something is missing or of the wrong kind.
+    """
+    said, right = record.get("said"), record.get("answers")
+    grid, kept = record.get("grid"), record.get("kept", {})
+    texts = [record.get("question"), record.get("family")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{where} has no text as 'question' or 'family': evaluate again")
+    if not isinstance(right, list) or not right or not all(isinstance(text, str) for text in right):
+        raise ValueError(f"{where} has no list of texts as 'answers': evaluate again")
+    if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
+        raise ValueError(f"{where} has no text by method as 'said': evaluate again")
+    if method not in said:
+        raise ValueError(f"{where} has a score of {method!r} but not what it said: evaluate again")
+    sides = isinstance(grid, list) and len(grid) == 3 and all(type(n) is int for n in grid)
+    if not sides or grid[0] != 1 or not all(1 <= n <= LARGEST for n in grid):
+        raise ValueError(f"{where} has {grid!r} as 'grid': it should be 1, H and W, up to {LARGEST} each")
+    if not isinstance(kept, dict) or not isinstance(kept.get(method, ""), str):
+        raise ValueError(f"{where} has no text by method as 'kept': evaluate again")
+    cells = None
+    if method in kept:
+        try:
+            cells = decode_kept(kept[method], math.prod(grid)).nonzero()[0].tolist()
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+    return {
+        "id": record["id"],
+        "image": record["image"],
+        "family": record["family"],
+        "question": record["question"],
+        "answer": said[method],
+        "right": " | ".join(dict.fromkeys(right)),
+        "full": said.get(FULL),
+        "score": record["score"][method],
+        "full_score": record["score"].get(FULL),
+        "kept": cells,
+        "grid": grid[1:],
+    }

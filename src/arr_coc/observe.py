@@ -1,0 +1,288 @@
+"""Observing: a question asked in a session, and a trace of all that came of it.
+
+    observe(session, question) -> Trace                       the answer, beside that from all tokens
+    word_heat(session, question, mode, kept=64) -> words      what each word of the question pulls at
+
+Laws: observing changes no answer of the session; an image is encoded for it no oftener than for asking. In
+mode "full" nothing is chosen, so both answers are one and no word is scored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.allocation import Allocation
+from arr_coc.attending import Budget
+from arr_coc.gaze import coupling, gaze_of_words
+from arr_coc.gestalt import find_compressor
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.lora import lora_for
+from arr_coc.model import ARRCOCModel
+from arr_coc.prepare import BEFORE, Call, Chooser, prepare, runs_as
+from arr_coc.realize import Stopwatch, pictures
+from arr_coc.session import Answer, Session
+from arr_coc.texture import channel_names, generate_texture_array
+from arr_coc.trace import Reply, Trace, Word
+
+MOST_WORDS = 64
+"""Later words of a question are not scored."""
+WORD = re.compile(r"\w(?:\S*\w)?")
+"""A word: "don't", "INV-2024" and "10:30" are one each, and so is text without spaces."""
+
+
+def observe(
+    session: Session,
+    question: str,
+    *,
+    budget: Budget | None = None,
+    mode: str | None = None,
+    gestalt: str | None = None,
+    compare: bool = True,
+    words: bool = True,
+    max_new_tokens: int = 32,
+    on_text: Callable[[str], None] | None = None,
+) -> Trace:
+    """Ask a question and keep all that a picture of the answer needs.
+
+    In mode "compress" the trace is of the coarse view: grid, picture and texture are its own. A word pulls at
+    nothing where all cells are kept.
+
+    Args:
+        session: of the image.
+        question: any text.
+        budget: as in `Session.ask`, like all else that is not said here.
+        mode: as there.
+        gestalt: as there.
+        compare: answer from all tokens too. Where both need the whole image encoded, the encoding counts in
+            the time of both.
+        words: score each word of the question alone.
+        max_new_tokens: as there, for both answers.
+        on_text: told the answer from the kept tokens, as far as it has come.
+
+    Raises:
+        ValueError: as `Session.ask`.
+    """
+    options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
+    answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
+    full = _answer_whole(session, question, answer, max_new_tokens) if compare else None
+    view, texture = _seen(session, question, answer, gestalt)
+    pieces = _pieces(question) if words else ()
+    whole = answer.mode == "saccade" and answer.read == answer.kept  # an image too small to choose from
+    if words and answer.mode in ("prune", "weight", *BEFORE) and not answer.fallback and not whole:
+        pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+    return Trace(
+        picture=_fitted(view, answer.grid[1:]),
+        question=question,
+        answer=answer.text,
+        allocation=answer.allocation.cpu(),
+        mode=answer.mode,
+        budget=answer.budget,
+        kept=answer.kept,
+        total=answer.total,
+        read=answer.read,
+        fallback=answer.fallback,
+        note=answer.note,
+        ms=answer.ms,
+        model=_name(session.model),
+        full=full,
+        texture=texture,
+        channels=channel_names(session.model.layer.config.channels),
+        words=pieces,
+    )
+
+
+def _answer_whole(session: Session, question: str, answer: Answer, max_new_tokens: int) -> Reply:
+    """The answer from all tokens; the one given where it is that already."""
+    if answer.mode == "full":
+        return Reply(answer.text, answer.ms)
+    whole = session.ask(question, mode="full", max_new_tokens=max_new_tokens)
+    shared = 0.0
+    if answer.mode in ("prune", "weight"):  # what was encoded for one served both
+        shared = max(0.0, answer.ms["encode"] - whole.ms["encode"])
+    more = {stage: whole.ms[stage] + shared for stage in ("encode", "total")}
+    return Reply(whole.text, whole.ms | more)
+
+
+def _name(model: ARRCOCModel) -> str:
+    """The base model's name; of a folder its last part alone, for a trace says nothing of the machine."""
+    folder = Path(model.base_name).expanduser()
+    return folder.name if folder.is_dir() else model.base_name
+
+
+# ---- the picture --------------------------------------------------------------------------------------
+
+
+def _gestalt(session: Session, name: str | None) -> str:
+    """The compressor of a call that names none; see `ARRCOCModel.prepare`."""
+    return name or ("resize" if session.model.adapter.sparse else "pool4")
+
+
+@torch.no_grad()
+def _seen(session: Session, question: str, answer: Answer, gestalt: str | None) -> tuple[Tensor, Tensor]:
+    """What the model saw [3, h, w], and its texture [C, H, W] on the grid of the answer."""
+    adapter, layer = session.model.adapter, session.model.layer
+    inputs, encoded = session.inputs(question), session.encoded(answer.mode)
+    view = pictures(adapter, inputs, encoded)[0]
+    textures = encoded.textures
+    if answer.mode == "compress":
+        textures = None
+        if find_compressor(_gestalt(session, gestalt)).factor is None:
+            view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
+    if textures is None:
+        like = next(layer.parameters())
+        textures = [generate_texture_array(view[None].to(like), answer.grid[1:], layer.config.channels)]
+    return view.float().cpu(), textures[0][0].float().cpu()
+
+
+def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
+    """[3, h, w] in [0, 1] as an image whose sides are multiples of the grid's (H, W)."""
+    pixels = (255 * view).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    height, width = (-(-side // cells) * cells for side, cells in zip(view.shape[1:], grid, strict=True))
+    return image.resize((width, height), Image.Resampling.BICUBIC)
+
+
+# ---- the words ----------------------------------------------------------------------------------------
+
+
+class _Given(Exception):
+    """Raised by a listener in place of scoring; `args` is what it was given."""
+
+
+class _Listener(ARRCOCLayer):
+    """A layer that hears what it is to score, in whatever mode, and scores nothing."""
+
+    def relevance(
+        self,
+        texture: Tensor,
+        query: Tensor,
+        query_mask: Tensor,
+        vision: Tensor | None = None,
+        gestalt: Tensor | None = None,
+        coupling: Tensor | None = None,
+    ) -> NoReturn:
+        raise _Given(texture, query, vision, gestalt, coupling)
+
+
+@torch.no_grad()
+def word_heat(
+    session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
+) -> tuple[Word, ...]:
+    """What each word of a question pulls at.
+
+    The heat of a word is the participatory map that its own tokens make, as they stand in the question: by a
+    trained layer with all other tokens masked, by an untrained one where these tokens look. Its pull is
+    1 - IoU of the cells kept for the question with and without it.
+
+    Args:
+        session: of the image; what it has encoded already is not encoded again.
+        question: any text.
+        mode: one that scores: "prune", "weight", "sparse" or "saccade".
+        kept: how many cells are kept.
+        gestalt: as in `Session.ask`.
+
+    Returns:
+        The pieces of the question; joined, they are the question. What stands between words has no heat, nor
+        have words after the first `MOST_WORDS`, nor any where the tokenizer doesn't tell where tokens stand.
+
+    Raises:
+        ValueError: as `Session.ask`, or nothing is scored in this mode.
+    """
+    inputs = session.inputs(question)
+    asked = session.model.adapter.question_mask(inputs["input_ids"])[0]
+    words = _pieces(question)
+    columns = _columns(session, question, words, inputs["input_ids"][0]) & asked
+    spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MOST_WORDS]
+    alone = columns[spots]
+    sets = torch.cat([asked[None], alone, asked & ~alone])  # the question, a word alone, all but that word
+    whole, *others = _ask_sets(session, inputs, sets, asked, mode, kept, gestalt)
+    scored = {
+        i: Word(words[i].text, 1 - whole.iou(without), only.participatory[0])
+        for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
+    }
+    return tuple(scored.get(i, word) for i, word in enumerate(words))
+
+
+def _pieces(question: str) -> tuple[Word, ...]:
+    """The words of a question and what stands between them, not scored."""
+    return tuple(Word(text) for text in re.split(f"({WORD.pattern})", question) if text)
+
+
+def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor) -> Tensor:
+    """Which columns of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S].
+
+    The prompt is read again with an image of one token, to learn where in the text its tokens stand.
+    """
+    processor = session.model.processor
+    belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
+    content = [{"type": "image"}, {"type": "text", "text": question}]
+    turn = [{"role": "user", "content": content}]
+    text = processor.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    start = text.find(question, text.find(processor.image_token))
+    if start < 0 or not processor.tokenizer.is_fast:
+        return belong
+    read = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    behind = len(read["input_ids"]) - read["input_ids"].index(processor.image_token_id) - 1
+    if read["input_ids"][-behind:] != ids[-behind:].tolist():
+        return belong
+    offsets = list(enumerate(read["offset_mapping"][-behind:], start=len(ids) - behind))
+    for columns, word in zip(belong, words, strict=True):
+        end = start + len(word.text)
+        columns[[column for column, (left, right) in offsets if left < end and right > start]] = True
+        start = end
+    return belong
+
+
+def _ask_sets(
+    session: Session,
+    inputs: Mapping[str, Any],
+    sets: Tensor,
+    asked: Tensor,
+    mode: str,
+    kept: int,
+    gestalt: str | None,
+) -> list[Allocation]:
+    """Score and choose for some sets of a question's words, as for the whole question.
+
+    Args:
+        session: of the image.
+        inputs: the prompt.
+        sets: bool [W, S], the columns of each.
+        asked: bool [S], those of the whole question.
+        mode: one that scores.
+        kept: how many cells are kept.
+        gestalt: the compressor's name.
+    """
+    model, gestalt = session.model, _gestalt(session, gestalt)
+    mode, _ = runs_as(model.adapter, mode)
+    layer, encoded = model.layer, session.encoded(mode)
+    listener = _Listener(layer.config).to(next(layer.parameters()))
+    listener.trained = layer.trained
+    chooser = Chooser(model.adapter, listener, model.stem, dict(model.convs), strict=True)
+    call = Call(inputs, mode, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
+    with lora_for(model.base, mode):
+        try:
+            prepare(chooser, call)
+        except _Given as heard:
+            texture, query, vision, coarse, found = heard.args
+        else:
+            raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
+        looks: list[Tensor | None] = [None] * len(sets)
+        if found is not None:  # an untrained layer: where each set looks
+            name = gestalt if mode in BEFORE else "pool4"
+            view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
+            maps = gaze_of_words(model.adapter, inputs, sets, view, neutral, features=encoded.features)
+            looks = [coupling(seen, found.shape[1:])[None].to(found) for seen in maps]
+    records = []
+    for words, look in zip(sets[:, asked], looks, strict=True):
+        relevance = layer.relevance(texture, query, words[None], vision, coarse, look)
+        records += layer.allocate(relevance, kept)
+    return [record.cpu() for record in records]

@@ -1,0 +1,12 @@
+"""The viewer: draws a trace's view in a browser, without a model and without a network.
+
+    assets()              the viewer's own JavaScript and CSS; the script sets the global `ArrCocViewer`
+    page(views, title)    one HTML file with everything in it
+
+`ArrCocViewer.mount(element, view, {detail, onselect, cell})`, `.pair(element, a, b, {labels})`,
+`.history(element, views)` and `.album(element, views)` draw what `Trace.view()` gives.
+"""
+
+from arr_coc.viewer.page import assets, page
+
+__all__ = ["assets", "page"]

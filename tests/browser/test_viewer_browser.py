@@ -1,0 +1,377 @@
+"""The viewer in a real browser: what is drawn, what it says, by hand and by keys, on screens of all kinds.
+
+Run: pytest tests/browser/test_viewer_browser.py
+Renew the pictures in snapshots/ after a wanted change, then look at them:
+    ARR_COC_SNAPSHOTS=renew pytest tests/browser/test_viewer_browser.py -k looks
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from traces import CELL, KEPT, SIDE, allocation, trace
+
+from arr_coc.allocation import Reason
+from arr_coc.trace import Reply, Word
+from arr_coc.viewer import assets, page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+TOLERANCE = 1.5  # mean absolute difference of a channel, of 255
+HOSTILE = '<img src=x onerror="document.title=1"> where?'
+CANVAS = ".ac-stage"
+FLAT = Image.new("RGB", (SIDE * CELL, SIDE * CELL), (250, 250, 250))  # without lines to show through
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(10_000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def blank(tab: Page) -> Iterator[Page]:
+    """A page with the viewer's script and style; the test fails if the page has an error of its own."""
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    tab.goto("about:blank")
+    tab.set_viewport_size({"width": 1200, "height": 900})
+    tab.emulate_media(color_scheme="light")
+    tab.set_content("<!doctype html><body><div id='here'></div></body>")
+    script, style = assets()
+    tab.add_style_tag(content=style)
+    tab.add_script_tag(content=script)
+    yield tab
+    assert errors == []
+
+
+def call(page: Page, what: str, *values: Any) -> None:
+    """`ArrCocViewer.<what>` with `element` as the place and `v` the values; waits for the first paint."""
+    page.evaluate(
+        "([what, v]) => { window.handle?.destroy(); const element = document.getElementById('here');"
+        " window.handle = new Function('element', 'v', `return ArrCocViewer.${what}`)(element, v);"
+        " return window.handle.ready; }",
+        [what, values],
+    )
+
+
+def mount(page: Page, view: dict[str, Any], detail: str = "full") -> None:
+    call(page, f"mount(element, v[0], {{detail: '{detail}', onselect: (c) => (window.chosen = c)}})", view)
+
+
+def at(page: Page, cell: int, canvas: str = f"{CANVAS} canvas") -> tuple[int, int, int]:
+    """The colour in the middle of a cell."""
+    row, column = divmod(cell, SIDE)
+    r, g, b, _ = page.evaluate(
+        "([q, x, y]) => [...document.querySelector(q).getContext('2d').getImageData(x, y, 1, 1).data]",
+        [canvas, column * CELL + CELL // 2, row * CELL + CELL // 2],
+    )
+    return r, g, b
+
+
+def click_cell(page: Page, cell: int) -> None:
+    box = page.locator(CANVAS).bounding_box()
+    assert box is not None
+    row, column = divmod(cell, SIDE)
+    step = box["width"] / SIDE
+    page.locator(CANVAS).click(position={"x": (column + 0.5) * step, "y": (row + 0.5) * step})
+
+
+def values_of(view: dict[str, Any], layer: str) -> np.ndarray:
+    data = next(entry["data"] for entry in view["layers"] if entry["id"] == layer)
+    return np.frombuffer(base64.b64decode(data), "<f4")
+
+
+def test_the_verdict_says_what_it_cost(blank: Page) -> None:
+    mount(blank, trace().view(), "simple")
+    said = blank.locator(".ac-verdict").inner_text()
+    for fact in ("Where is red?", "Same answer", "5.3× fewer tokens", "4.0× faster", "12 of 64", "200 ms"):
+        assert fact in said
+    fills = blank.locator(".ac-cost-ours .ac-bar").nth(1).locator(".ac-fill")
+    widths = fills.evaluate_all("all => all.map(e => parseFloat(e.style.width))")
+    assert sum(widths) == pytest.approx(25.0)  # 50 of 200 ms, on the axis of both
+    mount(blank, trace(full=Reply("right", {"encode": 30.0, "total": 25.0})).view(), "simple")
+    assert "Different answer" in blank.locator(".ac-verdict").inner_text()
+    assert "2.0× slower" in blank.locator(".ac-verdict").inner_text()
+
+
+def test_what_happened_is_said_plainly(blank: Page) -> None:
+    reused = {"prefill": 160.0, "total": 170.0}
+    mount(blank, trace(read=KEPT + 4, note="it ran otherwise", full=Reply("left", reused)).view(), "simple")
+    said = blank.locator(".ac-verdict").inner_text()
+    for remark in ("a coarse view of the whole image, 4 tokens", "it ran otherwise", "encoded once for both"):
+        assert remark in said
+    assert "slower" not in said
+    assert "faster" not in said
+
+
+def test_layers_change_the_canvas_and_keep_one_scale(blank: Page) -> None:
+    view = trace(picture=FLAT).view()
+    mount(blank, view)
+    kept, dropped = view["keep"][0], next(c for c in range(64) if c not in view["keep"])
+    assert at(blank, kept) == (250, 250, 250)
+    assert at(blank, dropped)[0] == pytest.approx(0.3 * 250 + 0.06 * 255, abs=1)
+    palette = np.frombuffer(base64.b64decode(view["palette"]), np.uint8).reshape(256, 3)
+    blank.get_by_text("Relevance", exact=True).click()
+    for cell in (0, 9, 63):
+        value = values_of(view, "balanced")[cell]
+        assert at(blank, cell) == pytest.approx(tuple(palette[int(256 * value)]), abs=1)
+    assert blank.locator(".ac-ticks").inner_text().split() == ["0", "0.25", "0.5", "0.75", "1"]
+    blank.get_by_label("more layers").select_option("texture:green")
+    value = values_of(view, "texture:green")[9]
+    assert at(blank, 9) == pytest.approx(tuple(palette[int(256 * value)]), abs=1)
+    assert "green" in blank.locator(".ac-readout").inner_text()
+    blank.get_by_label("opacity of the layer").fill("0")
+    assert at(blank, 9) == (250, 250, 250)
+
+
+def test_a_difference_has_a_sign_and_a_zero(blank: Page) -> None:
+    view = trace().view()
+    mount(blank, view)
+    blank.get_by_label("more layers").select_option("difference")
+    blank.get_by_label("layer to take from").select_option("balanced")
+    blank.get_by_label("layer taken away").select_option("information")
+    assert blank.locator(".ac-ticks").inner_text().split() == ["−1", "−0.5", "0", "0.5", "1"]
+    gap = values_of(view, "balanced") - values_of(view, "information")
+    assert f"at most {np.abs(gap).max():.2f}" in blank.locator(".ac-readout").inner_text()
+    blank.get_by_label("layer taken away").select_option("balanced")
+    assert "exactly 0 everywhere" in blank.locator(".ac-readout").inner_text()
+
+
+def test_without_an_allocation_nothing_differs(blank: Page) -> None:
+    record = allocation(kept=64, reason=Reason.ALL)
+    everything = {"mode": "full", "full": Reply("left", {"total": 50.0}), "picture": FLAT}
+    mount(blank, trace(record, **everything).view())
+    said = blank.locator(".ac-verdict").inner_text()
+    assert "Nothing was chosen: the stock model" in said
+    assert "From all 64 tokens" in said
+    blank.get_by_label("more layers").select_option("difference")
+    assert "exactly 0 everywhere" in blank.locator(".ac-readout").inner_text()
+    assert len({at(blank, cell) for cell in (3, 60)}) == 1
+    assert "nothing was chosen" in blank.locator(".ac-reason").inner_text()
+
+
+def test_a_click_opens_the_card_of_a_cell(blank: Page) -> None:
+    view = trace().view()
+    mount(blank, view)
+    balanced = values_of(view, "balanced")
+    ranking = sorted(range(64), key=lambda c: -balanced[c])
+    kept, dropped = ranking[4], ranking[30]
+    click_cell(blank, kept)
+    card = blank.locator(".ac-card").inner_text()
+    row, column = divmod(kept, SIDE)
+    assert f"Row {row + 1}, column {column + 1}" in card
+    assert f"x {32 * column}–{32 * column + 32}, y {32 * row}–{32 * row + 32} px" in card
+    assert "rank 5 of 64, within the 12 kept" in card
+    for layer in ("balanced", "information", "perspectival", "participatory", "texture:blue"):
+        assert f"{values_of(view, layer)[kept]:.2f}" in card
+    order = sorted(range(64), key=lambda c: -values_of(view, "information")[c])
+    assert f"{order.index(kept) + 1} of 64" in card
+    assert blank.evaluate("window.chosen") == {"index": kept, "row": row, "column": column}
+    click_cell(blank, dropped)
+    cut, relevance = balanced[ranking[11]], balanced[dropped]
+    assert blank.locator(".ac-reason").inner_text() == (
+        f"rank 31: the last one kept was rank 12, its relevance {relevance:.2f}, the cut {cut:.2f}"
+    )
+
+
+def test_keys_alone_reach_everything(blank: Page) -> None:
+    view = trace().view()
+    mount(blank, view)
+    blank.keyboard.press("Tab")
+    assert blank.evaluate("document.activeElement.value") == "kept"
+    blank.keyboard.press("ArrowRight")
+    assert "relevance" in blank.locator(".ac-readout").inner_text()
+    for _ in range(9):
+        if blank.evaluate("document.activeElement.classList.contains('ac-stage')"):
+            break
+        blank.keyboard.press("Tab")
+    row, column = divmod(view["order"][0], SIDE)
+    blank.keyboard.press("ArrowUp" if row else "ArrowDown")
+    blank.keyboard.press("Enter")
+    moved = row - 1 if row else 1
+    assert blank.evaluate("window.chosen") == {"index": moved * SIDE + column, "row": moved, "column": column}
+    assert f"Row {moved + 1}, column {column + 1}" in blank.locator(".ac-card").inner_text()
+
+
+def test_the_scrub_shows_other_budgets(blank: Page) -> None:
+    view = trace().view()
+    mount(blank, view)
+    ranking = sorted(range(64), key=lambda c: -values_of(view, "balanced")[c])
+    fresh = ranking[KEPT]  # the next best
+    before = at(blank, fresh)
+    slider = blank.get_by_role("slider", name="number of tokens")
+    slider.press("End")
+    assert at(blank, fresh) != before
+    assert "64 tokens. Answer from 64: left (right)" in str(slider.get_attribute("aria-valuetext"))
+    slider.press("Home")
+    assert "Answer from 1: up (wrong)" in blank.locator(".ac-said").first.inner_text()
+    blank.get_by_role("button", name="4 still right").click()
+    assert blank.locator(".ac-big").first.inner_text() == "4"
+    blank.get_by_role("button", name="Reset").click()
+    assert at(blank, fresh) == before
+
+
+def test_a_word_shows_its_own_heat(blank: Page) -> None:
+    mount(blank, trace().view())
+    before = at(blank, 20)
+    chip = blank.get_by_role("button", name="red, pull 0.90")
+    chip.click()
+    assert at(blank, 20) != before
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert "“red”" in blank.locator(".ac-readout").inner_text()
+    assert blank.get_by_role("button", name="is,").count() == 0  # it was not scored
+    chip.click()
+    assert at(blank, 20) == before
+
+
+def test_contenders_show_what_they_keep(blank: Page) -> None:
+    view = trace().view()
+    mount(blank, view)
+    blank.get_by_role("button", name="even grid").click()
+    ours, theirs = set(view["keep"]), set(range(0, 60, 5))
+    iou = len(ours & theirs) / len(ours | theirs)
+    assert f"IoU with ours {iou:.2f}" in blank.locator(".ac-readout").inner_text()
+    blank.get_by_role("button", name="even grid").click()
+    assert blank.locator(".ac-readout").inner_text().startswith("12 of 64 cells kept")
+    table = blank.locator(".ac-contenders").locator("..").locator("..").inner_text()
+    assert "scope left out: no such attention here" in table
+
+
+def test_charts_say_their_numbers(blank: Page) -> None:
+    mount(blank, trace().view())
+    said = " ".join(blank.locator(".ac-chart").all_inner_texts())
+    for fact in ("4: the fewest that still answer right", "area −1.70", "area −0.90", "area −1.40"):
+        assert fact in said
+    assert blank.locator(".ac-chart .ac-point-right").count() == 3 + 1  # points, and the key
+    blank.locator("circle.ac-point-wrong").first.click()
+    assert blank.locator(".ac-big").first.inner_text() == "1"
+
+
+def test_a_pair_prints_the_overlap(blank: Page) -> None:
+    a, b = allocation(0), allocation(1)
+    call(blank, "pair(element, v[0], v[1], {labels: ['first', 'second']})", trace(a).view(), trace(b).view())
+    assert blank.locator(".ac-iou").inner_text() == f"{a.iou(b):.2f}"
+    both = int((a.mask() & b.mask()).sum())
+    assert f"in both: {both}" in blank.locator(".ac-overlap").inner_text()
+    assert blank.locator(CANVAS).count() == 2
+    blank.locator(CANVAS).first.hover(position={"x": 2, "y": 2})
+    said = blank.locator(".ac-readout").inner_text()
+    assert f"first: row 1, column 1 · relevance {a.balanced.flatten()[0]:.2f}" in said
+    assert f"second: row 1, column 1 · relevance {b.balanced.flatten()[0]:.2f}" in said
+
+
+def test_a_pair_of_other_grids_has_no_overlap(blank: Page) -> None:
+    other = trace().view() | {"grid": [SIDE // 2, SIDE * 2]}
+    call(blank, "pair(element, v[0], v[1])", trace().view(), other)
+    assert "The grids differ" in blank.locator(".arrcoc").inner_text()
+    assert blank.locator(".ac-iou").count() == 0
+    blank.get_by_text("Relevance", exact=True).click()  # one layer for both
+    assert blank.locator(f"{CANVAS}.ac-on-heat").count() == 2
+
+
+def test_the_history_draws_every_question(blank: Page) -> None:
+    views = [trace(question=HOSTILE, words=()).view(), trace().view(), trace().view()]
+    call(blank, "history(element, v)", *views)
+    assert blank.locator(".ac-chart").count() == 2
+    assert blank.locator(".ac-chart").first.locator("circle").count() == 9
+    assert HOSTILE in blank.locator(".ac-questions").inner_text()
+
+
+def test_an_update_keeps_the_layer(blank: Page) -> None:
+    mount(blank, trace().view(), "simple")
+    blank.get_by_text("Relevance", exact=True).click()
+    before = at(blank, 20)
+    blank.evaluate("v => window.handle.update(v)", trace(allocation(3)).view())
+    assert at(blank, 20) != before
+    assert blank.locator("input[value=balanced]").is_checked()
+    blank.evaluate("() => window.handle.update(null)")
+    assert "Ask a question" in blank.locator(".arrcoc").inner_text()
+    blank.evaluate("() => window.handle.update({format: 'other'})")
+    assert "not a view that can be drawn" in blank.locator(".arrcoc").inner_text()
+
+
+def test_hostile_text_stays_text(blank: Page) -> None:
+    mount(blank, trace(question=HOSTILE, answer=HOSTILE, note=HOSTILE, words=(Word(HOSTILE),)).view())
+    assert blank.locator(".ac-question").inner_text() == HOSTILE
+    assert blank.locator(".arrcoc img").count() == 0
+    assert blank.title() == ""
+
+
+def test_the_page_opens_from_a_disk(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    views = [trace(question=HOSTILE, words=()).view(), trace(allocation(1)).view()]
+    file.write_text(page(views, title="two questions"), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    opened = context.new_page()
+    asked: list[str] = []
+    said: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.on("console", lambda message: said.append(message.text))
+    opened.goto(f"{file.as_uri()}#2,3,4")
+    opened.wait_for_selector(CANVAS)
+    assert "Row 3, column 4" in opened.locator(".ac-card").inner_text()
+    assert not [url for url in asked if not url.startswith(("file:", "data:"))]
+    assert said == []  # the policy let the viewer alone
+    assert opened.evaluate("document.documentElement.scrollWidth") == 360
+    opened.get_by_label("compare with").select_option("0")
+    opened.wait_for_selector(".ac-pair")
+    assert opened.evaluate("document.documentElement.scrollWidth") == 360
+    opened.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'hit = 1'}))"
+    )
+    assert opened.evaluate("typeof hit") == "undefined"
+    context.close()
+
+
+@pytest.mark.parametrize("how", ["system", "class", "light"])
+def test_dark_follows_the_system_or_the_page(blank: Page, how: str) -> None:
+    mount(blank, trace().view(), "simple")
+    if how == "system":
+        blank.emulate_media(color_scheme="dark")
+    if how == "class":
+        blank.evaluate("document.body.classList.add('dark')")
+    ground, ink = blank.evaluate(
+        "() => { const e = getComputedStyle(document.querySelector('.arrcoc'));"
+        " return [e.backgroundColor, e.color]; }"
+    )
+    ground, ink = (sum(map(int, text[4:-1].split(","))) / 3 for text in (ground, ink))
+    assert (ground < 60 and ink > 200) if how != "light" else (ground > 240 and ink < 60)
+
+
+@pytest.mark.parametrize("what", ["kept", "balanced", "difference", "pair"])
+def test_it_looks_as_it_did(blank: Page, what: str) -> None:
+    blank.set_viewport_size({"width": 560, "height": 900})
+    if what == "pair":
+        call(blank, "pair(element, v[0], v[1])", trace(allocation(0)).view(), trace(allocation(1)).view())
+    else:
+        mount(blank, trace().view())
+    if what == "difference":
+        blank.get_by_label("more layers").select_option(what)
+        blank.get_by_label("layer to take from").select_option("information")
+        blank.get_by_label("layer taken away").select_option("balanced")
+    elif what == "balanced":
+        blank.get_by_text("Relevance", exact=True).click()
+        blank.get_by_label("Grid").check()
+    blank.mouse.move(0, 0)
+    shot = Image.open(io.BytesIO(blank.locator(CANVAS).first.screenshot())).convert("RGB")
+    file = SNAPSHOTS / f"{what}.png"
+    if os.environ.get("ARR_COC_SNAPSHOTS") == "renew":
+        shot.save(file, optimize=True)
+    known = Image.open(file)
+    assert shot.size == known.size
+    gap = np.abs(np.asarray(shot, dtype=np.float32) - np.asarray(known, dtype=np.float32)).mean()
+    assert gap < TOLERANCE
