@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +72,10 @@ class TestRoundTrip:
         assert all(torch.equal(value, expected[name]) for name, value in model.base.state_dict().items())
 
     def test_only_the_learned_part_is_stored(self, allocator: Path, base_folder: Path) -> None:
-        assert sorted(file.name for file in allocator.iterdir()) == sorted([CONFIG_NAME, WEIGHTS_NAME])
+        assert {file.name for file in allocator.iterdir()} == {CONFIG_NAME, WEIGHTS_NAME, "README.md"}
         settings = json.loads((allocator / CONFIG_NAME).read_text())
         assert settings["base_model"] == str(base_folder)
+        assert settings["base_revision"] is None  # a folder has none
         assert (settings["base_model_type"], settings["base_dim"]) == ("qwen3_vl", WIDTH)
         assert not any(name.startswith("base") for name in load_file(allocator / WEIGHTS_NAME))
 
@@ -140,10 +140,11 @@ class TestRoundTrip:
         files = {str(path.relative_to(tmp_path / "all")) for path in (tmp_path / "all").rglob("*.*")}
         loras = ("adapter_config.json", "adapter_model.safetensors")
         assert files == {
-            *(CONFIG_NAME, WEIGHTS_NAME, "stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
+            *("README.md", CONFIG_NAME, WEIGHTS_NAME),
+            *("stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
             *(*loras, *(f"{place}/{name}" for place in ("partial", "coarse") for name in loras)),
         }
-        assert all(any(fnmatch(file, pattern) for pattern in checkpoint.ALLOCATOR_FILES) for file in files)
+        assert files == {*checkpoint.ALLOCATOR_FILES, "README.md"}
         again = ARRCOCModel.from_pretrained(tmp_path / "all", budget=9, strict=True)
         assert not any(p.requires_grad for part in (again.base, again.stem) for p in part.parameters())
         for call, one, other in zip(calls, expected, results(again), strict=True):
@@ -153,6 +154,26 @@ class TestRoundTrip:
     def test_saved_again(self, allocator: Path, tmp_path: Path) -> None:
         ARRCOCModel.from_pretrained(allocator).save_pretrained(tmp_path / "again")
         assert (tmp_path / "again" / CONFIG_NAME).read_text() == (allocator / CONFIG_NAME).read_text()
+
+    def test_saved_over_itself(self, tmp_path: Path, base_folder: Path) -> None:
+        """What was read from the files that are replaced is written back, LoRAs too."""
+        model = ARRCOCModel.from_pretrained(base_folder)
+        add_partial(model.base, 2)
+        model.save_pretrained(tmp_path)
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+        ARRCOCModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+        assert len(before) == 3
+        assert all(path.read_bytes() == content for path, content in before.items())
+
+    def test_saved_over_another(self, allocator: Path, base_folder: Path) -> None:
+        """Nothing of the older allocator stays, and a card that somebody wrote does."""
+        for name in (*checkpoint.ALLOCATOR_FILES[2:5], "notes.txt"):
+            (allocator / name).write_bytes(b"old")
+        (allocator / "README.md").write_text("# My own words\n")
+        ARRCOCModel.from_pretrained(base_folder).save_pretrained(allocator)
+        files = {file.name for file in allocator.iterdir()}
+        assert files == {CONFIG_NAME, WEIGHTS_NAME, "README.md", "notes.txt"}
+        assert (allocator / "README.md").read_text() == "# My own words\n"
 
     def test_one_folder_may_hold_both(self, folder: Path, allocator: Path) -> None:
         for name in (CONFIG_NAME, WEIGHTS_NAME):
@@ -170,6 +191,7 @@ class TestRoundTrip:
         monkeypatch.setattr(checkpoint, "BUNDLED_ALLOCATOR", allocator)
         model = ARRCOCModel.from_pretrained()
         assert model.layer.trained
+        assert ARRCOCModel.from_pretrained("bundled").layer.trained
         model.save_pretrained(tmp_path / "saved")
         assert json.loads((tmp_path / "saved" / CONFIG_NAME).read_text())["base_model"] == "bundled"
         assert ARRCOCModel.from_pretrained(tmp_path / "saved").base_name == "bundled"
@@ -181,30 +203,6 @@ class TestRoundTrip:
     def test_dtype_and_device(self, base_folder: Path) -> None:
         model = ARRCOCModel.from_pretrained(base_folder, dtype=torch.bfloat16, device="cpu")
         assert model.base.dtype == torch.bfloat16
-
-    def test_push_to_hub(self, base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        sent: dict[str, Any] = {}
-
-        class Api:
-            def __init__(self, token: str | None) -> None:
-                sent["token"] = token
-
-            def create_repo(self, repo_id: str, **options: Any) -> None:
-                sent["repo"] = repo_id
-
-            def upload_folder(self, folder_path: Path, **options: Any) -> str:
-                sent["files"] = sorted(file.name for file in Path(folder_path).iterdir())
-                return "https://hub/commit"
-
-        monkeypatch.setattr(checkpoint, "HfApi", Api)
-        built = tiny("qwen3_vl")
-        assert ARRCOCModel.wrap(built.model).push_to_hub("me/mine", token="t") == "https://hub/commit"
-        assert sent == {"token": "t", "repo": "me/mine", "files": sorted([CONFIG_NAME, WEIGHTS_NAME])}
-
-    def test_hub_names(self, allocator: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(checkpoint, "snapshot_download", lambda name, **_: str(allocator))
-        assert ARRCOCModel.from_pretrained("me/allocator").base_name == str(base_folder)
-        assert ARRCOCModel.from_pretrained(base_folder, allocator="me/allocator").layer.trained
 
 
 class TestBaseRefusals:
@@ -282,6 +280,15 @@ class TestBaseRefusals:
 
 
 class TestAllocatorRefusals:
+    def test_no_base_is_named(self, allocator: Path) -> None:
+        settings = json.loads((allocator / CONFIG_NAME).read_text()) | {"base_model": ""}
+        (allocator / CONFIG_NAME).write_text(json.dumps(settings))
+        with pytest.raises(
+            ValueError, match="doesn't say which base model it is for: name that one"
+        ) as error:
+            ARRCOCModel.from_pretrained(allocator)
+        one_line(error)
+
     def refused(self, allocator: Path, base: Path, match: str) -> None:
         with pytest.raises(ValueError, match=match) as error:
             ARRCOCModel.from_pretrained(base, allocator=allocator)
@@ -338,6 +345,8 @@ class TestAllocatorRefusals:
             ("[]", "lacks base_dim"),
             (json.dumps({k: v for k, v in settings.items() if k != "base_dim"}), "lacks base_dim"),
             (json.dumps(settings | {"layer": {"dim": WIDTH, "channels": "nonsense"}}), "nonsense"),
+            (json.dumps(settings | {"base_revision": 7}), "base_revision in .* is 7 and not a name"),
+            (json.dumps(settings | {"base_model": ["a"]}), "base_model in .* is .'a'. and not a name"),
         ):
             (allocator / CONFIG_NAME).write_text(broken)
             self.refused(allocator, base_folder, match)

@@ -1,29 +1,28 @@
 """Loading and saving: base models with their processors, and the small learned layer beside them.
 
 An allocator folder holds two files, `arr_coc.safetensors` (the learned layer alone) and
-`arr_coc_config.json` (its settings and the base model it was trained for). Loading is strict: no weight
-may be missing, left over or of another shape. Only safetensors are ever read and no code of a repository
-is ever run. Whatever can't be loaded is a ValueError of one line that names it and the remedy.
+`arr_coc_config.json` (its settings, and the base model it was trained for with its commit on the Hub).
+Loading is strict: no weight may be missing, left over or of another shape, and the base model is loaded at
+that commit. Only safetensors are ever read and no code of a repository is ever run. Whatever can't be loaded
+is a ValueError of one line that names it and the remedy.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedConfig, PreTrainedModel
 
+from arr_coc.hub import BUNDLED, commit_of, download, is_local, one_line, unreachable
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.seam import check_model_type
-
-BUNDLED = "bundled"
-"""The name of the bundled base model in a saved allocator's settings."""
 
 BUNDLED_MODEL = Path(__file__).parent / "bundled" / "model"
 BUNDLED_ALLOCATOR = Path(__file__).parent / "bundled" / "allocator"
@@ -31,23 +30,73 @@ BUNDLED_ALLOCATOR = Path(__file__).parent / "bundled" / "allocator"
 CONFIG_NAME = "arr_coc_config.json"
 WEIGHTS_NAME = "arr_coc.safetensors"
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
-ALLOCATOR_FILES = (CONFIG_NAME, "*.safetensors", LORA_FILES[0], *(f"*/{name}" for name in LORA_FILES))
-"""What is fetched of an allocator on the Hub."""
+ALLOCATOR_FILES = (
+    CONFIG_NAME,
+    WEIGHTS_NAME,
+    *(f"{part}.safetensors" for part in ("stem", "conv4", "conv16")),
+    *(f"{place}{name}" for place in ("", "partial/", "coarse/") for name in LORA_FILES),
+)
+"""All that an allocator folder may hold, by name: what is fetched from the Hub and what may go there."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 200 characters."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]
+logger = logging.getLogger(__name__)
 
 
-def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple[PreTrainedModel, Any]:
-    """Load a base model and its processor from a folder or the Hub.
+class Found(NamedTuple):
+    """What a name stands for: a base model, its revision on the Hub if one is wanted, an allocator folder."""
+
+    base: str
+    revision: str | None
+    allocator: Path | None
+
+
+def find(name: str | Path | None, allocator: str | Path | None, revision: str | None = None) -> Found:
+    """Find out what is to be loaded; an allocator's own base model at the commit it was saved with.
+
+    Args:
+        name: of a base model or of an allocator; None or "bundled": the bundled model.
+        allocator: another allocator for it; None: its own, if it has one.
+        revision: of `name` on the Hub; None: the newest.
+
+    Raises:
+        ValueError: not there, a revision of a folder, or the Hub can't be reached.
+    """
+    name = None if name in (None, "", BUNDLED) else name
+    if revision is not None and (name is None or is_local(name)):
+        raise ValueError(
+            f"revision {revision!r} is of a repository on the Hub, which {str(name or BUNDLED)!r} is not; "
+            "leave it out"
+        )
+    own = find_allocator(BUNDLED_ALLOCATOR if name is None else name, revision)
+    folder = own if allocator is None else find_allocator(allocator)
+    if allocator is not None and folder is None:
+        raise ValueError(
+            f"{str(allocator)!r} is not an allocator: it has no {CONFIG_NAME}; "
+            "give a folder that save_pretrained wrote"
+        )
+    if name is not None and own is not None and not (own / "config.json").is_file():
+        settings = read_settings(own)
+        if not settings["base_model"]:
+            raise ValueError(
+                f"the allocator {str(name)!r} doesn't say which base model it is for: name that one, and "
+                "give this as its `allocator`"
+            )
+        return Found(settings["base_model"], settings.get("base_revision"), folder)
+    if revision is None and name is not None and folder is not None:
+        settings = read_settings(folder)
+        revision = settings.get("base_revision") if settings["base_model"] == str(name) else None
+    return Found(BUNDLED if name is None else str(name), revision, folder)
+
+
+def load_base(
+    name: str | Path, dtype: torch.dtype | str | None = None, revision: str | None = None
+) -> tuple[PreTrainedModel, Any]:
+    """Load a base model and its processor from a folder or the Hub, all of it from one commit.
 
     Args:
         name: a model folder, a Hub name, or "bundled".
         dtype: of the weights; None: as saved.
+        revision: branch, tag or commit hash on the Hub; None: the newest. `base_revision` tells it.
 
     Raises:
         ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of
@@ -59,14 +108,17 @@ def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple
         raise ValueError(
             "the bundled model is missing from this installation; reinstall arr-coc or name a model folder"
         )
-    if folder.exists() or source.startswith((".", "/", "~")):
+    if is_local(source):
         check_model_folder(folder)
-        source = str(folder)
+        source, commit = str(folder), None
+    else:
+        commit = commit_of(source, revision)
     try:
-        config, _ = PreTrainedConfig.get_config_dict(source)
+        config, _ = PreTrainedConfig.get_config_dict(source, revision=commit)
         check_model_type(str(config.get("model_type")))
         loaded: Any = AutoModelForImageTextToText.from_pretrained(
             source,
+            revision=commit,
             dtype=dtype or "auto",
             use_safetensors=True,
             trust_remote_code=False,
@@ -89,7 +141,7 @@ def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple
             f"shape (first: {lacking[0]}); save model and config together again with save_pretrained"
         )
     try:
-        processor = AutoProcessor.from_pretrained(source, trust_remote_code=False)
+        processor = AutoProcessor.from_pretrained(source, revision=commit, trust_remote_code=False)
     except (
         Exception
     ) as error:  # tokenizer and image processor files fail in as many ways as they have parsers
@@ -97,7 +149,13 @@ def load_base(name: str | Path, dtype: torch.dtype | str | None = None) -> tuple
             f"the processor of {source!r} can't be loaded ({one_line(error)}); "
             "save it beside the model with its own save_pretrained"
         ) from error
+    model.config._commit_hash = commit  # where transformers itself once kept it
     return model.eval(), processor
+
+
+def base_revision(model: PreTrainedModel) -> str | None:
+    """The commit on the Hub that a base model came from; None if it came from a folder, or nobody knows."""
+    return getattr(model.config, "_commit_hash", None)
 
 
 def check_model_folder(folder: Path) -> None:
@@ -126,30 +184,20 @@ def check_model_folder(folder: Path) -> None:
     )
 
 
-def unreachable(name: str, error: BaseException) -> str:
-    """What to say when a Hub name can't be had."""
-    return (
-        f"model {name!r} can't be reached or doesn't exist on the Hub ({one_line(error)}); "
-        "give a local model folder instead, or no name for the bundled model"
-    )
-
-
-def find_allocator(name: str | Path) -> Path | None:
+def find_allocator(name: str | Path, revision: str | None = None) -> Path | None:
     """Find the allocator folder behind a name; None if that name holds an ordinary model.
 
     Args:
         name: a folder, or a Hub name.
+        revision: on the Hub; None: the newest.
 
     Raises:
         ValueError: the Hub can't be reached.
     """
-    folder = Path(name).expanduser()
-    if folder.exists() or str(name).startswith((".", "/", "~")):
-        return folder if (folder / CONFIG_NAME).is_file() else None
-    try:
-        folder = Path(snapshot_download(str(name), allow_patterns=list(ALLOCATOR_FILES)))
-    except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-        raise ValueError(unreachable(str(name), error)) from error
+    if is_local(name):
+        folder = Path(name).expanduser()
+    else:  # config.json tells whether a base model lies there too
+        folder = download(str(name), (*ALLOCATOR_FILES, "config.json"), revision)
     return folder if (folder / CONFIG_NAME).is_file() else None
 
 
@@ -171,11 +219,20 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{str(path)!r} lacks {', '.join(sorted(missing))}; save the allocator again with save_pretrained"
         )
+    for name in ("base_model", "base_revision"):
+        if not isinstance(settings.get(name), str | None):
+            raise ValueError(f"{name} in {str(path)!r} is {settings[name]!r} and not a name: correct it")
     return settings
 
 
 def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
-    """Write the learned layer and its settings. `base`: base_model, base_model_type, base_dim."""
+    """Write the learned layer and its settings.
+
+    Args:
+        layer: the learned part.
+        folder: made if it is missing.
+        base: base_model, base_revision, base_model_type, base_dim.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in layer.state_dict().items()}
     save_file(weights, folder / WEIGHTS_NAME)
@@ -200,6 +257,15 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
             f"({config.model_type}, width {dim}); load it with its own base model, or leave `allocator` "
             "out"
         )
+    was, now = settings.get("base_revision"), base_revision(model)
+    if was and now and was != now:
+        logger.warning(
+            "the allocator %s was trained for revision %s of %s, and this is revision %s",
+            folder,
+            was[:12],
+            settings["base_model"],
+            now[:12],
+        )
     weights = folder / WEIGHTS_NAME
     if not weights.is_file():
         pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
@@ -215,10 +281,3 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
         raise ValueError(f"the weights in {str(weights)!r} don't fit {CONFIG_NAME}: {detail}") from error
     layer.trained = bool(settings.get("trained", True))
     return layer
-
-
-def upload(folder: Path, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-    """Upload an allocator folder to the Hub; returns the address of the commit."""
-    api = HfApi(token=token)
-    api.create_repo(repo_id, exist_ok=True, private=private)
-    return str(api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Add ARR-COC allocator"))

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from arr_coc import __version__, benching, drawing, study, terminal, viewing
+from arr_coc import __version__, benching, drawing, space, study, terminal, viewing
+from arr_coc.app import command as app_command
 from arr_coc.images import open_image
 
 if TYPE_CHECKING:
@@ -251,11 +252,13 @@ def info(model: ModelName = None, as_json: AsJson = False) -> None:
 
 
 app.command("draw")(drawing.command)
+app.command("app")(app_command.command)
 app.command("view")(viewing.command)
 app.command("train")(study.train)
 app.command("eval")(study.evaluate)
 app.command("report")(study.report)
 app.command("bench")(benching.command)
+app.command("space")(space.command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

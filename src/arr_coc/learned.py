@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.checkpoint import load_layer, save_layer
+from arr_coc.checkpoint import ALLOCATOR_FILES, base_revision, load_layer, save_layer
 from arr_coc.gestalt import load_convs, save_convs
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import load_lora, save_lora
@@ -32,6 +32,8 @@ def save_learned(
 ) -> None:
     """Write what was learned and what it was learned for; never the base model itself.
 
+    What the folder had of an older allocator is gone: none of it would belong to this one.
+
     Args:
         layer: scorers, balancer, allocator.
         stem: or None.
@@ -43,9 +45,12 @@ def save_learned(
     config = base.config
     named = {
         "base_model": base_name,
+        "base_revision": base_revision(base),
         "base_model_type": config.model_type,
         "base_dim": config.get_text_config().hidden_size,
     }
+    for name in ALLOCATOR_FILES:
+        (folder / name).unlink(missing_ok=True)
     save_layer(layer, folder, named)
     if stem is not None:
         save_stem(stem, folder)

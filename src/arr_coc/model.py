@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -29,13 +29,15 @@ from transformers import PreTrainedModel
 from arr_coc import checkpoint
 from arr_coc.allocation import Allocation
 from arr_coc.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
+from arr_coc.card import SHARED, Facts, model_card, save_card
 from arr_coc.decoding import generate_whole, refuse_arguments, refuse_cache, refuse_settings, setting
 from arr_coc.gestalt import find_compressor
+from arr_coc.hub import check_shared, upload
 from arr_coc.images import ImageSource
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.learned import load_learned, save_learned
 from arr_coc.lora import lora_for
-from arr_coc.prepare import MODES, Call, Chooser, prepare, runs_as
+from arr_coc.prepare import MODES, Call, Chooser, default_gestalt, prepare, runs_as
 from arr_coc.realize import EncodedImages, Prepared, Stopwatch
 from arr_coc.seam import adapter_for
 from arr_coc.session import Answer, Session
@@ -117,7 +119,7 @@ class ARRCOCModel(nn.Module):
         self.budget = parse_budget(self.layer.config.budget if budget is None else budget)
         self.mode = self._checked(mode)
         self.strict = strict
-        self.base_name = base_name if base_name is not None else base.config.name_or_path
+        self.base_name = str(base.config.name_or_path if base_name is None else base_name)
         self.eval()
 
     # ---- making, saving -------------------------------------------------------------------------------
@@ -129,6 +131,7 @@ class ARRCOCModel(nn.Module):
         *,
         budget: Budget | None = None,
         allocator: str | Path | None = None,
+        revision: str | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | str | None = None,
         mode: str = "prune",
@@ -138,10 +141,10 @@ class ARRCOCModel(nn.Module):
 
         Args:
             name_or_folder: a model folder or Hub name; an allocator folder or Hub name (its base model
-                is loaded by the name it was saved with); None: the bundled model.
-            budget: visual tokens to keep: a count, a fraction or "auto"; None: the allocator's own
-                (273).
+                is loaded by the name and at the commit it was saved with); None: the bundled model.
+            budget: a count, a fraction or "auto" of visual tokens; None: the allocator's own (273).
             allocator: an allocator folder or Hub name; None: the one that comes with the name, if any.
+            revision: branch, tag or commit hash of a Hub name; None: the newest.
             device: where to put the model; None: the CPU.
             dtype: of the base model's weights; None: as saved.
             mode: one of `MODES`.
@@ -153,21 +156,12 @@ class ARRCOCModel(nn.Module):
         cls._checked(mode)
         if budget is not None:
             parse_budget(budget)  # a bad value should not cost a download
-        own = checkpoint.find_allocator(name_or_folder or checkpoint.BUNDLED_ALLOCATOR)
-        base_name = str(name_or_folder or checkpoint.BUNDLED)
-        if name_or_folder and own is not None and not (own / "config.json").is_file():
-            base_name = checkpoint.read_settings(own)["base_model"]
-        base, processor = checkpoint.load_base(base_name, dtype)
+        found = checkpoint.find(name_or_folder, allocator, revision)
+        base, processor = checkpoint.load_base(found.base, dtype, found.revision)
         if device is not None:
             base = base.to(device)
-        folder = own if allocator is None else checkpoint.find_allocator(allocator)
-        if allocator is not None and folder is None:
-            raise ValueError(
-                f"{str(allocator)!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}; "
-                "give a folder that save_pretrained wrote"
-            )
-        parts: dict[str, Any] = {} if folder is None else load_learned(folder, base)
-        return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=base_name, **parts)
+        parts = {} if found.allocator is None else load_learned(found.allocator, base)
+        return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=found.base, **parts)
 
     @classmethod
     def wrap(
@@ -185,22 +179,33 @@ class ARRCOCModel(nn.Module):
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
         """
-        parts: dict[str, Any] = {}
-        if allocator is not None:
-            parts = load_learned(checkpoint.find_allocator(allocator) or Path(allocator), model)
+        found = None if allocator is None else checkpoint.find_allocator(allocator) or Path(allocator)
+        parts = {} if found is None else load_learned(found, model)
         return cls(model, processor, budget=budget, mode=mode, strict=strict, **parts)
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write what was learned (layer, stem, compressors, LoRAs) and the name of the base model; never
-        the base itself.
-        """
-        save_learned(self.layer, self.stem, dict(self.convs), self.base, Path(folder), self.base_name)
+    def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
+        """Write what was learned (layer, stem, compressors, LoRAs), the name and commit of the base model,
+        and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base itself.
 
-    def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-        """Upload what `save_pretrained` writes; returns the address of the commit."""
+        Raises:
+            ValueError: results that can't be read or are of other weights; nothing is written then.
+        """
+        text = model_card(self, **({"name": Path(folder).resolve().name} | card))
+        save_learned(self.layer, self.stem, dict(self.convs), self.base, Path(folder), self.base_name)
+        save_card(text, Path(folder))
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None, **card: Unpack[Facts]
+    ) -> str:
+        """Upload what `save_pretrained` writes and nothing else; returns the address of the commit.
+
+        Raises:
+            ValueError: a base model that only this disk has, or an upload that fails.
+        """
+        check_shared(self.base_name)
         with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
-            return checkpoint.upload(Path(folder), repo_id, private=private, token=token)
+            self.save_pretrained(folder, **({"name": repo_id} | card))
+            return upload(Path(folder), repo_id, SHARED, private=private, token=token)
 
     # ---- properties -----------------------------------------------------------------------------------
 
@@ -267,7 +272,7 @@ class ARRCOCModel(nn.Module):
             mode: one of `MODES`; None: the model's own. In mode "full" everything is kept and nothing
                 scored.
             gestalt: the compressor of modes "saccade" and "compress", one of `gestalt.COMPRESSORS`; None:
-                "resize", or "pool4" where the vision tower takes no smaller view.
+                see `default_gestalt`.
             watch: where to add the time of each stage.
             encoded: what is known of these images already; filled in for the next call.
 
@@ -275,8 +280,7 @@ class ARRCOCModel(nn.Module):
             ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
         """
         mode = self._checked(self.mode if mode is None else mode)
-        if gestalt is None:
-            gestalt = "resize" if self.adapter.sparse else "pool4"
+        gestalt = default_gestalt(self.adapter) if gestalt is None else gestalt
         find_compressor(gestalt)
         if budget is not None:
             parse_budget(budget)  # before any work is done
@@ -306,8 +310,8 @@ class ARRCOCModel(nn.Module):
         Returns:
             The base model's own output. Its logits are those of the kept sequence. It also has
             `allocations` (one per image), `allocation` (the first, or None), `fallback` (bool) and
-            `columns` (long [B, S'], the original column of each position, -1 for padding; None if
-            nothing was decided).
+            `columns` (long [B, S'], the original column of each position, -1 for padding and -2
+            for a gestalt; None if nothing was decided).
 
         Raises:
             ValueError: a bad budget or mode, or arguments that can't be honoured while tokens are

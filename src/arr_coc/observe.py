@@ -26,7 +26,7 @@ from arr_coc.gestalt import find_compressor
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import lora_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import BEFORE, Call, Chooser, prepare, runs_as
+from arr_coc.prepare import BEFORE, Call, Chooser, default_gestalt, prepare, runs_as
 from arr_coc.realize import Stopwatch, pictures
 from arr_coc.session import Answer, Session
 from arr_coc.texture import channel_names, generate_texture_array
@@ -120,11 +120,6 @@ def _name(model: ARRCOCModel) -> str:
 # ---- the picture --------------------------------------------------------------------------------------
 
 
-def _gestalt(session: Session, name: str | None) -> str:
-    """The compressor of a call that names none; see `ARRCOCModel.prepare`."""
-    return name or ("resize" if session.model.adapter.sparse else "pool4")
-
-
 @torch.no_grad()
 def _seen(session: Session, question: str, answer: Answer, gestalt: str | None) -> tuple[Tensor, Tensor]:
     """What the model saw [3, h, w], and its texture [C, H, W] on the grid of the answer."""
@@ -134,7 +129,7 @@ def _seen(session: Session, question: str, answer: Answer, gestalt: str | None) 
     textures = encoded.textures
     if answer.mode == "compress":
         textures = None
-        if find_compressor(_gestalt(session, gestalt)).factor is None:
+        if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
             view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
     if textures is None:
         like = next(layer.parameters())
@@ -223,9 +218,7 @@ def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor
     """
     processor = session.model.processor
     belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
-    content = [{"type": "image"}, {"type": "text", "text": question}]
-    turn = [{"role": "user", "content": content}]
-    text = processor.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    text = session.prompt(question)
     start = text.find(question, text.find(processor.image_token))
     if start < 0 or not processor.tokenizer.is_fast:
         return belong
@@ -261,7 +254,7 @@ def _ask_sets(
         kept: how many cells are kept.
         gestalt: the compressor's name.
     """
-    model, gestalt = session.model, _gestalt(session, gestalt)
+    model, gestalt = session.model, gestalt or default_gestalt(session.model.adapter)
     mode, _ = runs_as(model.adapter, mode)
     layer, encoded = model.layer, session.encoded(mode)
     listener = _Listener(layer.config).to(next(layer.parameters()))

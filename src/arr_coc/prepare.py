@@ -100,6 +100,11 @@ class Call:
     filling: bool = False
 
 
+def default_gestalt(adapter: FamilyAdapter) -> str:
+    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view."""
+    return "resize" if adapter.sparse else "pool4"
+
+
 def runs_as(adapter: FamilyAdapter, mode: str) -> tuple[str, str | None]:
     """What a mode really runs as in this family, and why, if it isn't itself."""
     if mode not in BEFORE or adapter.sparse:

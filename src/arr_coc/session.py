@@ -150,6 +150,13 @@ class Session:
             known.textures = known.textures or other.textures
         return known
 
+    def prompt(self, question: str) -> str:
+        """What the processor makes of a question about an image, as text with one placeholder for it."""
+        content = [{"type": "image"}, {"type": "text", "text": question}]
+        return self.model.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+        )
+
     def inputs(self, question: str) -> dict[str, Any]:
         """Ordinary processor inputs for a question about this image, without processing the image again.
 
@@ -164,10 +171,7 @@ class Session:
             token = getattr(processor, name, None)
             if token and token in question:
                 raise ValueError(f"the question holds {token!r}, the model's own placeholder; leave it out")
-        content = [{"type": "image"}, {"type": "text", "text": question}]
-        text = processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
+        text = self.prompt(question)
         before, after = text.split(processor.image_token)
         bos = processor.tokenizer.bos_token
         prompt = processor.tokenizer(

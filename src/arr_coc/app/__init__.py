@@ -1,0 +1,99 @@
+"""The app: ask about an image, see what the answer was read from, look closer.
+
+    build_app()    the Gradio app; `.launch()` has safe settings of its own
+    launch()       builds it, serves it on this machine alone, and cleans up
+
+A thin client: every number and every picture comes from a `Trace`, and the viewer draws it. Gradio
+(`pip install 'arr-coc[app]'`) is imported when one of the two is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from arr_coc.app.screen import App
+    from arr_coc.model import ARRCOCModel
+    from arr_coc.trace import Trace
+
+__all__ = ["build_app", "launch"]
+
+
+def build_app(
+    model: ARRCOCModel | None = None,
+    *,
+    model_name: str = "bundled",
+    against: ARRCOCModel | str | None = None,
+    results: str | Path | None = None,
+    traces: Sequence[Trace | str | Path] = (),
+) -> App:
+    """Build the app. No model is loaded before `launch()`, and with traces not before the first question.
+
+    Args:
+        model: a loaded model; None: `model_name` is loaded in the background.
+        model_name: a Hub name, a folder or "bundled".
+        against: a second model for the A/B view, loaded or by name; None: there is no such view.
+        results: a result file of `arr-coc eval`; its worst cases are shown. None: there is no such view.
+        traces: what to show first, saved or loaded; none: the built-in sample.
+
+    Raises:
+        ValueError: Gradio is missing, or a file is not what it should be.
+    """
+    require_gradio()
+    from arr_coc.app.models import Models
+    from arr_coc.app.samples import samples
+    from arr_coc.app.screen import build
+
+    models = Models(model_name if model is None else model, *([] if against is None else [against]))
+    return build(models, samples(traces), results, lazy=bool(traces))
+
+
+def launch(
+    *,
+    model_name: str = "bundled",
+    against: str | None = None,
+    results: str | Path | None = None,
+    traces: Sequence[Trace | str | Path] = (),
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    share: bool = False,
+    ready: Callable[[str], None] = print,
+) -> None:
+    """Serve the app until it is interrupted; uploads and exports are deleted then.
+
+    Args:
+        model_name: a Hub name, a folder or "bundled".
+        against: a second model by name, as in `build_app`.
+        results: a result file, as there.
+        traces: what to show first, as there.
+        host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
+        port: where to listen.
+        share: make a public link through Gradio's own server.
+        ready: told the address once the page can be opened.
+
+    Raises:
+        ValueError: as `build_app`, or the port is taken.
+    """
+    require_gradio()
+    from arr_coc.app.server import serve
+
+    serve(
+        lambda: build_app(model_name=model_name, against=against, results=results, traces=traces),
+        host,
+        port,
+        share,
+        ready,
+    )
+
+
+def require_gradio() -> None:
+    """Say in one line what is missing.
+
+    Raises:
+        ValueError: Gradio is not installed.
+    """
+    if find_spec("gradio") is None:
+        raise ValueError("the app needs Gradio, which is not installed: pip install 'arr-coc[app]'")

@@ -1,0 +1,82 @@
+"""What the app can show at once: traces that were given, and built-in samples.
+
+The first built-in sample ships with its trace, so that a page is alive before any model is. After the bundled
+model has changed, `python -m arr_coc.app.samples` writes that trace again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from arr_coc.app.asking import Asked
+from arr_coc.checkpoint import BUNDLED_MODEL
+from arr_coc.world import draw_page
+
+if TYPE_CHECKING:
+    from arr_coc.trace import Trace
+
+SAMPLE = BUNDLED_MODEL.parent / "sample.json"
+SHIPPED = Path(__file__).parent / "sample.safetensors"
+DRAWN = (5, (1024, 768), "test")
+"""A page with shapes, drawn when the app is built."""
+COMPARED, COUNTED = "What is larger: the cyan ring or the purple ring?", "How many rings are there?"
+"""Two questions about it; from few tokens the second is answered wrong, which is worth a closer look."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An image with a question, and the trace of its answer where there is one."""
+
+    image: str | Image.Image
+    question: str
+    trace: Trace | None = None
+
+
+def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
+    """The traces that were given, first, then what is built in.
+
+    Raises:
+        ValueError: a file is no trace.
+    """
+    from arr_coc.trace import Trace
+
+    opened = [trace if isinstance(trace, Trace) else Trace.load(trace) for trace in traces]
+    return [Sample(trace.picture, trace.question, trace) for trace in opened] + built_in()
+
+
+def built_in() -> list[Sample]:
+    """The sample page and a drawn one, with two questions each."""
+    from arr_coc.trace import Trace
+
+    page, drawn = str(SAMPLE.with_suffix(".png")), draw_page(*DRAWN).image
+    return [
+        Sample(page, json.loads(SAMPLE.read_text(encoding="utf-8"))["question"], Trace.load(SHIPPED)),
+        Sample(page, "What does the gray text say?"),
+        Sample(drawn, COMPARED),
+        Sample(drawn, COUNTED),
+    ]
+
+
+def write_shipped(target: Path = SHIPPED) -> Trace:
+    """Answer the first sample as the form would ask it, and write the trace."""
+    from arr_coc.model import ARRCOCModel
+    from arr_coc.observe import observe
+
+    page, question = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
+    asked = Asked(str(page), question)
+    model = ARRCOCModel.from_pretrained(strict=True)
+    for _ in range(2):  # the first pays for what is set up once
+        session = model.session(page)
+        trace = observe(session, question, budget=asked.budget, mode=asked.mode, compare=asked.compare)
+    trace.save(target)
+    return trace
+
+
+if __name__ == "__main__":
+    print(write_shipped().answer)

@@ -1,0 +1,102 @@
+"""What one browser tab has: the image it asks about, the answer it sees, the questions before.
+
+Law: nothing here is shared between tabs; models are, and keep nothing of a question.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arr_coc.images import ImageSource
+    from arr_coc.model import ARRCOCModel
+    from arr_coc.session import Session
+    from arr_coc.trace import Trace
+
+HISTORY = 50
+"""Questions that the balancer trace goes back."""
+
+
+@dataclass(eq=False)
+class Tab:
+    """The state of one tab.
+
+    Attributes:
+        trace: what is shown; None before the first answer.
+        view: what the viewer draws of it.
+        image: what the sessions are about: a path or a picture.
+        sessions: of that image, by model.
+        history: what the viewer needs of the tab's questions, without their images, oldest first.
+        chosen: the image in the form, the last one that could be read.
+        stopping: the user wants the work for this tab to end.
+        closer: the microscope is open.
+        folder: where its exports lie; None: there are none.
+    """
+
+    trace: Trace | None = None
+    view: dict[str, Any] | None = None
+    image: ImageSource | None = None
+    sessions: dict[int, Session] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    chosen: ImageSource | None = None
+    stopping: bool = False
+    closer: bool = False
+    folder: Path | None = None
+
+    def session(self, model: ARRCOCModel, which: int, image: ImageSource) -> Session:
+        """The session of an image, made anew if the tab's last question was about another.
+
+        Raises:
+            ValueError: the image can't be read.
+        """
+        same = image is self.image or (isinstance(image, str) and image == self.image)
+        if not same or which not in self.sessions:
+            opened = model.session(image)
+            if not same:
+                self.image, self.sessions = image, {}
+            self.sessions[which] = opened
+        return self.sessions[which]
+
+    def show(self, trace: Trace) -> dict[str, Any]:
+        """Make a trace the one that is shown; returns its view. With one more probe it is no new question."""
+        view = trace.view()
+        if self.trace is None or self.trace.allocation is not trace.allocation:
+            small = {key: value for key, value in view.items() if key not in ("image", "layers", "words")}
+            self.history = [*self.history, small][-HISTORY:]
+        self.trace, self.view = trace, view
+        return view
+
+    def open(self, trace: Trace) -> dict[str, Any]:
+        """Show a saved trace: what is measured next is measured on its picture."""
+        self.image = self.chosen = trace.picture
+        self.sessions = {}
+        return self.show(trace)
+
+    def export(self) -> tuple[str, str]:
+        """Write what is shown as one HTML page and as one trace file; returns their paths.
+
+        Raises:
+            ValueError: nothing is shown.
+        """
+        if self.trace is None or self.view is None:
+            raise ValueError("there is nothing to export yet: ask a question first")
+        from arr_coc.viewer import page
+
+        kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes it when it ends
+        self.folder = self.folder or Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
+        html, record = self.folder / "arr-coc.html", self.folder / "arr-coc.safetensors"
+        html.write_text(page([self.view], title=self.trace.question), encoding="utf-8")
+        self.trace.save(record)
+        return str(html), str(record)
+
+    def close(self) -> None:
+        """Delete the exports and forget the image."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.trace = self.view = self.image = self.chosen = self.folder = None
+        self.sessions, self.history = {}, []

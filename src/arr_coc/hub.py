@@ -1,0 +1,141 @@
+"""The Hub, as far as this package talks to it: named files of a repository down, named files of a folder up.
+
+    commit_of(name, revision) -> hash
+    download(name, files, revision) -> folder      the files at one commit
+    upload(folder, name, files) -> address
+
+Laws: only the files that are named travel, whatever else lies beside them; what comes down is of one commit;
+what goes up replaces the files of those names, so that none stays from an older upload; a failure is a
+ValueError of one line with its remedy, and no message holds a token.
+
+huggingface_hub's PyTorchModelHubMixin would not do: it saves the base model with the rest, as one state
+dict, loads with `strict=False` (weights that are missing stay random), and reads pickles where it finds no
+safetensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
+from huggingface_hub.utils import validate_repo_id
+
+BUNDLED = "bundled"
+"""The name of the base model inside the package, which is on no Hub."""
+LOG_IN = "log in with `hf auth login`"
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message, at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]
+
+
+def is_local(name: str | Path) -> bool:
+    """Whether a name means a place on this disk: something is there, or it is written as a path."""
+    return Path(name).expanduser().exists() or str(name).startswith((".", "/", "~"))
+
+
+def check_name(name: str) -> None:
+    """Raise a ValueError if a name can't be one of the Hub."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ValueError(f"{name!r} is no name on the Hub ({one_line(error)}); give USER/NAME") from error
+
+
+def check_shared(name: str) -> None:
+    """Raise a ValueError if nobody else could load a base model by this name."""
+    if name != BUNDLED and is_local(name):
+        raise ValueError(
+            f"the base model {name!r} is on this disk alone, so nobody else could load the allocator; set "
+            "model.base_name to the base model's name on the Hub"
+        )
+
+
+def commit_of(name: str, revision: str | None = None) -> str:
+    """The hash of the commit that a revision of a model repository is, as the Hub or the cache has it.
+
+    Args:
+        name: of the repository; it has a config.json.
+        revision: branch, tag or commit hash; None: the newest.
+
+    Raises:
+        ValueError: not there, not allowed or not reached.
+    """
+    try:
+        return Path(hf_hub_download(name, "config.json", revision=revision)).parent.name
+    except (HTTPError, OSError, HFValidationError) as error:
+        raise ValueError(unreachable(name, error, revision)) from error
+
+
+def download(name: str, files: Sequence[str], revision: str | None = None) -> Path:
+    """Fetch files of a model repository, or find them in the cache.
+
+    Args:
+        name: of the repository.
+        files: names or patterns; those that the repository lacks are left out.
+        revision: branch, tag or commit hash; None: the newest.
+
+    Returns:
+        The folder with these files, all of one commit.
+
+    Raises:
+        ValueError: not there, not allowed or not reached.
+    """
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(files), revision=revision))
+    except (HTTPError, OSError, HFValidationError) as error:
+        raise ValueError(unreachable(name, error, revision)) from error
+
+
+def upload(
+    folder: Path, name: str, files: Sequence[str], *, private: bool | None = None, token: str | None = None
+) -> str:
+    """Put files of a folder into a model repository, in one commit; it is made if it isn't there.
+
+    Args:
+        folder: where the files are.
+        name: of the repository, USER/NAME.
+        files: what may leave; what the repository has of these and the folder lacks is removed there.
+        private: of a new repository; None: as the account has it.
+        token: with write access; None: the one of `hf auth login`.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        ValueError: a bad name, a token that may not write, or no connection.
+    """
+    check_name(name)
+    api = HfApi(token=token, library_name="arr-coc")
+    try:
+        api.create_repo(name, exist_ok=True, private=private)
+        commit = api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            allow_patterns=list(files),
+            delete_patterns=list(files),
+            commit_message="Add ARR-COC allocator",
+        )
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        remedy = f"{LOG_IN}, or give a token that may write there" if refused(error) else "try again later"
+        raise ValueError(f"{name!r} can't be uploaded ({one_line(error)}): {remedy}") from error
+    return commit.commit_url
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the Hub answered that it wants another token, or any."""
+    return isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403)
+
+
+def unreachable(name: str, error: BaseException, revision: str | None = None) -> str:
+    """What to say when a name on the Hub can't be had."""
+    what = f"model {name!r}" + (f" at revision {revision!r}" if revision else "")
+    access = f"{LOG_IN} if it is private, " if refused(error) else ""
+    return (
+        f"{what} can't be reached or doesn't exist on the Hub ({one_line(error)}); "
+        f"{access}give a local model folder instead, or no name for the bundled model"
+    )

@@ -1,0 +1,141 @@
+"""A Space on the Hub that shows one model: the folder that is uploaded, and the command `arr-coc space`.
+
+    space_files("me/my-allocator") -> {"app.py": ..., "requirements.txt": ..., "README.md": ...}
+
+Laws: the app is `arr_coc.app`, so app.py is a few lines; versions are pinned to those that wrote the folder;
+a model that only this disk has is refused, since a Space could not load it; a file that differs is never
+overwritten unasked; nothing is uploaded.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arr_coc import __version__, terminal
+
+PYTHON = "3.12"
+APP = '''\
+"""The Space of {what}; everything it does is in the package."""
+
+from arr_coc.app import build_app
+
+demo = build_app(model_name={model})
+
+if __name__ == "__main__":
+    demo.launch()
+'''
+BODY = """
+# See what it saw
+
+Ask {what} a question about an image. The answer is read from the few visual tokens that the
+question needs, and the page shows which ones, why, and whether the answer from all tokens would have been
+another.
+
+Written by `arr-coc space`, version {version}.
+"""
+
+
+def space_files(model: str = "bundled", title: str = "See what it saw") -> dict[str, str]:
+    """The files of a Space, by name.
+
+    Args:
+        model: what is shown: an allocator or a base model on the Hub, or "bundled".
+        title: of the Space.
+
+    Raises:
+        ValueError: a model that is not on the Hub, or Gradio is missing.
+    """
+    from huggingface_hub import SpaceCard, SpaceCardData
+
+    from arr_coc.app import require_gradio
+    from arr_coc.hub import BUNDLED, check_name, is_local
+
+    require_gradio()  # its version is written down
+    bundled = model == BUNDLED
+    if not bundled:
+        if is_local(model):
+            raise ValueError(
+                f"a Space can't load {model!r}, which is a folder on this disk: upload it with push_to_hub "
+                "first, and give its name there"
+            )
+        check_name(model)
+    what = "the small model that arr-coc brings along" if bundled else model
+    front = SpaceCardData(
+        title=title,
+        emoji="👁️",
+        colorFrom="purple",
+        colorTo="yellow",
+        sdk="gradio",
+        sdk_version=metadata.version("gradio"),
+        python_version=PYTHON,
+        app_file="app.py",
+        short_description="Which visual tokens an answer was read from",
+        license="apache-2.0",
+        models=None if bundled else [model],
+        tags=["arr-coc", "visual-token-pruning", "vision-language-model"],
+        suggested_hardware="cpu-basic" if bundled else None,
+    )
+    body = BODY.format(what=what, version=__version__)
+    return {
+        "app.py": APP.format(what=what, model=json.dumps(model)),
+        "requirements.txt": f"arr-coc[app]=={__version__}\n",
+        "README.md": str(SpaceCard(f"---\n{front.to_yaml()}\n---\n{body}")),
+    }
+
+
+def write_space(folder: Path, files: dict[str, str], force: bool = False) -> None:
+    """Write a Space's files; the folder is made if it is missing.
+
+    Args:
+        folder: where.
+        files: of `space_files`.
+        force: overwrite files that differ.
+
+    Raises:
+        ValueError: a file differs, or can't be written; then none has been.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = {folder / name: text.encode() for name, text in files.items()}
+        differ = [path.name for path, text in paths.items() if path.exists() and path.read_bytes() != text]
+        if differ and not force:
+            raise ValueError(
+                f"{str(folder)!r} has another {', '.join(differ)}: choose another folder, or --force to "
+                "overwrite"
+            )
+        for path, text in paths.items():
+            path.write_bytes(text)
+    except OSError as error:
+        raise ValueError(
+            f"folder {str(folder)!r} can't be written ({error.strerror}): choose another"
+        ) from error
+
+
+def command(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where the files go.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="NAME", help="What it shows: a name on the Hub.")
+    ] = "bundled",
+    title: Annotated[str, typer.Option(help="Of the Space.")] = "See what it saw",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Write the folder of a Space that shows a model in the app; nothing is uploaded."""
+    with terminal.status("starting", as_json):
+        files = space_files(model, title)
+    write_space(Path(folder).expanduser(), files, force)
+    if as_json:
+        terminal.print_json({"folder": folder, "files": list(files), "model": model})
+        return
+    rows = [("space", folder), ("files", ", ".join(files))]
+    rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
+    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
+    terminal.print_rows(rows)
