@@ -1,4 +1,6 @@
-"""Writes the tables of README.md from the result files, between their markers; `--check` only compares.
+"""Writes the tables of README.md and docs/RESULTS.md from the result files, between their markers.
+
+With --check it only compares.
 
 python runs/readme.py
 """
@@ -188,6 +190,19 @@ def training_free_text() -> str:
     )
 
 
+def recall_text() -> str:
+    """What the training-free default finds, in a sentence."""
+    test = read("training-free")["test"]
+    ours, cosine, even = (
+        test[name]["273"]
+        for name in ("gaze on resize, mixture (0.25, 0.25, 0.5)", "embedding cosine", "even grid")
+    )
+    return (
+        f"With 273 of 1,024 cells it keeps {ours:.0%} of the evidence, untrained, where the embedding cosine keeps {cosine:.0%} and an "
+        f"even grid {even:.0%} ([results](docs/RESULTS.md#a-checkpoint-nobody-trained-for))."
+    )
+
+
 def runtime(name: str) -> tuple[int, float]:
     """Steps and minutes of a training run, from the last line of its curve."""
     last = json.loads(
@@ -213,6 +228,44 @@ def cost_text() -> str:
             "1024x1024 image (`runs/distill_cost.py`); no GPU was at hand to say what it takes there."
         )
     return text
+
+
+HEADLINE = {
+    "arr-coc": "**arr-coc `prune`**",
+    "arr-coc sparse": "**arr-coc `sparse`**",
+    "arr-coc saccade": "**arr-coc `saccade`** (529 tokens)",
+    "idpruner": "IDPruner",
+    "fastv": "FastV",
+    "scope": "SCOPE",
+    "visionzip": "VisionZip",
+    "downsample": "the image shrunk to as many tokens",
+}
+IN_BENCH = {"arr-coc": "prune", "arr-coc sparse": "sparse", "arr-coc saccade": "saccade"}
+
+
+def headline_text() -> str:
+    """What says most: what is kept of the answers, and how much sooner the first token comes."""
+    sparse = read("sparse")
+    rows, full = sparse["methods"], sparse["methods"]["full"]
+    two = json.loads((ROOT / "bench" / "results" / "2b-1024.json").read_text(encoding="utf-8"))
+    speeds = {row["mode"]: row["speed"] for row in two["rows"]}
+    lines = [
+        "| of 1,024 visual tokens | answers right with 273 | with 64 | first token with 273 | with 64 | with 273, shape of Qwen3-VL-2B |",
+        "|---|--:|--:|--:|--:|--:|",
+        f"| all of them | {percent(full['score'])} | | 1x | | 1x |",
+    ]
+    for method, text in HEADLINE.items():
+        some, few = (rows.get(f"{method}@{budget}") for budget in (273, 64))
+        some, mode = some or rows[method], IN_BENCH.get(method, method)
+        speed = speeds.get(f"{mode}@273", speeds.get(mode))
+        right = [percent(row["score"]) if row else "" for row in (some, few)]
+        sooner = [f"{row['ttft ratio']:.1f}x" if row else "" for row in (some, few)]
+        lines.append("| " + " | ".join([text, *right, *sooner, f"{speed:.1f}x" if speed else ""]) + " |")
+    return "\n".join(lines) + (
+        f"\n\nRight: exact match on {sparse['questions']} held-out questions about drawn pages of 1024x1024 px, the bundled model. First "
+        "token: how many times sooner than with all tokens, choosing and encoding included, side by side on CPU cores; the last column "
+        "with random weights. FastV reads all tokens in its first layers."
+    )
 
 
 def blocks() -> dict[str, str]:
@@ -257,6 +310,7 @@ def blocks() -> dict[str, str]:
         "not against what a stem sees.\n\n" + ablation_table(ablation)
     )
     found = {
+        "headline": headline_text(),
         "cost": cost_text(),
         "study": table(study, "budgets"),
         "study-text": text,
@@ -267,27 +321,37 @@ def blocks() -> dict[str, str]:
         found["bench"] = bench_text()
     if (RESULTS / "training-free.json").is_file():
         found["training-free"] = training_free_text()
+        found["recall"] = recall_text()
     for name, written in (("sparse", sparse_text), ("saccade", saccade_text)):
         if (RESULTS / f"{name}.json").is_file():
             found[name] = written(read(name))
     return found
 
 
-def filled(text: str) -> str:
-    """README with every block as the result files say."""
+def filled(texts: dict[str, str]) -> dict[str, str]:
+    """The pages, by name, with every block as the result files say; each block stands in one of them."""
+    found = dict(texts)
     for name, block in blocks().items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        assert re.search(pattern, text, re.S), f"README.md has no marker {name}"
-        text = re.sub(pattern, lambda found, block=block: f"{found[1]}{block}\n{found[2]}", text, flags=re.S)
-    return text
+        pages = [page for page, text in found.items() if re.search(pattern, text, re.S)]
+        assert len(pages) == 1, f"the marker {name} is in {pages}: it belongs in one page"
+        new = lambda match, block=block: f"{match[1]}{block}\n{match[2]}"  # noqa: E731
+        found[pages[0]] = re.sub(pattern, new, found[pages[0]], flags=re.S)
+    return found
+
+
+def pages() -> dict[str, str]:
+    """The pages that have tables, as they are."""
+    return {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/RESULTS.md")}
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
-    before = path.read_text(encoding="utf-8")
+    before = pages()
     after = filled(before)
+    changed = [name for name in after if after[name] != before[name]]
     if "--check" in sys.argv:
         sys.exit(
-            before != after and "README.md does not say what runs/results say: run python runs/readme.py"
+            changed and f"{', '.join(changed)} don't say what the results say: run python runs/readme.py"
         )
-    path.write_text(after, encoding="utf-8")
+    for name in changed:
+        (ROOT / name).write_text(after[name], encoding="utf-8")

@@ -42,6 +42,11 @@ def models(model: ARRCOCModel) -> Iterator[Models]:
     made.close()
 
 
+@pytest.fixture(autouse=True)
+def files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> str:
     picture(1, (64, 48)).save(tmp_path / "photo.png")

@@ -154,7 +154,7 @@ def test_the_microscope(open_app: Open, browser: Browser, tmp_path: Path) -> Non
     page.click("#probe-sweep")
     page.wait_for_function("document.querySelector('#measured').innerText === 'Measured.'")
     page.wait_for_selector("#probe-sweep:enabled")
-    assert "8: the fewest that still answer right" in page.inner_text("#microscope")
+    assert "log-probability per token" in page.inner_text("#microscope")
 
     page.get_by_role("tab", name="Another question").click()
     page.fill("#other textarea", "What does the gray text say?")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from arr_coc.attending import Budget
     from arr_coc.images import ImageSource
     from arr_coc.model import ARRCOCModel
+    from arr_coc.session import Session
     from arr_coc.trace import Trace
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ def shown_trace(tab: Tab) -> Trace:
     return tab.trace
 
 
-def shown_session(tab: Tab, model: ARRCOCModel, which: int = 0) -> Any:
+def shown_session(tab: Tab, model: ARRCOCModel, which: int = 0) -> Session:
     """A session of the image that is shown, which is the tab's last one or a saved trace's picture."""
     image = tab.image if tab.image is not None else shown_trace(tab).picture
     return tab.session(model, which, image)

@@ -97,14 +97,14 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
     busy: dict[str, Any] = private | {
         "concurrency_id": "model",
         "concurrency_limit": 1,
-        "show_progress": "minimal",
+        "show_progress": "hidden",
     }
     light: dict[str, Any] = private | {"concurrency_limit": None, "show_progress": "hidden"}
     quick: dict[str, Any] = private | {"queue": False, "show_progress": "hidden"}
 
     with App(title="arr-coc", analytics_enabled=False, fill_width=True, delete_cache=(HOUR, HOUR)) as app:
         app.models, app.lazy = models, lazy
-        tab = gr.State(first, time_to_live=HOUR, delete_callback=Tab.close)
+        tab = gr.State(first, delete_callback=Tab.close)  # an hour after the tab was closed
         gr.HTML(
             f"<header><h1>arr-coc</h1><p>Ask about an image, and see what the answer was read from.</p>"
             f"<small>{__version__}</small></header>",
@@ -165,7 +165,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 if drawer is not None:
                     with gr.Tab("Worst cases") as worst:
                         gallery = gr.Gallery(
-                            label="where most was lost against all tokens", show_label=False, columns=4,
+                            label="where most was lost", show_label=False, columns=4, height="auto",
                             format="png", buttons=[], allow_preview=False, interactive=False, elem_id="worst",
                         )  # fmt: skip
                 with gr.Tab("Save and open"), gr.Row():
@@ -217,7 +217,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 return on_case(drawer, state, event.index)
 
             gallery.select(choose, [tab], [image, question, status], scroll_to_output=True, **quick)
-        # The state of a tab is forgotten after a time only if something has set it.
+        # Gradio deletes the state of a closed tab only if something has set it.
         app.load(lambda state: state, [tab], [tab], **quick)
     return app.queue(max_size=WAITING, api_open=False)
 
