@@ -90,11 +90,16 @@ cp runs/results/study.png docs/pareto.png
 
 # 6. Before the encoder: a stem that sees cells in pixels, LoRAs for reading what is encoded in part, learned compressors.
 #    They were taught with the bundled allocator and are measured with it: copy what $out/early holds (stem.safetensors,
-#    conv4 and conv16.safetensors, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 15 minutes on one core.
+#    conv4 and conv16.safetensors, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 40 + 15 minutes on one core.
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m arr_coc.training.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
-[ -d "$out/early/coarse" ] || $python -m arr_coc.training.partial "$out/partial.safetensors" --folder "$out/early"
+#    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones' first was taught with both
+#    LoRAs at work in every step and without the lesson of the whole tower: docs/LOG.md, fourth sitting.)
+[ -d "$out/first/coarse" ] || $python -m arr_coc.training.partial "$out/first.safetensors" --folder "$out/first"
+[ -d "$out/second/coarse" ] || $python -m arr_coc.training.partial "$out/second.safetensors" --folder "$out/second" \
+    --init "$out/first" --page 80000000 --steps 2000 --lr 6e-4 --saccades 0.15
+$python runs/mean_lora.py "$out/first" "$out/second" --out "$out/early"
 [ -f "$out/early/conv16.safetensors" ] ||
     $python -m arr_coc.training.compressor "$out/compressor.safetensors" --steps 520 --folder "$out/early"
 coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
@@ -102,7 +107,8 @@ early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$co
 measure sparse --methods "full,arr-coc,random,downsample,oracle,$early,fastv,visionzip,scope,idpruner" \
     --budgets 273,64 --questions 400 --per-image 8 --timed 4
 cp runs/results/sparse.png docs/early.png
-measure saccade --size 2048 --methods "full,arr-coc saccade,arr-coc sparse,coc resize,downsample" \
+measure saccade --size 2048 \
+    --methods "full,arr-coc saccade,arr-coc sparse,arr-coc,coc resize,downsample,fastv,visionzip,scope,idpruner" \
     --budgets 529,273 --questions 96 --per-image 8 --timed 2
 $python runs/training_free.py runs/results/training-free.json
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40

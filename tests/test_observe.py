@@ -119,14 +119,21 @@ class TestTrace:
     def test_the_answer_is_told_as_it_comes_and_can_be_ended(self) -> None:
         heard: list[str] = []
         found = observe(session(), QUESTION, max_new_tokens=4, on_text=heard.append)
-        assert len(heard) == 4  # not the answer from all tokens
-        assert heard[-1] == found.answer
+        assert heard[3] == found.answer
+        assert set(heard[4:]) == {found.answer}  # while all tokens are asked, which can be ended, too
+        assert len(heard) == 8
 
-        def enough(_: str) -> None:
-            raise InterruptedError
+        for last in (1, 6):
+            heard.clear()
 
-        with pytest.raises(InterruptedError):
-            observe(session(), QUESTION, on_text=enough)
+            def enough(text: str, last: int = last) -> None:
+                heard.append(text)
+                if len(heard) == last:
+                    raise InterruptedError
+
+            with pytest.raises(InterruptedError):
+                observe(session(), QUESTION, max_new_tokens=4, on_text=enough)
+            assert len(heard) == last
 
     def test_a_folder_is_named_without_its_place(self, base: Path) -> None:
         model = ARRCOCModel.from_pretrained(base, budget=7)

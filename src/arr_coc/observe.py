@@ -65,14 +65,15 @@ def observe(
             the time of both.
         words: score each word of the question alone.
         max_new_tokens: as there, for both answers.
-        on_text: told the answer from the kept tokens, as far as it has come.
+        on_text: told the answer from the kept tokens, as far as it has come; and all of it again with each
+            token of the answer from all tokens, so that what it raises can end that, too.
 
     Raises:
         ValueError: as `Session.ask`.
     """
     options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
     answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
-    full = _answer_whole(session, question, answer, max_new_tokens) if compare else None
+    full = _answer_whole(session, question, answer, max_new_tokens, on_text) if compare else None
     view, texture = _seen(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
     whole = answer.mode == "saccade" and answer.read == answer.kept  # an image too small to choose from
@@ -99,11 +100,18 @@ def observe(
     )
 
 
-def _answer_whole(session: Session, question: str, answer: Answer, max_new_tokens: int) -> Reply:
+def _answer_whole(
+    session: Session,
+    question: str,
+    answer: Answer,
+    max_new_tokens: int,
+    on_text: Callable[[str], None] | None,
+) -> Reply:
     """The answer from all tokens; the one given where it is that already."""
     if answer.mode == "full":
         return Reply(answer.text, answer.ms)
-    whole = session.ask(question, mode="full", max_new_tokens=max_new_tokens)
+    again = None if on_text is None else lambda _: on_text(answer.text)
+    whole = session.ask(question, mode="full", max_new_tokens=max_new_tokens, on_text=again)
     shared = 0.0
     if answer.mode in ("prune", "weight"):  # what was encoded for one served both
         shared = max(0.0, answer.ms["encode"] - whole.ms["encode"])
