@@ -121,7 +121,7 @@ def test_one_right_count_among_wrong_ones_is_not_enough(
 
 @pytest.mark.parametrize("mode", ["prune", "sparse"])
 def test_the_log_probability_is_the_base_models_own(session: Session, question: str, mode: str) -> None:
-    """From all cells; in mode "sparse" with the LoRA of that mode."""
+    """From all cells, which no mode has a LoRA for."""
     model, right = session.model, "SJL"
     reader = open_reader(session, question, mode, right)
     batch = session.batch([question], [right])
@@ -129,7 +129,7 @@ def test_the_log_probability_is_the_base_models_own(session: Session, question: 
     everything = torch.arange(64)
     with torch.no_grad():
         found = reader.logprobs(reader.encode(everything), [everything])[0]
-        with lora_for(model.base, mode):
+        with lora_for(model.base, "full"):
             loss = model.base(**batch, pixel_values=pixels).loss
     assert found == pytest.approx(-float(loss), abs=1e-5)
 

@@ -264,6 +264,20 @@ class TestInTheModel:
             assert shared.text == fresh.text, mode
 
     @torch.no_grad()
+    def test_with_every_cell_there_is_nothing_that_the_loras_for_parts_could_mend(self) -> None:
+        """To the last bit what mode "prune" gives with all cells: stock, but for an adapter of its own."""
+        model = self.around(learned(names=EVERY))
+        inputs = prompts(tiny("qwen3_vl"), [("What?", [self.IMAGE])])
+        everything = model(**inputs, mode="prune", budget=1.0).logits
+        assert torch.equal(model(**inputs, mode="sparse", budget=1.0).logits, everything)
+        assert not torch.equal(model(**inputs, mode="sparse", budget=62).logits, everything)
+        small = [("What?", [picture(3, (40, 40))])]  # no larger than gestalt and saccades: as it is
+        inputs = prompts(tiny("qwen3_vl"), small)
+        assert torch.equal(
+            model(**inputs, mode="saccade").logits, model(**inputs, mode="prune", budget=1.0).logits
+        )
+
+    @torch.no_grad()
     def test_families_that_prune_instead_do_so_as_in_prune(self) -> None:
         model = self.around(learned("llava", names=EVERY), "llava")
         inputs = prompts(tiny("llava"), [("What?", [self.IMAGE])])

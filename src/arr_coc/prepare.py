@@ -28,7 +28,7 @@ from arr_coc.attending import Budget
 from arr_coc.gaze import coupling, gaze
 from arr_coc.gestalt import compress, find_compressor
 from arr_coc.layer import ARRCOCLayer
-from arr_coc.lora import lora_for
+from arr_coc.lora import REST, lora_for
 from arr_coc.realize import (
     Decision,
     EncodedImages,
@@ -197,10 +197,11 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
 
     decision = _guarded(chooser, choose)
     if decision is None:  # all tokens, as the stock model encodes and reads them
-        with lora_for(adapter.model, "prune"):
+        with lora_for(adapter.model, REST):
             return _whole(chooser, replace(call, mode="prune", encoded=EncodedImages()), failed=True)
     keep = [allocation.keep.to(layout.cells[0].device) for allocation in decision.allocations]
-    with call.watch("encode"):
+    whole = gestalt is None and all(len(index) == size for index, size in zip(keep, sizes, strict=True))
+    with call.watch("encode"), lora_for(adapter.model, REST if whole else call.mode):
         fine = adapter.encode_cells(call.inputs, keep)
     if decision.gates is not None:
         fine = gated(fine, [gate[index] for gate, index in zip(decision.gates, keep, strict=True)])
@@ -209,7 +210,7 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
     compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
     read = [len(index) + few for index, few in zip(keep, coarse, strict=True)]
-    return Prepared(compacted, decision.allocations, False, call.mode, read, sizes)
+    return Prepared(compacted, decision.allocations, False, call.mode, read, sizes, whole=whole)
 
 
 def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.evaluate.answering import answer_compacted
-from arr_coc.lora import lora_for
+from arr_coc.lora import REST, lora_for
 from arr_coc.metrics import exact_match
 from arr_coc.prepare import runs_as
 from arr_coc.seam import VisualFeatures
@@ -84,12 +84,15 @@ class CellReader:
     def encode(self, keep: Tensor) -> VisualFeatures:
         """The encoded image, as far as cells [k] need it: in mode "sparse" the others are 0, unencoded."""
         adapter, inputs = self.session.model.adapter, self.session.inputs(self.question)
-        with lora_for(adapter.model, self.mode):
-            if self.mode != "sparse":
-                encoded = self.session.encoded(self.mode)
+        if self.mode != "sparse":
+            encoded = self.session.encoded(self.mode)
+            with lora_for(adapter.model, self.mode):
                 encoded.features = encoded.features or adapter.features(inputs)
-                return encoded.features
-            some, layout = adapter.encode_cells(inputs, [keep]), adapter.layout(inputs)
+            return encoded.features
+        layout = adapter.layout(inputs)
+        everything = len(keep) == len(layout.cells[0])  # as in `prepare`: no LoRA for parts of an image
+        with lora_for(adapter.model, REST if everything else self.mode):
+            some = adapter.encode_cells(inputs, [keep])
 
         def place(values: list[Tensor]) -> list[Tensor]:
             whole = values[0].new_zeros(layout.counts[0], values[0].shape[1])
