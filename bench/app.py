@@ -15,7 +15,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ def server() -> Iterator[tuple[str, float]]:
     address = f"http://127.0.0.1:{port}"
     started = time.monotonic()
     command = [sys.executable, "-m", "arr_coc", "app", "--port", str(port)]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:
             try:
@@ -85,7 +84,6 @@ args = parser.parse_args()
 browser_path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if browser_path is None:
     parser.error("no Chromium on PATH: install one")
-os.environ["TMPDIR"] = tempfile.mkdtemp()
 paints, answers = [], []
 with server() as (address, up), sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])

@@ -131,14 +131,16 @@ def target_text(summary: dict) -> str:
 
 
 def bench_text() -> str:
-    """What a first token costs in the shape of Qwen3-VL-2B, side by side."""
+    """What a first token costs in the published shapes, side by side."""
     parts = [
-        "Random weights in the published shape of Qwen3-VL-2B (bfloat16, 2 CPU cores, vocabulary cut), from picture and question to the "
+        "Random weights in the published shapes of Qwen3-VL (bfloat16, 2 CPU cores, vocabulary cut), from picture and question to the "
         "logits of the first token, processing and choosing included, all ways in one run (`bench/prefill.py`, `bench/results/`). *Of the "
         "limit*: the speed-up over how many times fewer operations it takes, as counted.\n"
     ]
-    for path in sorted((ROOT / "bench" / "results").glob("*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
+    results = [
+        json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "bench" / "results").glob("*.json")
+    ]
+    for result in sorted(results, key=lambda r: [r["circumstances"][k] for k in ("shape", "image", "batch")]):
         facts = result["circumstances"]
         rounds = "median of " + str(facts["rounds"]) if facts["rounds"] > 1 else "one round"
         width, height = facts["image"]
@@ -161,7 +163,38 @@ def bench_text() -> str:
                 f"{row['peak_mb']:,.0f}",
             ]
             parts.append("| " + " | ".join(f"**{cell}**" if mine else cell for cell in cells) + " |")
-    return "\n".join(parts)
+    return "\n".join(parts) + "\n\nThe targets:\n\n" + claims_table(bench_claims(results))
+
+
+SPEED_TARGETS = ((1024, "sparse@273", 4.8), (1024, "sparse@64", 11.5), (2048, "saccade", 14.0))
+CHOOSING = 0.02
+
+
+def bench_claims(results: list[dict]) -> list[dict]:
+    """The targets of speed, in the shape of Qwen3-VL-2B with one row."""
+    found = []
+    for side, mode, least in SPEED_TARGETS:
+        for result in results:
+            facts = result["circumstances"]
+            if (facts["shape"], facts["image"], facts["batch"]) != ("Qwen3-VL-2B", [side, side], 1):
+                continue
+            rows = {row["mode"]: row for row in result["rows"]}
+            speed, share = rows[mode]["speed"], rows[mode]["select_share"]
+            found += [
+                {
+                    "claim": f"{mode} at {side} px is faster than stock",
+                    "target": f"at least {least}x",
+                    "figure": f"{speed:.2f}x",
+                    "holds": speed >= least,
+                },
+                {
+                    "claim": f"{mode} at {side} px: choosing is little of stock's prefill",
+                    "target": f"at most {CHOOSING:.0%}",
+                    "figure": f"{share:.1%}",
+                    "holds": share <= CHOOSING,
+                },
+            ]
+    return found
 
 
 def training_free_text() -> str:

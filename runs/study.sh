@@ -108,7 +108,7 @@ measure sparse --methods "full,arr-coc,random,downsample,oracle,$early,fastv,vis
     --budgets 273,64 --questions 400 --per-image 8 --timed 4
 cp runs/results/sparse.png docs/early.png
 measure saccade --size 2048 \
-    --methods "full,arr-coc saccade,arr-coc sparse,arr-coc,coc resize,downsample,fastv,visionzip,scope,idpruner" \
+    --methods "full,arr-coc saccade,arr-coc sparse,arr-coc,coc resize,downsample,fastv,idpruner" \
     --budgets 529,273 --questions 96 --per-image 8 --timed 2
 $python runs/training_free.py runs/results/training-free.json
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40
