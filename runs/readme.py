@@ -297,7 +297,21 @@ def headline_text() -> str:
     return "\n".join(lines) + (
         f"\n\nRight: exact match on {sparse['questions']} held-out questions about drawn pages of 1024x1024 px, the bundled model. First "
         "token: how many times sooner than with all tokens, choosing and encoding included, side by side on CPU cores; the last column "
-        "with random weights. FastV reads all tokens in its first layers."
+        "with random weights. FastV reads all tokens in its first layers." + large_text(read("saccade"))
+    )
+
+
+def large_text(summary: dict) -> str:
+    """Large pages, in a sentence."""
+    rows = summary["methods"]
+    ours, full, shrunk = (rows[name] for name in ("arr-coc saccade", "full", "downsample@529"))
+    rivals = {name: row for name, row in rows.items() if kind(name) == "rival"}
+    best = max(rivals, key=lambda name: rivals[name]["score"])
+    return (
+        f" On pages of {summary['header']['size']} px ({full['tokens']:,.0f} tokens) `saccade` answers {percent(ours['score'])} in "
+        f"{1 / ours['ttft ratio']:.0%} of the time, all tokens {percent(full['score'])} (the bundled model was never taught pages of that size), "
+        f"the best rival there, {best.replace('@', ' with ')}, {percent(rivals[best]['score'])}, and the image shrunk to "
+        f"{shrunk['tokens']:,.0f} tokens {percent(shrunk['score'])}."
     )
 
 
