@@ -64,6 +64,8 @@ def ask(page: Page) -> float:
 
 def photograph(page: Page, folder: Path) -> None:
     """The first screen, and the microscope after everything was measured."""
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(1000)  # buttons fade in
     page.screenshot(path=folder / "app.png")
     page.click("#closer .label-wrap")
     page.wait_for_selector("#microscope canvas")

@@ -264,18 +264,25 @@ class TestInTheModel:
             assert shared.text == fresh.text, mode
 
     @torch.no_grad()
-    def test_with_every_cell_there_is_nothing_that_the_loras_for_parts_could_mend(self) -> None:
-        """To the last bit what mode "prune" gives with all cells: stock, but for an adapter of its own."""
-        model = self.around(learned(names=EVERY))
+    def test_from_half_of_the_cells_on_the_lora_for_parts_is_not_at_work(self) -> None:
+        """With all of them: to the last bit what mode "prune" gives, stock but for an adapter of its own."""
+        model, plain = self.around(learned(names=EVERY)), self.around(learned(names=(OWN,)))
         inputs = prompts(tiny("qwen3_vl"), [("What?", [self.IMAGE])])
         everything = model(**inputs, mode="prune", budget=1.0).logits
         assert torch.equal(model(**inputs, mode="sparse", budget=1.0).logits, everything)
-        assert not torch.equal(model(**inputs, mode="sparse", budget=62).logits, everything)
-        small = [("What?", [picture(3, (40, 40))])]  # no larger than gestalt and saccades: as it is
-        inputs = prompts(tiny("qwen3_vl"), small)
-        assert torch.equal(
-            model(**inputs, mode="saccade").logits, model(**inputs, mode="prune", budget=1.0).logits
-        )
+        for kept, same in ((31, False), (32, True), (62, True)):  # of 63
+            found, expected = (m(**inputs, mode="sparse", budget=kept).logits for m in (model, plain))
+            assert torch.equal(found, expected) == same, kept
+
+    @torch.no_grad()
+    def test_each_image_goes_by_its_own_share_whatever_else_is_in_the_batch(self) -> None:
+        model = self.around(learned(names=EVERY))
+        small, large = picture(3, (24, 24)), self.IMAGE  # 9 of 9 cells kept, 9 of 63
+        rows = [("What?", [small]), ("What?", [large])]
+        alone = [model(**prompts(tiny("qwen3_vl"), [row]), mode="sparse").logits[0, -1] for row in rows]
+        both = model(**prompts(tiny("qwen3_vl"), rows), mode="sparse").logits[:, -1]
+        for found, expected in zip(both, alone, strict=True):
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
     @torch.no_grad()
     def test_families_that_prune_instead_do_so_as_in_prune(self) -> None:

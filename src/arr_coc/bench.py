@@ -255,7 +255,7 @@ def _ours(model: ARRCOCModel, mode: str, budget: Budget | None, inputs: Inputs, 
     prepared = model.prepare(inputs, mode=mode, budget=budget, watch=watch)
     if prepared.fallback:
         raise ValueError(f"choosing failed in mode {mode!r}, which is no time of it; the log has the reason")
-    with lora_for(model.base, prepared.lora):
+    with lora_for(model.base, prepared.mode):
         logits = model.base(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
     tokens = visual_tokens(model, prepared.compacted) / len(logits)
     return Arrival(logits, tokens, prepared.mode, prepared.note)

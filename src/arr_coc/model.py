@@ -263,7 +263,7 @@ class ARRCOCModel(nn.Module):
     ) -> Prepared:
         """Encode, decide, drop: everything before the base model is called.
 
-        Call the base model on `.compacted.kwargs` within `lora_for(model.base, .lora)`.
+        Call the base model on `.compacted.kwargs` within `lora_for(model.base, .mode)`.
 
         Args:
             inputs: ordinary processor inputs with images.
@@ -327,7 +327,7 @@ class ARRCOCModel(nn.Module):
         else:
             refuse_arguments(inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
-            with lora_for(self.base, prepared.lora):
+            with lora_for(self.base, prepared.mode):
                 output = self.base(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
@@ -371,7 +371,7 @@ class ARRCOCModel(nn.Module):
             refuse_settings(self.base, inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
             mode, note = prepared.mode, prepared.note
-            with lora_for(self.base, prepared.lora):
+            with lora_for(self.base, prepared.mode):
                 output = generate_whole(self.base, inputs, prepared.compacted)
             allocations, fallback = prepared.allocations, prepared.fallback
         if not return_allocation:

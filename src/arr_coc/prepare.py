@@ -28,7 +28,7 @@ from arr_coc.attending import Budget
 from arr_coc.gaze import coupling, gaze
 from arr_coc.gestalt import compress, find_compressor
 from arr_coc.layer import ARRCOCLayer
-from arr_coc.lora import REST, lora_for
+from arr_coc.lora import PARTIAL, REST, has_lora, lora_for
 from arr_coc.realize import (
     Decision,
     EncodedImages,
@@ -200,9 +200,8 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
         with lora_for(adapter.model, REST):
             return _whole(chooser, replace(call, mode="prune", encoded=EncodedImages()), failed=True)
     keep = [allocation.keep.to(layout.cells[0].device) for allocation in decision.allocations]
-    whole = gestalt is None and all(len(index) == size for index, size in zip(keep, sizes, strict=True))
-    with call.watch("encode"), lora_for(adapter.model, REST if whole else call.mode):
-        fine = adapter.encode_cells(call.inputs, keep)
+    with call.watch("encode"):
+        fine = encode_parts(adapter, call.inputs, keep, sizes, call.mode)
     if decision.gates is not None:
         fine = gated(fine, [gate[index] for gate, index in zip(decision.gates, keep, strict=True)])
     if gestalt is not None and not any(gestalt.counts):
@@ -210,7 +209,38 @@ def _parts(chooser: Chooser, call: Call) -> Prepared:
     compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
     read = [len(index) + few for index, few in zip(keep, coarse, strict=True)]
-    return Prepared(compacted, decision.allocations, False, call.mode, read, sizes, whole=whole)
+    return Prepared(compacted, decision.allocations, False, call.mode, read, sizes)
+
+
+def encode_parts(
+    adapter: FamilyAdapter, inputs: Mapping[str, Any], keep: Sequence[Tensor], sizes: Sequence[int], mode: str
+) -> VisualFeatures:
+    """Encode kept cells alone; the LoRA for parts is at work for images of which less than half is kept.
+
+    It was taught with 64 to 273 cells of up to 1024. With half of them it is of no more use, and with all of
+    them there is nothing to mend: they are encoded as by the stock tower, to the last bit. Each image
+    goes by its own share, whatever else is in the batch.
+
+    Args:
+        adapter: of the base model's family.
+        inputs: ordinary processor inputs.
+        keep: per image, long [K], its kept cells.
+        sizes: per image how many cells it has.
+        mode: "sparse" or "saccade".
+    """
+    parts = [2 * len(index) < size for index, size in zip(keep, sizes, strict=True)]
+    with lora_for(adapter.model, mode if any(parts) else REST):
+        fine = adapter.encode_cells(inputs, keep)
+    if all(parts) or not any(parts) or not has_lora(adapter.model, PARTIAL):
+        return fine
+    with lora_for(adapter.model, REST):
+        stock = adapter.encode_cells(inputs, keep)
+
+    def pick(ours: list[Tensor], theirs: list[Tensor]) -> list[Tensor]:
+        return [a if part else b for part, a, b in zip(parts, ours, theirs, strict=True)]
+
+    levels = [pick(ours, theirs) for ours, theirs in zip(fine.levels, stock.levels, strict=True)]
+    return replace(fine, tokens=pick(fine.tokens, stock.tokens), levels=levels)
 
 
 def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:

@@ -22,7 +22,6 @@ from torch import Tensor
 from arr_coc.allocation import TENSIONS, Allocation, Reason, grid_positions
 from arr_coc.attending import Budget, NonFiniteScores, gate
 from arr_coc.layer import ARRCOCLayer, Relevance
-from arr_coc.lora import REST
 from arr_coc.seam import Compacted, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.texture import generate_texture_array
 
@@ -133,7 +132,6 @@ class Prepared:
         read: per image the visual tokens that the language model gets.
         cells: per image how many cells it has.
         note: why another mode ran than was asked for; None where it didn't.
-        whole: every cell is there, and nothing else: as in mode "prune", whatever ran.
     """
 
     compacted: Compacted
@@ -143,12 +141,6 @@ class Prepared:
     read: list[int]
     cells: list[int]
     note: str | None = None
-    whole: bool = False
-
-    @property
-    def lora(self) -> str:
-        """The mode whose LoRAs it is read with: those for parts of an image are not for all of it."""
-        return REST if self.whole else self.mode
 
 
 def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:

@@ -269,9 +269,9 @@ class Session:
             prepared = model.prepare(
                 inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded(mode)
             )
-            with lora_for(model.base, prepared.lora):  # another than before where deciding failed
+            with lora_for(model.base, prepared.mode):  # another than before where deciding failed
                 with watch("gestalt"):
-                    kind = (prepared.lora, gestalt)
+                    kind = (prepared.mode, gestalt)
                     if kind not in self._prefixes:  # gaps in plain positions would be cut there
                         plain = model.adapter.plain_positions
                         self._prefixes[kind] = None if plain else read_prefix(model.base, prepared.compacted)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from arr_coc.evaluate.view import View
-from arr_coc.lora import lora_for
+from arr_coc.prepare import encode_parts
 from arr_coc.realize import EncodedImages, Stopwatch
 from arr_coc.rivals import Selection
 from arr_coc.seam import Compacted
@@ -67,9 +67,10 @@ def alone(choose: Callable[[View, int, Any], Selection]) -> Prepare:
         adapter, inputs = view.model.adapter, view.prompts[i]
         with watch("score"):
             keep = choose(view, i, budget).keep.to(view.model.device)
-        with watch("encode"), lora_for(view.model.base, "sparse"):
-            fine = adapter.encode_cells(inputs, [keep])
-        return Ready(adapter.assemble(inputs, adapter.layout(inputs), [keep], fine, None), keep)
+        layout = adapter.layout(inputs)
+        with watch("encode"):
+            fine = encode_parts(adapter, inputs, [keep], [len(layout.cells[0])], "sparse")
+        return Ready(adapter.assemble(inputs, layout, [keep], fine, None), keep)
 
     return prepare
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.evaluate.answering import answer_compacted
-from arr_coc.lora import REST, lora_for
+from arr_coc.lora import lora_for
 from arr_coc.metrics import exact_match
-from arr_coc.prepare import runs_as
+from arr_coc.prepare import encode_parts, runs_as
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc.training.distill import answer_costs
@@ -90,9 +90,7 @@ class CellReader:
                 encoded.features = encoded.features or adapter.features(inputs)
             return encoded.features
         layout = adapter.layout(inputs)
-        everything = len(keep) == len(layout.cells[0])  # as in `prepare`: no LoRA for parts of an image
-        with lora_for(adapter.model, REST if everything else self.mode):
-            some = adapter.encode_cells(inputs, [keep])
+        some = encode_parts(adapter, inputs, [keep], [len(layout.cells[0])], self.mode)
 
         def place(values: list[Tensor]) -> list[Tensor]:
             whole = values[0].new_zeros(layout.counts[0], values[0].shape[1])

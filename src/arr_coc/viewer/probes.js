@@ -34,7 +34,7 @@ function scrub(record, store) {
   const { view } = record;
   const sweep = view.probes.sweep ?? { points: [], smallest: null };
   const ladder = ladderOf(record.cells, [view.kept, ...sweep.points.map((point) => point.kept)]);
-  const place = (k) => `${(100 * ladder.indexOf(k)) / (ladder.length - 1)}%`;
+  const place = (k) => (100 * ladder.indexOf(k)) / (ladder.length - 1);
   const show = (k) => store.set({ layer: "kept", shown: setOf(record, k) });
   const slider = el("input.ac-scrub", {
     type: "range",
@@ -48,10 +48,10 @@ function scrub(record, store) {
     marks.push([sweep.smallest, "smallest", `${count(sweep.smallest)} still right`]);
   const ticks = marks.map(([k, kind, text]) =>
     el(
-      `button.ac-scrub-mark.ac-mark-${kind}`,
+      `button.ac-scrub-mark${place(k) > 70 ? ".ac-mark-before" : ""}.ac-mark-${kind}`,
       {
         type: "button",
-        style: { left: place(k) },
+        style: { left: `${place(k)}%` },
         title: `show ${plural(k, "cell")}`,
         onclick: () => show(k),
       },
