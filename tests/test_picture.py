@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.allocation import Allocation, Reason, grid_positions
+from arr_coc.allocation import Allocation, Reason
 from arr_coc.picture import (
     COLOUR_MAP,
     DPI,
@@ -29,31 +29,9 @@ from arr_coc.picture import (
     draw_allocation,
     draw_layers,
 )
+from records import record
 
 BOX = (5.4, 6.6)
-
-
-def record(height: int, width: int, kept: int, *, frames: int = 1, void: bool = False) -> Allocation:
-    grid = (frames, height, width)
-    maps = torch.rand(4, *grid, generator=torch.Generator().manual_seed(0))
-    order = maps[3].flatten().argsort(descending=True, stable=True)[:kept]
-    keep = order.sort().values
-    reason = Reason.VOID if void else Reason.RELEVANT
-    return Allocation(
-        grid=grid,
-        keep=keep,
-        order=order,
-        positions=grid_positions(keep, grid),
-        information=maps[0],
-        perspectival=maps[1],
-        participatory=maps[2],
-        balanced=maps[3],
-        weights=torch.tensor([0.53, 0.31, 0.88]),
-        tensions={"compress": 0.5, "exploit": 0.5, "focus": 0.5},
-        budget=kept,
-        reasons=torch.full_like(keep, int(reason)),
-        void=void,
-    )
 
 
 def with_map(values: torch.Tensor) -> Allocation:
@@ -172,7 +150,7 @@ class TestKept:
 
     def test_void_is_said(self) -> None:
         base = np.zeros((10, 10, 3), dtype=np.float32)
-        assert "even grid" in _kept_panel(base, record(4, 4, 4, void=True)).note
+        assert "even grid" in _kept_panel(base, record(4, 4, 4, reason=Reason.VOID)).note
         assert "even grid" not in _kept_panel(base, record(4, 4, 4)).note
 
     def test_spread_gives_each_pixel_the_cell_it_lies_in(self) -> None:

@@ -46,6 +46,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.prepare import MODES
 from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer
+from arr_coc.session import chat_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -189,10 +190,7 @@ def prompt(model: ARRCOCModel, image: Image.Image, question: str, batch: int = 1
     processor = model.processor
     if getattr(processor, "chat_template", None) is None:
         raise ValueError("timing needs a processor with a chat template; load the model with one")
-    content = [{"type": "image"}, {"type": "text", "text": question}]
-    text = processor.apply_chat_template(
-        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-    )
+    text = chat_prompt(processor, question)
     made = processor(images=[image] * batch, text=[text] * batch, padding=True, return_tensors="pt")
     return {
         name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in made.items()

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from arr_coc import terminal
 from arr_coc.images import open_image
-from arr_coc.study import AsJson, ModelName, silence
+from arr_coc.study import ModelName, silence
 
 if TYPE_CHECKING:
     from arr_coc.bench import Row
@@ -38,7 +38,7 @@ def command(
     dtype: Annotated[
         str | None, typer.Option(help="float32, bfloat16, float16; as saved if not given.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Time, arithmetic and memory up to the first token, every mode beside the stock model.
 

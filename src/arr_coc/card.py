@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from huggingface_hub import ModelCard, ModelCardData
 
 from arr_coc.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
-from arr_coc.hub import BUNDLED, is_local, one_line
+from arr_coc.hub import BUNDLED, is_local
 from arr_coc.lora import COARSE, OWN, PARTIAL, has_lora
 
 if TYPE_CHECKING:
@@ -201,10 +201,10 @@ def _figures(path: str | Path, model: ARRCOCModel) -> str:
         ValueError: the file can't be read, or was measured with other weights.
     """
     from arr_coc.evaluate.run import fingerprint  # above the model, and only needed where there are results
-    from arr_coc.evaluate.summary import kind
+    from arr_coc.evaluate.summary import kind, read_summary
     from arr_coc.evaluate.table import percent, table
 
-    summary = _summary(Path(path).expanduser())
+    summary = read_summary(Path(path).expanduser())
     header = summary["header"]
     if header.get("weights", {}).get("arr-coc") != fingerprint(model.layer):
         raise ValueError(
@@ -229,27 +229,6 @@ def _figures(path: str | Path, model: ARRCOCModel) -> str:
             f"\n\nWeakest: {method} keeps {percent(kept)} of the score of all tokens on `{family}` questions."
         )
     return text
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    """The summary of a result file.
-
-    Raises:
-        ValueError: it can't be read, or is none.
-    """
-    from arr_coc.evaluate.results import read_results
-    from arr_coc.evaluate.summary import summarise
-
-    if path.suffix != ".json":
-        return summarise(*read_results(path))
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        if {"header", "metric", "methods", "questions", "images", "timed"} <= summary.keys():
-            return summary
-        reason = "it is no summary"
-    except (OSError, ValueError, AttributeError) as error:
-        reason = one_line(error)
-    raise ValueError(f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote")
 
 
 def _shown(summary: dict[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,6 @@ Mode = Annotated[
         "question points; the coarse view alone; all tokens, scaled."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
 Out = Annotated[
     str | None, typer.Option("--out", "-o", metavar="PICTURE", help="Where to write the picture.")
 ]
@@ -110,7 +109,7 @@ def ask(
             metavar="FILE.safetensors", help="Save all there is to see, for arr-coc view and arr-coc app."
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if choosing fails; else all are used.")
     ] = False,
@@ -175,7 +174,7 @@ def look(
     save: Annotated[
         str | None, typer.Option(metavar="FILE.safetensors", help="Where to save the allocation record.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Show where the model would look, layer by layer; nothing is answered.
 
@@ -205,7 +204,7 @@ def look(
 
 
 @app.command()
-def info(model: ModelName = None, as_json: AsJson = False) -> None:
+def info(model: ModelName = None, as_json: terminal.AsJson = False) -> None:
     """Show the model, its size, the versions at work and the families that are supported."""
     with terminal.quiet_stdout(as_json):
         loaded = _load(model, as_json)

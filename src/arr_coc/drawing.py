@@ -18,9 +18,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="The first page's seed; each page has the next one.")] = 0,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose seeds.")] = "test",
     out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Where.")] = "arr-coc-pages",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Make sample pages with questions, answers and evidence boxes.
 

@@ -72,6 +72,14 @@ class Answer:
         return self.allocation.grid
 
 
+def chat_prompt(processor: Any, question: str) -> str:
+    """What a processor makes of a question about an image, as text with one placeholder for it."""
+    content = [{"type": "image"}, {"type": "text", "text": question}]
+    return processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+    )
+
+
 class NewTokens(BaseStreamer):
     """Notes when the first new token arrives, and tells what has been said so far.
 
@@ -151,11 +159,8 @@ class Session:
         return known
 
     def prompt(self, question: str) -> str:
-        """What the processor makes of a question about an image, as text with one placeholder for it."""
-        content = [{"type": "image"}, {"type": "text", "text": question}]
-        return self.model.processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
+        """`chat_prompt` of the model's processor."""
+        return chat_prompt(self.model.processor, question)
 
     def inputs(self, question: str) -> dict[str, Any]:
         """Ordinary processor inputs for a question about this image, without processing the image again.

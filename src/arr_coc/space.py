@@ -124,9 +124,7 @@ def command(
     ] = "bundled",
     title: Annotated[str, typer.Option(help="Of the Space.")] = "See what it saw",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Write the folder of a Space that shows a model in the app; nothing is uploaded."""
     with terminal.status("starting", as_json):

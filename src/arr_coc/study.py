@@ -16,7 +16,6 @@ import typer
 
 from arr_coc import terminal
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
 ModelName = Annotated[str, typer.Option("--model", "-m", metavar="NAME|FOLDER", help="The base model.")]
 
 
@@ -30,7 +29,7 @@ def train(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="FOLDER", help="Where the allocator goes.")
     ] = "arr-coc-allocator",
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Teach an allocator where to look; killed, the same line goes on where it was.
 
@@ -106,7 +105,7 @@ def evaluate(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="NAME", help="NAME.jsonl, .json and .png are written.")
     ] = "arr-coc-eval",
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
     with terminal.quiet_stdout(as_json):
@@ -163,14 +162,14 @@ def report(
         str | None,
         typer.Option("--out", "-o", metavar="PICTURE", help="The plot; beside the result if not given."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Table, targets and Pareto plot of a result file; no model is loaded.
 
     Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
     """
-    from arr_coc.evaluate.results import join_results, read_results, write_results
-    from arr_coc.evaluate.summary import summarise
+    from arr_coc.evaluate.results import join_results, write_results
+    from arr_coc.evaluate.summary import read_summary, summarise
 
     paths = [Path(result).expanduser() for result in results]
     path = paths[0]
@@ -183,17 +182,8 @@ def report(
         write_results(target.with_name(target.name + ".jsonl"), header, records)
         text = json.dumps(summary, indent=1) + "\n"
         target.with_name(target.name + ".json").write_text(text, encoding="utf-8")
-    elif path.suffix == ".json":
-        try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"result {str(path)!r} can't be read ({error}); give a file that arr-coc eval wrote"
-            ) from error
-        if not isinstance(summary, dict) or not {"header", "metric", "methods"} <= summary.keys():
-            raise ValueError(f"result {str(path)!r} is no summary: give a file that arr-coc eval wrote")
     else:
-        summary = summarise(*read_results(path))
+        summary = read_summary(path)
     _show(summary, target, columns, as_json)
 
 

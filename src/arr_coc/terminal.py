@@ -12,8 +12,9 @@ import logging
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import track as rich_track
 from rich.table import Table
@@ -22,6 +23,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from arr_coc.allocation import Allocation
     from arr_coc.session import Answer
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+"""The option that every command has."""
 
 
 def complain(message: str) -> None:

@@ -15,9 +15,7 @@ def command(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="FILE.html", help="Where to write the page.")
     ] = "arr-coc-view.html",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Make one self-contained HTML page of saved traces: what was kept, why, and what came of it.
 

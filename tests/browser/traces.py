@@ -7,32 +7,15 @@ from typing import Any
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.allocation import Allocation, Reason, grid_positions
+from arr_coc.allocation import Allocation, Reason
 from arr_coc.trace import Reply, Trace, Word
+from records import record
 
 SIDE, CELL, KEPT = 8, 32, 12
 
 
 def allocation(seed: int = 0, kept: int = KEPT, reason: Reason = Reason.RELEVANT) -> Allocation:
-    grid = (1, SIDE, SIDE)
-    maps = torch.rand(4, *grid, generator=torch.Generator().manual_seed(seed))
-    order = maps[3].flatten().argsort(descending=True, stable=True)[:kept]
-    keep = order.sort().values
-    return Allocation(
-        grid=grid,
-        keep=keep,
-        order=order,
-        positions=grid_positions(keep, grid),
-        information=maps[0],
-        perspectival=maps[1],
-        participatory=maps[2],
-        balanced=maps[3],
-        weights=torch.tensor([0.53, 0.31, 0.88]),
-        tensions={"compress": 0.25, "exploit": 0.5, "focus": 0.75},
-        budget=kept,
-        reasons=torch.full_like(keep, int(reason)),
-        void=False,
-    )
+    return record(SIDE, SIDE, kept, seed=seed, reason=reason, tensions=(0.25, 0.5, 0.75))
 
 
 def picture() -> Image.Image:

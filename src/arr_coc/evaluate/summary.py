@@ -10,12 +10,15 @@ others without a budget always spend the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from arr_coc.evaluate.results import Record
+from arr_coc.evaluate.results import Record, read_results
+from arr_coc.hub import one_line
 from arr_coc.metrics import bootstrap_interval, paired_interval
 from arr_coc.world.vocabulary import FAMILIES
 
@@ -28,6 +31,8 @@ SPARSE, SACCADE = f"{OURS} sparse", f"{OURS} saccade"
 """Ours that choose before the vision encoder."""
 DOWNSAMPLE = "downsample"
 NULLS = ("random", "even grid", DOWNSAMPLE, "shuffled question", "shuffled question sparse")
+SUMMED = {"header", "metric", "methods", "questions", "images", "timed"}
+"""What every summary has."""
 _IN_GROUP: tuple[Kind, ...] = ("ours", "variant", "coc", "rival", "null", "bound")
 
 
@@ -94,6 +99,27 @@ def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
         if name not in best or row["score"] > methods[best[name]]["score"]:
             best[name] = method
     return best
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary of a result file: a .json as it is, of a .jsonl or .jsonl.gz made anew.
+
+    Raises:
+        ValueError: it can't be read, or is none.
+    """
+    if path.suffix != ".json":
+        return summarise(*read_results(path))
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        whole = isinstance(summary, dict) and SUMMED <= summary.keys()
+        reason = None if whole else "it is no summary"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = one_line(error)
+    if reason is not None:
+        raise ValueError(
+            f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote"
+        )
+    return summary
 
 
 def summarise(header: dict[str, Any], records: Sequence[Record]) -> Summary:
