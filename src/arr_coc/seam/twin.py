@@ -13,24 +13,70 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 from torch import nn
 
 Module = TypeVar("Module", bound=nn.Module)
 
-SHARED = ("_parameters", "_buffers")
+SHARED = (
+    "_parameters",
+    "_buffers",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
 """Attributes of a module that its twin holds too, as the same dictionaries: moving, casting or loading
-weights reaches both."""
+weights reaches both, and so does what is said of a hook."""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CAPTURING = "transformers.utils.output_capturing"
+"""Hooks of this module collect hidden states and attentions; a tree has its own, or all would come twice."""
+
+
+class Hooks(MutableMapping[int, Any]):
+    """Hooks of a twin's module by id: those of the module it stands for, as they come and go, and its own.
+
+    Args:
+        others: those of the other module.
+    """
+
+    def __init__(self, others: Mapping[int, Any]) -> None:
+        self._own: OrderedDict[int, Any] = OrderedDict()
+        self._others = others
+
+    def _all(self) -> dict[int, Any]:
+        others = self._others.items()
+        return {i: hook for i, hook in others if getattr(hook, "__module__", "") != CAPTURING} | self._own
+
+    def __getitem__(self, key: int) -> Any:
+        return self._all()[key]
+
+    def __setitem__(self, key: int, hook: Any) -> None:
+        self._own[key] = hook
+
+    def __delitem__(self, key: int) -> None:
+        del self._own[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all()) if self._others else len(self._own)
+
+    def move_to_end(self, key: int, last: bool = True) -> None:
+        """As of an `OrderedDict`, among its own."""
+        self._own.move_to_end(key, last)
 
 
 def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lambda _: None) -> Module:
     """Make a second tree of modules over the same parameters and buffers.
 
     Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
-    them) are shared. Methods that were bound to a module of the first tree, as accelerate's hooks are, become
-    methods of its twin. A module compiled by `torch.compile` is shared as a whole.
+    them) are shared. Hooks on a module of the first tree, now or later, run in the second as well. Methods
+    that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. A
+    module compiled by `torch.compile` is shared as a whole.
 
     Args:
         module: the root of the first tree; it is not changed.
@@ -49,6 +95,10 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
         for name, value in vars(old).items():
             if name == "_modules":
                 value = {key: child if child is None else visit(child) for key, child in value.items()}
+            elif name in HOOKS:
+                value = Hooks(value)
+            elif name == "_output_capturing_hooks_installed":
+                continue  # of the other tree
             elif name not in SHARED:
                 value = rebound(value, old, new)
             vars(new)[name] = value
