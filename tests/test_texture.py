@@ -13,6 +13,7 @@ from arr_coc.texture import (
     PRESETS,
     ChannelContext,
     ChannelGroup,
+    array,
     channel_names,
     generate_texture_array,
     register_channel_group,
@@ -21,7 +22,7 @@ from arr_coc.texture import (
 
 
 @pytest.fixture(autouse=True)
-def _restore_registry(monkeypatch):
+def _restore_registry():
     groups = dict(CHANNEL_GROUPS)
     yield
     CHANNEL_GROUPS.clear()
@@ -157,6 +158,19 @@ class TestException:
 
     def test_rounding_outside_is_clamped(self):
         assert generate_texture_array(torch.full((1, 3, 8, 8), 1.004), (2, 2)).max() <= 1
+        register_channel_group(
+            ChannelGroup(
+                "before", 2, "", "free",
+                lambda c: torch.stack((c.previous_relevance, c.per_cell(c.previous_luma)[:, 0]), 1) / 2,
+                needs={"previous_frames", "previous_relevance"},
+            )
+        )  # fmt: skip
+        optional = {
+            "previous_frames": torch.full((1, 1, 3, 8, 8), 1.004),
+            "previous_relevance": torch.full((1, 2, 2), 1.004),
+        }
+        texture = generate_texture_array(torch.rand(1, 3, 8, 8), (2, 2), ["before"], **optional)
+        assert torch.allclose(texture, torch.full((1, 2, 2, 2), 0.5), atol=1e-4)
 
     @pytest.mark.parametrize(
         ("name", "bad", "message"),
@@ -187,6 +201,14 @@ class TestException:
     def test_optional_inputs(self, name, bad, message):
         with pytest.raises(ValueError, match=message):
             generate_texture_array(image(), (4, 4), **{name: bad})
+
+    @pytest.mark.parametrize("check", ["_finite", "_in_unit_range"])
+    def test_a_row_that_an_accelerator_finds_unsound_is_nan(self, monkeypatch, check):
+        """There the check is not read back, so it marks the row."""
+        monkeypatch.setattr(array, check, lambda name, values: torch.tensor([True, False]))
+        texture = generate_texture_array(torch.rand(2, 3, 8, 8), (2, 2), features=torch.rand(2, 1, 2, 2))
+        assert texture[0].isfinite().all()
+        assert texture[1].isnan().all()
 
     def test_optional_inputs_are_passed_by_name(self):
         with pytest.raises(TypeError):
