@@ -22,6 +22,7 @@ from torch import Tensor
 from arr_coc.balancing import AdaptiveTensionBalancer
 from arr_coc.checkpoint import WEIGHTS_NAME, read_settings, save_layer
 from arr_coc.config import ARRCOCConfig
+from arr_coc.knowing import same_start
 from arr_coc.layer import ARRCOCLayer, Relevance
 
 SCORERS = ("information", "perspectival", "participatory")
@@ -34,7 +35,7 @@ class Ablation(ARRCOCLayer):
 
     def use_balancer(self, balancer_class: type[AdaptiveTensionBalancer], **options: Any) -> None:
         """Put a balancer of another class in place, with the parameters of the one that is there."""
-        with torch.random.fork_rng(devices=[]):
+        with same_start():
             balancer = balancer_class(self.config.dim, preset=self.config.preset, **options)
         balancer.load_state_dict(self.balancer.state_dict())
         self.balancer = balancer

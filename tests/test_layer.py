@@ -97,6 +97,53 @@ class TestSize:
         assert all(torch.equal(p, q) for p, q in zip(a.parameters(), layer().parameters(), strict=True))
 
 
+class TestDtype:
+    """The layer is in float32 whatever the default dtype, and whatever it or its owner is cast to."""
+
+    def assert_same(self, model: ARRCOCLayer, expected: ARRCOCLayer) -> None:
+        state = model.state_dict()
+        assert {x.dtype for x in (*state.values(), *model.buffers())} == {torch.float32}
+        assert all(torch.equal(state[name], x) for name, x in expected.state_dict().items())
+        inputs = torch.randn(1, 64, D), torch.randn(1, 4, D), page()
+        a, b = (x(*inputs, budget="auto") for x in (model, expected))
+        assert torch.equal(a.budgets, b.budgets)
+        assert torch.equal(a.allocation.keep, b.allocation.keep)
+
+    @pytest.mark.parametrize("preset", ["net", "linear"])
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+    def test_built_under_another_default(self, dtype, preset):
+        expected = layer(preset=preset)
+        torch.set_default_dtype(dtype)
+        try:
+            model = layer(preset=preset)
+            assert torch.get_default_dtype() == dtype
+            relevance = model.relevance(
+                generate_texture_array(page(), (8, 8)),
+                torch.randn(1, 4, D),
+                torch.ones(1, 4, dtype=torch.bool),
+                torch.randn(1, 64, D),
+            )
+            assert len(model.allocate(relevance, "auto")[0].keep) == 64
+        finally:
+            torch.set_default_dtype(torch.float32)
+        self.assert_same(model, expected)
+
+    @pytest.mark.parametrize("preset", ["net", "linear"])
+    @pytest.mark.parametrize(
+        "cast", [torch.nn.Module.half, torch.nn.Module.bfloat16, lambda x: x.to("cpu", torch.float16)]
+    )
+    def test_cast_alone_or_with_its_owner(self, cast, preset):
+        owner = torch.nn.ModuleDict({"layer": layer(preset=preset), "other": torch.nn.Linear(2, 2)})
+        cast(owner)
+        cast(owner["layer"])
+        assert owner["other"].weight.dtype != torch.float32
+        self.assert_same(owner["layer"], layer(preset=preset))
+
+    def test_still_moves_to_another_device(self):
+        model = layer().to("meta", torch.bfloat16)
+        assert {(x.device.type, x.dtype) for x in model.parameters()} == {("meta", torch.float32)}
+
+
 @pytest.mark.parametrize("preset", ["net", "linear"])
 class TestRelevance:
     def test_cardinality(self, preset):

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from arr_coc.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
-from arr_coc.checkpoint import load_base, load_layer
+from arr_coc.checkpoint import load_base, load_layer, save_layer
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.texture import generate_texture_array
+from arr_coc.training.recipe import load_recipe
+from arr_coc.training.trainer import build_learner
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "runs" / "ablation.py"))
@@ -243,6 +245,18 @@ class TestScript:
         before = (tmp_path / "arr_coc.safetensors").read_bytes()
         SCRIPT["main"](command)  # finished: nothing is trained, and rewriting changes nothing
         assert (tmp_path / "arr_coc.safetensors").read_bytes() == before
+
+    def test_goes_on_from_an_allocator_that_was_trained(self, base: Path, tmp_path: Path) -> None:
+        model, _ = load_base(base)
+        start = trained(ARRCOCLayer, dim=model.config.get_text_config().hidden_size)
+        start.trained = True
+        facts = {"base_model": str(base), "base_model_type": model.config.model_type}
+        save_layer(start, tmp_path, facts | {"base_dim": start.config.dim})
+        recipe = load_recipe("relevance", {"model": str(base), "init": str(tmp_path)})
+        layer: Any = build_learner(recipe, ABLATIONS["balancer-without-image"]).layer
+        assert type(layer) is ABLATIONS["balancer-without-image"]
+        assert layer.trained
+        assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), start.parameters(), strict=True))
 
     @pytest.mark.parametrize(
         ("changes", "message"),

@@ -287,7 +287,7 @@ class TokenAllocator:
         size, h, w = scores.shape
         flat = scores.detach().flatten(1)
         ranked = _ranked(flat)
-        neutral = torch.full((size,), 0.5, device=flat.device)
+        neutral = torch.full((size,), 0.5, dtype=torch.float32, device=flat.device)
         if isinstance(budget, str) and parse_budget(budget) == "auto":
             expected = expected_tokens(flat.float(), neutral if compress is None else compress)
             counts = expected.round().int().tolist()

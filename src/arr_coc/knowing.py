@@ -12,6 +12,8 @@ Scorers run in float32 whatever the dtype of their inputs. `preset="linear"` giv
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
@@ -33,11 +35,27 @@ _NOISE = 0.05
 """Spread inside a cell that counts as noise."""
 
 
-def unit(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    """`x` divided by its Euclidean norm over `dim`, in float32; zeros stay zeros and nothing overflows."""
+@contextmanager
+def same_start() -> Generator[None]:
+    """A context in which modules start with the same float32 weights every time.
+
+    It sets the seed and the default dtype, and restores both, so that the caller's own stay as they are.
+    """
+    dtype = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Vectors [..., D] divided by their Euclidean norm, in float32; zeros stay zeros, nothing overflows."""
     x = x.float()
-    x = x / x.abs().amax(dim, keepdim=True).clamp_min(1e-12)
-    return x / x.norm(dim=dim, keepdim=True).clamp_min(1e-12)
+    x = x / x.abs().amax(-1, keepdim=True).clamp_min(1e-12)
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
 def signs(rows: int, columns: int) -> Tensor:
@@ -278,7 +296,7 @@ class ParticipatoryScorer(nn.Module):
     def importances(self, query: Tensor) -> Tensor:
         """The importance of each question token, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
         if self.linear:
-            return torch.ones(query.shape[:2], device=query.device)
+            return torch.ones(query.shape[:2], dtype=torch.float32, device=query.device)
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
 
     def _couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:

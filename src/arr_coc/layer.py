@@ -8,13 +8,14 @@ hundred). Construction is deterministic and leaves the global random state alone
 documented fixed mixture of `balancing` over the untrained scorers of `knowing`. No image ever influences
 another of its batch.
 
-Keep the layer in float32 (it is small); its inputs may have any floating dtype. It depends on no model:
-`seam` carries its decision into one.
+The layer is small and stays in float32: `half()`, `bfloat16()` and `to(dtype)`, of it or of a module that
+holds it, change no dtype in it. Its inputs may have any floating dtype. It depends on no model: `seam`
+carries its decision into one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ from arr_coc.attending import (
 )
 from arr_coc.balancing import AdaptiveTensionBalancer
 from arr_coc.config import ARRCOCConfig
-from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer, pool_query
+from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer, pool_query, same_start
 from arr_coc.texture import generate_texture_array
 
 CELL = 32
@@ -88,14 +89,22 @@ class ARRCOCLayer(nn.Module):
         super().__init__()
         self.config = config
         c = config
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.information = InformationScorer(c.channels)
             self.perspectival = PerspectivalScorer(c.channels, c.preset)
             self.participatory = ParticipatoryScorer(c.channels, c.dim, c.rank, c.heads, c.preset)
             self.balancer = AdaptiveTensionBalancer(c.dim, preset=c.preset)
         self.allocator = TokenAllocator(c.explore)
         self.trained = False
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
+        """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

@@ -24,6 +24,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from arr_coc.knowing import same_start
+
 CELL = 32
 """Pixels per side of a cell at the stem's input; pictures of other cell sizes are resized to it."""
 FILE = "stem.safetensors"
@@ -75,8 +77,7 @@ class Stem(nn.Module):
     def __init__(self, dim: int, width: int = WIDTH, blocks: int = BLOCKS) -> None:
         super().__init__()
         self.dim, self.width = dim, width
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.downs = nn.ModuleList(
                 (Down(3, 32, 4, 4), Down(32, 64, 3, 2), Down(64, 128, 3, 2), Down(128, width, 2, 2))
             )
