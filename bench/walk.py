@@ -1,4 +1,4 @@
-"""The walk of a question through the package: files it enters, moves between files, and what lies in each room.
+"""The walk of a question through the package: files, moves between them, and what lies in each room.
 
     python bench/walk.py
     python bench/walk.py --json > bench/results/walk.json
@@ -6,18 +6,19 @@
 
 **Files and moves.** One `ask` of the bundled model (the built-in sample and its question, the model's own
 budget), after one unmeasured `ask` in the same mode, so that imports and whatever is set up once don't count;
-on one thread, by `sys.setprofile`. A *file* is entered when a function defined in it is called, or a generator of it (a context
-manager, say) is resumed. *Moves* are counted there and back: a call whose function lies in a file A of the
-package while the nearest frame of the package below it on the stack lies in another file B, and the return from
-it. What is called through a library, such as a module's `forward` through torch, counts for the file that called
-the library. Resuming a generator is a call to the interpreter, and its pausing a return. Calls from outside of
-the package are no moves. Functions that Python makes itself, the `__init__` of a dataclass among them, lie in no
-file. Beside it, *there* counts the calls alone: the same moves without the ways back.
+on one thread, by `sys.setprofile`. A *file* is entered when a function defined in it is called, or a
+generator of it (a context manager, say) is resumed. *Moves* are counted there and back: a call whose function
+lies in a file A of the package while the nearest frame of the package below it on the stack lies in another
+file B, and the return from it. What is called through a library, such as a module's `forward` through torch,
+counts for the file that called the library. Resuming a generator is a call to the interpreter, and its
+pausing a return. Calls from outside of the package are no moves. Functions that Python makes itself, the
+`__init__` of a dataclass among them, lie in no file. Beside it, *there* counts the calls alone: the same
+moves without the ways back.
 
-**Rooms.** A room is a folder or a file at the top of src/arr_coc. Code lines are lines with at least one token
-that is neither comment nor docstring. Imports are counted once per pair of files, wherever they stand in a file;
-those for type checking alone are left out. One that runs up goes from a room to another that the order places
-higher. Within one level nothing runs up.
+**Rooms.** A room is a folder or a file at the top of src/arr_coc. Code lines are lines with at least one
+token that is neither comment nor docstring. Imports are counted once per pair of files, wherever they stand
+in a file; those for type checking alone are left out. One that runs up goes from a room to another that the
+order places higher. Within one level nothing runs up.
 """
 
 from __future__ import annotations
