@@ -56,15 +56,12 @@ def growth(
         questions: how many.
         trace: count bytes, too, which makes everything slower; else they are 0.
     """
-    warm = len(MODES) * len(SIZES)
-    for i in range(warm):
-        ask(i)
-    if trace:
+    warm = 2 * len(MODES) * len(SIZES)
+    if trace:  # from the start: what is freed later counts only if it was counted when it was made
         tracemalloc.start()
     try:
-        if trace:  # what is replaced from now on is freed as it was allocated: within the count
-            for i in range(warm):
-                ask(i)
+        for i in range(warm):
+            ask(i)
         before = held()
         for i in range(warm, warm + questions):
             ask(i)
