@@ -30,6 +30,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc import checkpoint
+from arr_coc.device import resolve_device
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.learned import load_learned
 from arr_coc.model import ARRCOCModel
@@ -70,7 +71,14 @@ def build_learner(recipe: Recipe) -> Learner:
     return learner
 
 
-def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | None = None) -> dict[str, Any]:
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    progress: bool = True,
+    stop_at: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
     """Train, or go on training, and write the allocator.
 
     Args:
@@ -78,6 +86,7 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
         out: the folder; made if it isn't there.
         progress: a bar with the time left, on stderr.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
+        device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
 
     Returns:
         steps, seconds of this sitting, parameters that learned, and the last figures of the curve.
@@ -91,6 +100,11 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
             raise ValueError(
                 f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
             )
+    place = resolve_device(device)
+    if place.index is not None:
+        raise ValueError(
+            f"device {device!r} is one of several: set CUDA_VISIBLE_DEVICES={place.index} and use cuda"
+        )
     claim(out, recipe)
     torch.manual_seed(recipe.seed)
     devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
@@ -114,7 +128,7 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
         dataloader_prefetch_factor=2 if recipe.workers else None,
         dataloader_pin_memory=False,  # rows are images and texts: nothing to pin
         remove_unused_columns=False,
-        use_cpu=not torch.accelerator.is_available(),
+        use_cpu=place.type == "cpu",
         ddp_find_unused_parameters=True,
         disable_tqdm=not progress,
         report_to="none",
