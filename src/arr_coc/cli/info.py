@@ -16,7 +16,7 @@ def command(
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the model, its size, device and dtype, the versions at work and the families that are supported."""
+    """Show the model, its size, device and dtype, the versions at work and the supported families."""
     with terminal.quiet_stdout(as_json):
         loaded = inputs.load_model(model, device, dtype, as_json)
     from arr_coc.seam import ADAPTERS

@@ -60,7 +60,7 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="auto|cpu|cuda|mps",
-        help="Where the model runs; auto: CUDA or MPS where there is one, else the CPU. cuda:1 is the second.",
+        help="Where the model runs; auto: CUDA or MPS where there is one, else the CPU. cuda:1: the second.",
     ),
 ]
 Dtype = Annotated[
