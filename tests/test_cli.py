@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import arr_coc
-from arr_coc import cli
+from arr_coc import texture
 from arr_coc.allocation import Allocation
-from arr_coc.cli import main
+from arr_coc.cli import inputs, main
+from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from tiny import picture, save_tiny
+from tiny import picture, save_tiny, tiny
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
 STAGES = {"texture", "score", "gestalt", "encode", "prefill", "decode", "total"}
@@ -153,7 +155,7 @@ class TestAsk:
     ) -> None:
         picture(2, (48, 48)).save(tmp_path / "sample.png")
         (tmp_path / "sample.json").write_text(json.dumps({"question": "Which?", "answer": "this"}))
-        monkeypatch.setattr(cli, "SAMPLE", tmp_path / "sample.json")
+        monkeypatch.setattr(inputs, "SAMPLE", tmp_path / "sample.json")
         code, out, _ = run(capsys, "ask", "-m", folder)
         assert code == 0
         assert "Which?" in out
@@ -194,8 +196,8 @@ class TestDraw:
         assert set(rows[0]) == {"image", "question", "answer", "family", "boxes"}
         page = draw_page(6, (320, 256), "test")
         assert (np.asarray(Image.open("pages/new/page-0001.png")) == np.asarray(page.image)).all()
-        asked = [(row["question"], row["answer"]) for row in rows if row["image"] == "page-0001.png"]
-        assert asked == [(q.text, q.answer) for q in page.questions]
+        questions = [(row["question"], row["answer"]) for row in rows if row["image"] == "page-0001.png"]
+        assert questions == [(q.text, q.answer) for q in page.questions]
 
     def test_again_gives_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
         for out in ("a", "b"):
@@ -223,6 +225,143 @@ class TestInfo:
         code, out, err = run(capsys, "info", "--model", folder)
         assert (code, err) == (0, "")
         assert f"{facts['parameters']:,}" in out
+
+
+class TestDevice:
+    """Commands that load a model say where and in what it computes, and refuse what is not there."""
+
+    LINES = (
+        ("ask", "photo.png", "What?"),
+        ("look", "photo.png", "What?"),
+        ("info",),
+        ("eval", "--questions", "1", "--size", "64"),
+        ("bench",),
+    )
+
+    @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
+    def test_a_device_that_is_not_there_costs_no_loading(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        image: str,
+        monkeypatch: pytest.MonkeyPatch,
+        line: tuple[str, ...],
+    ) -> None:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+        line = tuple(image if word == "photo.png" else word for word in line)
+        for device in ("cuda", "cuda:1", "mps"):
+            code, out, err = run(capsys, *line, "-m", "./no-such-model", "--device", device)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert f"device '{device}' can't be used on this machine" in err
+            assert "use auto, or one of cpu" in err
+        code, _, err = run(capsys, *line, "-m", "./no-such-model", "--device", "gpu")
+        assert (code, "device 'gpu' is unknown: use auto, cpu, cuda" in err) == (2, True)
+        code, _, err = run(capsys, *line, "-m", "./no-such-model", "--dtype", "int8")
+        assert (code, "--dtype" in err, "bfloat16" in err) == (2, True, True)
+
+    def test_info_prints_both(self, capsys: pytest.CaptureFixture[str], folder: str) -> None:
+        line = ("info", "-m", folder, "--device", "cpu", "--dtype")
+        for dtype in ("float32", "bfloat16", "float16"):
+            facts = run_json(capsys, *line, dtype)
+            assert (facts["device"], facts["dtype"]) == ("cpu", dtype)
+        code, out, _ = run(capsys, *line, "bfloat16")
+        assert code == 0
+        assert "device        cpu, bfloat16" in out
+
+    def test_ask_and_look_compute_in_it(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        model = ARRCOCModel.from_pretrained(folder, device="cpu", dtype="bfloat16")
+        line = (image, "What is it?", "-m", folder, "-b", "5", "--device", "cpu", "--dtype", "bfloat16")
+        assert run_json(capsys, "ask", *line)["answer"] == model.ask(image, "What is it?", budget=5).text
+        record = run_json(capsys, "look", *line)
+        assert record["keep"] == model.look(image, "What is it?", budget=5).to_dict()["keep"]
+
+    def test_an_accelerator_is_used_where_there_is_one(
+        self, folder: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The device of the machine is replaced by one without memory, which any machine has."""
+        names: list[Any] = []
+
+        def resolve(name: Any) -> torch.device:
+            names.append(name)
+            return torch.device("meta")
+
+        monkeypatch.setattr("arr_coc.model.resolve_device", resolve)
+        model = ARRCOCModel.from_pretrained(folder)
+        assert names == ["auto"]
+        assert {p.device.type for p in model.parameters()} == {"meta"}
+
+
+CHANNELS = """
+from arr_coc import ChannelGroup, register_channel_group
+
+register_channel_group(ChannelGroup("glow", 1, "mine", "cheap", lambda pixels, grid: pixels.colour[:, :1]))
+"""
+
+
+class TestImport:
+    """--import: a module of the user's is imported before the command runs."""
+
+    @pytest.fixture(autouse=True)
+    def forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr("arr_coc.texture.CHANNEL_GROUPS", texture.CHANNEL_GROUPS.copy())
+        for name in ("my_channels", "my_package", "my_package.rivals"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def test_a_channel_group_of_the_users(
+        self, capsys: pytest.CaptureFixture[str], image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """An allocator that reads a channel group which only the user's module registers."""
+        Path("my_channels.py").write_text(CHANNELS)
+        made = tiny("qwen3_vl")
+        save_tiny("qwen3_vl", tmp_path / "base")
+        with monkeypatch.context() as patch:
+            patch.setattr("arr_coc.texture.CHANNEL_GROUPS", texture.CHANNEL_GROUPS.copy())
+            exec(CHANNELS)
+            dim = made.model.config.get_text_config().hidden_size
+            layer = ARRCOCLayer(ARRCOCConfig(dim=dim, channels=("rgb", "position", "glow")))
+            wrapped = ARRCOCModel(made.model, made.processor, layer, base_name=str(tmp_path / "base"))
+            wrapped.save_pretrained(tmp_path / "mine")
+        line = ("ask", image, "What is it?", "-m", str(tmp_path / "mine"), "-b", "5", "--strict", "--json")
+        code, out, err = run(capsys, *line)
+        assert (code, out) == (2, "")
+        assert "glow" in err
+        code, out, err = run(capsys, "--import", "my_channels", *line)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["kept"] == 5
+
+    def test_several_in_order(self, capsys: pytest.CaptureFixture[str]) -> None:
+        Path("my_channels.py").write_text("print('first')")
+        Path("my_package").mkdir()
+        Path("my_package/rivals.py").write_text("print('second')")
+        line = ("--import", "my_channels", "--import", "my_package.rivals", "train", "list")
+        code, out, _ = run(capsys, *line)
+        assert code == 0
+        assert out.startswith("first\nsecond\n")
+
+    @pytest.mark.parametrize(
+        ("name", "source", "message"),
+        [
+            ("my_chanels", "", "module 'my_chanels' is not found: install it, or go to the folder"),
+            ("my_package.rivals", "", "module 'my_package.rivals' is not found"),
+            ("my_channels", "import no_such_module", "module 'my_channels' needs 'no_such_module'"),
+            ("my_channels", "1 / 0", "module 'my_channels' can't be imported (ZeroDivisionError: "),
+            ("my_channels", "def", "module 'my_channels' can't be imported (SyntaxError: "),
+            (".my_channels", "", "module '.my_channels' can't be imported (TypeError: "),
+        ],
+    )
+    def test_refusals(self, capsys: pytest.CaptureFixture[str], name: str, source: str, message: str) -> None:
+        Path("my_channels.py").write_text(source)
+        code, out, err = run(capsys, "--import", name, "ask", "nope.png", "What?")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+    def test_a_file_there_takes_no_installed_modules_place(self, capsys: pytest.CaptureFixture[str]) -> None:
+        Path("colorsys.py").write_text("raise RuntimeError('not the real one')")
+        sys.modules.pop("colorsys", None)
+        assert run(capsys, "--import", "colorsys", "train", "list")[0] == 0
 
 
 class TestMain:
@@ -285,9 +424,20 @@ class TestProcess:
         )
         assert done.stdout == "[]\n"
 
+    def test_importing_it_loads_no_model_library(self) -> None:
+        heavy = "torch transformers kornia gradio matplotlib huggingface_hub".split()
+        code = f"import sys, arr_coc.cli; print([m for m in {heavy!r} if m in sys.modules])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT
+        )
+        assert done.stdout == "[]\n"
+
     def test_help_and_bad_use_load_no_model_library(self) -> None:
         for arguments, wanted in (
+            (["--help"], 0),
             (["ask", "--help"], 0),
+            (["app", "--help"], 0),
+            (["--import", "no_such_module", "info"], 2),
             (["ask", "nope.png", "What?"], 2),
             (["ask", "x.png"], 2),
         ):
@@ -342,4 +492,6 @@ def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
     assert not outside
     bundled = root / "src" / "arr_coc" / "bundled"
     files = {str(path.relative_to(root / "src")) for path in bundled.rglob("*") if path.is_file()}
-    assert {"arr_coc/py.typed", "arr_coc/cli.py"} | {f for f in files if "__pycache__" not in f} <= names
+    assert {"arr_coc/py.typed", "arr_coc/cli/__init__.py"} | {
+        f for f in files if "__pycache__" not in f
+    } <= names
