@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import arr_coc
-from arr_coc import texture
 from arr_coc.allocation import Allocation
 from arr_coc.cli import inputs, main
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from tiny import picture, save_tiny, tiny
+from command_line import run, run_json
+from tiny import picture, save_tiny
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
 STAGES = {"texture", "score", "gestalt", "encode", "prefill", "decode", "total"}
@@ -45,19 +43,6 @@ def image(tmp_path: Path) -> str:
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(arguments)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = run(capsys, *arguments, "--json")
-    assert (code, err) == (0, "")
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 class TestAsk:
@@ -225,143 +210,6 @@ class TestInfo:
         code, out, err = run(capsys, "info", "--model", folder)
         assert (code, err) == (0, "")
         assert f"{facts['parameters']:,}" in out
-
-
-class TestDevice:
-    """Commands that load a model say where and in what it computes, and refuse what is not there."""
-
-    LINES = (
-        ("ask", "photo.png", "What?"),
-        ("look", "photo.png", "What?"),
-        ("info",),
-        ("eval", "--questions", "1", "--size", "64"),
-        ("bench",),
-    )
-
-    @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
-    def test_a_device_that_is_not_there_costs_no_loading(
-        self,
-        capsys: pytest.CaptureFixture[str],
-        image: str,
-        monkeypatch: pytest.MonkeyPatch,
-        line: tuple[str, ...],
-    ) -> None:
-        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-        monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
-        line = tuple(image if word == "photo.png" else word for word in line)
-        for device in ("cuda", "cuda:1", "mps"):
-            code, out, err = run(capsys, *line, "-m", "./no-such-model", "--device", device)
-            assert (code, out, err.count("\n")) == (2, "", 1)
-            assert f"device '{device}' can't be used on this machine" in err
-            assert "use auto, or one of cpu" in err
-        code, _, err = run(capsys, *line, "-m", "./no-such-model", "--device", "gpu")
-        assert (code, "device 'gpu' is unknown: use auto, cpu, cuda" in err) == (2, True)
-        code, _, err = run(capsys, *line, "-m", "./no-such-model", "--dtype", "int8")
-        assert (code, "--dtype" in err, "bfloat16" in err) == (2, True, True)
-
-    def test_info_prints_both(self, capsys: pytest.CaptureFixture[str], folder: str) -> None:
-        line = ("info", "-m", folder, "--device", "cpu", "--dtype")
-        for dtype in ("float32", "bfloat16", "float16"):
-            facts = run_json(capsys, *line, dtype)
-            assert (facts["device"], facts["dtype"]) == ("cpu", dtype)
-        code, out, _ = run(capsys, *line, "bfloat16")
-        assert code == 0
-        assert "device        cpu, bfloat16" in out
-
-    def test_ask_and_look_compute_in_it(
-        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
-    ) -> None:
-        model = ARRCOCModel.from_pretrained(folder, device="cpu", dtype="bfloat16")
-        line = (image, "What is it?", "-m", folder, "-b", "5", "--device", "cpu", "--dtype", "bfloat16")
-        assert run_json(capsys, "ask", *line)["answer"] == model.ask(image, "What is it?", budget=5).text
-        record = run_json(capsys, "look", *line)
-        assert record["keep"] == model.look(image, "What is it?", budget=5).to_dict()["keep"]
-
-    def test_an_accelerator_is_used_where_there_is_one(
-        self, folder: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The device of the machine is replaced by one without memory, which any machine has."""
-        names: list[Any] = []
-
-        def resolve(name: Any) -> torch.device:
-            names.append(name)
-            return torch.device("meta")
-
-        monkeypatch.setattr("arr_coc.model.resolve_device", resolve)
-        model = ARRCOCModel.from_pretrained(folder)
-        assert names == ["auto"]
-        assert {p.device.type for p in model.parameters()} == {"meta"}
-
-
-CHANNELS = """
-from arr_coc import ChannelGroup, register_channel_group
-
-register_channel_group(ChannelGroup("glow", 1, "mine", "cheap", lambda pixels, grid: pixels.colour[:, :1]))
-"""
-
-
-class TestImport:
-    """--import: a module of the user's is imported before the command runs."""
-
-    @pytest.fixture(autouse=True)
-    def forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        monkeypatch.setattr("arr_coc.texture.CHANNEL_GROUPS", texture.CHANNEL_GROUPS.copy())
-        for name in ("my_channels", "my_package", "my_package.rivals"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
-
-    def test_a_channel_group_of_the_users(
-        self, capsys: pytest.CaptureFixture[str], image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        """An allocator that reads a channel group which only the user's module registers."""
-        Path("my_channels.py").write_text(CHANNELS)
-        made = tiny("qwen3_vl")
-        save_tiny("qwen3_vl", tmp_path / "base")
-        with monkeypatch.context() as patch:
-            patch.setattr("arr_coc.texture.CHANNEL_GROUPS", texture.CHANNEL_GROUPS.copy())
-            exec(CHANNELS)
-            dim = made.model.config.get_text_config().hidden_size
-            layer = ARRCOCLayer(ARRCOCConfig(dim=dim, channels=("rgb", "position", "glow")))
-            wrapped = ARRCOCModel(made.model, made.processor, layer, base_name=str(tmp_path / "base"))
-            wrapped.save_pretrained(tmp_path / "mine")
-        line = ("ask", image, "What is it?", "-m", str(tmp_path / "mine"), "-b", "5", "--strict", "--json")
-        code, out, err = run(capsys, *line)
-        assert (code, out) == (2, "")
-        assert "glow" in err
-        code, out, err = run(capsys, "--import", "my_channels", *line)
-        assert (code, err) == (0, "")
-        assert json.loads(out)["kept"] == 5
-
-    def test_several_in_order(self, capsys: pytest.CaptureFixture[str]) -> None:
-        Path("my_channels.py").write_text("print('first')")
-        Path("my_package").mkdir()
-        Path("my_package/rivals.py").write_text("print('second')")
-        line = ("--import", "my_channels", "--import", "my_package.rivals", "train", "list")
-        code, out, _ = run(capsys, *line)
-        assert code == 0
-        assert out.startswith("first\nsecond\n")
-
-    @pytest.mark.parametrize(
-        ("name", "source", "message"),
-        [
-            ("my_chanels", "", "module 'my_chanels' is not found: install it, or go to the folder"),
-            ("my_package.rivals", "", "module 'my_package.rivals' is not found"),
-            ("my_channels", "import no_such_module", "module 'my_channels' needs 'no_such_module'"),
-            ("my_channels", "1 / 0", "module 'my_channels' can't be imported (ZeroDivisionError: "),
-            ("my_channels", "def", "module 'my_channels' can't be imported (SyntaxError: "),
-            (".my_channels", "", "module '.my_channels' can't be imported (TypeError: "),
-        ],
-    )
-    def test_refusals(self, capsys: pytest.CaptureFixture[str], name: str, source: str, message: str) -> None:
-        Path("my_channels.py").write_text(source)
-        code, out, err = run(capsys, "--import", name, "ask", "nope.png", "What?")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert message in err
-
-    def test_a_file_there_takes_no_installed_modules_place(self, capsys: pytest.CaptureFixture[str]) -> None:
-        Path("colorsys.py").write_text("raise RuntimeError('not the real one')")
-        sys.modules.pop("colorsys", None)
-        assert run(capsys, "--import", "colorsys", "train", "list")[0] == 0
 
 
 class TestMain:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
 from arr_coc.allocation import Allocation
-from arr_coc.cli import inputs, main, options
+from arr_coc.cli import inputs, options
 from arr_coc.gestalt import COMPRESSORS
 from arr_coc.model import MODES, ARRCOCModel
+from command_line import run, run_json
 from eyes import set_constants
 from tiny import picture, save_tiny
 
@@ -37,19 +38,6 @@ def beside_a_photo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gestalts of at most 9 tokens, and images that are large enough to have one."""
     set_constants(monkeypatch)
-
-
-def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
-    code = main(arguments)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def run_json(capsys: Capture, *arguments: str) -> dict[str, Any]:
-    code, out, err = run(capsys, *arguments, "--json")
-    assert (code, err) == (0, "")
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 class TestAsk:

@@ -23,6 +23,7 @@ from arr_coc.data.registry import SHORT
 from arr_coc.model import ARRCOCModel
 from arr_coc.training.recipe import built_in
 from arr_coc.world import draw_page
+from command_line import run, run_json
 from tiny import picture, save_tiny
 
 Capture = pytest.CaptureFixture[str]
@@ -58,19 +59,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> str:
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-
-def run(capsys: Capture, *words: str) -> tuple[int, str, str]:
-    code = main(words)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def run_json(capsys: Capture, *words: str) -> dict[str, Any]:
-    code, out, err = run(capsys, *words, "--json")
-    assert (code, err) == (0, "")
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 def refused(capsys: Capture, *words: str) -> str:
@@ -133,18 +121,21 @@ class TestTrain:
             (["relevance", "data=jsonl:nowhere", "steps=1"], "nowhere"),
             (["relevance", "model=./nowhere", "steps=1"], "model folder 'nowhere' doesn't exist"),
             (["relevance", "--dtype", "float16"], "precision is 'float16'|precision has 'float16'"),
-            (["relevance", "--device", "cuda"], "device 'cuda' can't be used on this machine"),
-            (["relevance", "--device", "gpu"], "device 'gpu' is unknown"),
             (["relevance", "lora=4"], "lora is 4, but the loss of stage relevance never reaches the base"),
             ([], "(?i)missing argument 'RECIPE'"),
             (["relevance", "--outt", "x"], "(?i)no such option: --outt"),
         ],
     )
-    def test_refusals(
-        self, capsys: Capture, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+    def test_refusals(self, capsys: Capture, words: list[str], message: str) -> None:
+        assert re.search(message, refused(capsys, "train", *words))
+
+    def test_a_device_that_is_not_there_leaves_no_folder(
+        self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-        assert re.search(message, refused(capsys, "train", *words))
+        message = refused(capsys, "train", "relevance", "--device", "cuda")
+        assert "device 'cuda' can't be used on this machine" in message
+        assert "device 'gpu' is unknown" in refused(capsys, "train", "relevance", "--device", "gpu")
         assert list(Path().iterdir()) == []
 
     def test_one_gpu_of_several_is_chosen_elsewhere(
@@ -159,10 +150,6 @@ class TestTrain:
         changes = (f"model={base}", f"data=jsonl:{pages}", "steps=1", "workers=0")
         run_json(capsys, "train", "relevance", *changes, "--dtype", "bfloat16", "--device", "cpu")
         assert json.loads(Path("arr-coc-allocator/recipe.json").read_text())["precision"] == "bfloat16"
-
-    def test_columns_are_not_the_projects_own_targets(self, capsys: Capture, measured: Path) -> None:
-        message = refused(capsys, "report", str(measured / "run.json"), "--columns", "targets")
-        assert "families" in message
 
     def test_a_folder_that_cannot_be_made(self, capsys: Capture, base: str) -> None:
         Path("taken").write_text("a file")
@@ -282,6 +269,10 @@ class TestReport:
             tables.add(out)
         assert len(tables) == 4
         assert [path.name for path in Path().iterdir()] == ["a.png"]
+
+    def test_columns_are_not_the_projects_own_targets(self, capsys: Capture, measured: Path) -> None:
+        message = refused(capsys, "report", str(measured / "run.json"), "--columns", "targets")
+        assert "families" in message
 
     def test_parts_joined_are_the_whole_run(self, capsys: Capture) -> None:
         small = ["eval", "--size", "128", "--questions", "5", "--per-image", "2", "--methods", "full,random"]

@@ -53,11 +53,13 @@ def command(
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
             from arr_coc.attending import parse_budget
+            from arr_coc.device import resolve_device
             from arr_coc.evaluate import Settings, evaluate
             from arr_coc.evaluate.run import WORLD
             from arr_coc.world import draw_page
 
             terminal.quiet_transformers()
+        resolve_device(device)  # refused before a folder is made
         settings = Settings(
             data=data,
             model=model,
