@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from arr_coc import texture
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import MODES
+from arr_coc.texture import CHANNEL_GROUPS
 from command_line import run
 from tiny import picture, save_tiny, tiny
 
@@ -30,32 +32,34 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 CHANNELS = """
 from arr_coc import ChannelGroup, register_channel_group
 
-register_channel_group(ChannelGroup("glow", 1, "mine", "cheap", lambda pixels, grid: pixels.colour[:, :1]))
+register_channel_group(ChannelGroup("glow", 1, "mine", "cheap", lambda context: context.cell_luma))
 """
 
 
 @pytest.fixture(autouse=True)
-def nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_stays_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What modules of a test register, and the modules, are gone after it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("arr_coc.texture.CHANNEL_GROUPS", texture.CHANNEL_GROUPS.copy())
-    for name in ("my_channels", "my_package", "my_package.rivals"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = [(registry, dict(registry)) for registry in (CHANNEL_GROUPS, MODES)]
+    yield
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)
+    for name in ("my_channels", "my_modes", "my_package", "my_package.rivals"):
+        sys.modules.pop(name, None)
 
 
-def test_a_channel_group_of_the_users(
-    capsys: pytest.CaptureFixture[str], image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_channel_group_of_the_users(capsys: pytest.CaptureFixture[str], image: str, tmp_path: Path) -> None:
     """An allocator that reads a channel group which only the user's module registers."""
     Path("my_channels.py").write_text(CHANNELS)
     made = tiny("qwen3_vl")
     save_tiny("qwen3_vl", tmp_path / "base")
-    with monkeypatch.context() as patch:
-        patch.setattr("arr_coc.texture.CHANNEL_GROUPS", texture.CHANNEL_GROUPS.copy())
-        exec(CHANNELS)
-        dim = made.model.config.get_text_config().hidden_size
-        layer = ARRCOCLayer(ARRCOCConfig(dim=dim, channels=("rgb", "position", "glow")))
-        wrapped = ARRCOCModel(made.model, made.processor, layer, base_name=str(tmp_path / "base"))
-        wrapped.save_pretrained(tmp_path / "mine")
+    exec(CHANNELS)
+    dim = made.model.config.get_text_config().hidden_size
+    layer = ARRCOCLayer(ARRCOCConfig(dim=dim, channels=("rgb", "position", "glow")))
+    wrapped = ARRCOCModel(made.model, made.processor, layer, base_name=str(tmp_path / "base"))
+    wrapped.save_pretrained(tmp_path / "mine")
+    del CHANNEL_GROUPS["glow"]
     line = ("ask", image, "What is it?", "-m", str(tmp_path / "mine"), "-b", "5", "--strict", "--json")
     code, out, err = run(capsys, *line)
     assert (code, out) == (2, "")
@@ -63,6 +67,27 @@ def test_a_channel_group_of_the_users(
     code, out, err = run(capsys, "--import", "my_channels", *line)
     assert (code, err) == (0, "")
     assert json.loads(out)["kept"] == 5
+
+
+MODE = """
+from dataclasses import replace
+from arr_coc.modes import MODES, PRUNE
+
+MODES["mine"] = replace(PRUNE, name="mine", help="as in prune")
+"""
+
+
+def test_a_mode_of_the_users(capsys: pytest.CaptureFixture[str], image: str, base: Path) -> None:
+    Path("my_modes.py").write_text(MODE)
+    line = (image, "What is it?", "-m", str(base), "-b", "5", "--mode", "mine")
+    code, out, err = run(capsys, "ask", *line)
+    assert (code, out) == (2, "")
+    assert "'--mode': 'mine' is unknown; use one of full, prune" in err
+    for command in ("ask", "look"):
+        code, out, err = run(capsys, "--import", "my_modes", command, *line, "--json")
+        assert (code, err) == (0, "")
+    code, out, _ = run(capsys, "--import", "my_modes", "ask", *line, "--json")
+    assert (json.loads(out)["mode"], json.loads(out)["kept"]) == ("mine", 5)
 
 
 def test_several_in_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from arr_coc.allocation import Allocation
 from arr_coc.cli import inputs, options
 from arr_coc.gestalt import COMPRESSORS
-from arr_coc.model import MODES, ARRCOCModel
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import MODES
 from command_line import run, run_json
 from eyes import set_constants
 from tiny import picture, save_tiny
@@ -75,11 +75,15 @@ class TestAsk:
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "'conv4' has no trained weights" in err
 
-    def test_modes_and_gestalts_are_those_of_the_model(self) -> None:
-        assert get_args(get_args(options.Mode)[0]) == options.MODE_NAMES == MODES
-        assert get_args(get_args(options.ChoosingMode)[0]) == options.CHOOSING_MODES
-        assert set(options.CHOOSING_MODES) < set(MODES)
-        assert get_args(options.GestaltName) == options.GESTALT_NAMES == tuple(COMPRESSORS)
+    def test_help_names_every_mode_and_what_it_reads(self, capsys: Capture) -> None:
+        code, out, _ = run(capsys, "ask", "--help")
+        text = " ".join(line.strip("│ ")[48:] for line in out.splitlines())  # the last column, unwrapped
+        for mode in MODES.values():
+            assert f"{mode.name}: {' '.join(mode.help.split())}" in " ".join(text.split())
+        assert code == 0
+
+    def test_gestalts_are_those_of_the_model(self) -> None:
+        assert options.GESTALT_NAMES == tuple(COMPRESSORS)
 
     @pytest.mark.parametrize(
         "options", [("--mode", "dense"), ("--mode", ""), ("--gestalt", "zip"), ("--gestalt", "RESIZE")]

@@ -37,16 +37,9 @@ from arr_coc.app.models import Models
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
 from arr_coc.app.worst import WorstCases
+from arr_coc.modes import MODES
 from arr_coc.viewer import assets
 
-MODES = [
-    ("prune: choose after encoding", "prune"),
-    ("sparse: choose before encoding", "sparse"),
-    ("saccade: a coarse view and details", "saccade"),
-    ("compress: a coarse view alone", "compress"),
-    ("weight: all tokens, weighed", "weight"),
-    ("full: all tokens, nothing chosen", "full"),
-]
 WAITING, FILES, HOUR = 16, "32mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
@@ -142,7 +135,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                         scale=4, min_width=180, elem_id="budget",
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
-                mode = gr.Dropdown(MODES, value=Request.mode, label="How it reads", elem_id="mode")
+                modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
+                mode = gr.Dropdown(modes, value=Request.mode, label="How it reads", elem_id="mode")
                 compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
             with gr.Column(scale=7, min_width=300, elem_id="answer"):
                 canvas = TokenCanvas(shown, kind="simple", elem_id="canvas")

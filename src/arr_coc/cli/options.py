@@ -1,33 +1,48 @@
-"""Options and arguments that several commands share, with the names and the help of modes and gestalts."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-MODE_HELP: dict[str, str] = {
-    "full": "all tokens",
-    "prune": "some of them",
-    "sparse": "some of them, encoded alone",
-    "saccade": "a coarse view, and fine tokens where the question points",
-    "compress": "the coarse view alone",
-    "weight": "all tokens, scaled by relevance",
-}
-"""What the language model reads in each mode, by the mode's name."""
-MODE_NAMES = tuple(MODE_HELP)
-CHOOSING_MODES = ("prune", "sparse", "saccade")
-"""Modes that choose cells, whose allocation `look` can show."""
+from arr_coc.modes import MODES
+
 DEFAULT_MODE = "prune"
 GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16")
 """Ways to make the coarse view of modes saccade and compress."""
 DEFAULT_MODEL = "bundled"
 
 if TYPE_CHECKING:
-    ModeName = ChoosingModeName = GestaltName = str
+    GestaltName = str
 else:  # Typer reads the choices from here; a type checker can't
-    ModeName, ChoosingModeName = Literal[MODE_NAMES], Literal[CHOOSING_MODES]
     GestaltName = Literal[GESTALT_NAMES]
+
+
+def mode_name(text: str) -> str:
+    """The name of a mode, one that a module of --import has added to `MODES` among them.
+
+    Raises:
+        BadParameter: there is no such mode.
+    """
+    return _one_of(MODES, text)
+
+
+def choosing_mode_name(text: str) -> str:
+    """The name of a mode that chooses cells.
+
+    Raises:
+        BadParameter: there is no such mode.
+    """
+    return _one_of([name for name, mode in MODES.items() if mode.chooses], text)
+
+
+def _one_of(names: Iterable[str], text: str) -> str:
+    if text not in names:
+        raise typer.BadParameter(f"{text!r} is unknown; use one of {', '.join(names)}")
+    return text
+
 
 ImagePath = Annotated[
     str | None, typer.Argument(metavar="IMAGE", help="An image file; none: the built-in sample.")
@@ -46,11 +61,20 @@ Budget = Annotated[
     ),
 ]
 Mode = Annotated[
-    ModeName,
-    typer.Option(help="What is read; " + "; ".join(f"{name}: {text}" for name, text in MODE_HELP.items())),
+    str,
+    typer.Option(
+        parser=mode_name,
+        metavar="|".join(MODES),
+        help="What is read; " + "; ".join(f"{mode.name}: {mode.help}" for mode in MODES.values()) + ".",
+    ),
 ]
 ChoosingMode = Annotated[
-    ChoosingModeName, typer.Option(help="As in ask; it decides what the choice is made from.")
+    str,
+    typer.Option(
+        parser=choosing_mode_name,
+        metavar="|".join(mode.name for mode in MODES.values() if mode.chooses),
+        help="As in ask; it decides what the choice is made from.",
+    ),
 ]
 Gestalt = Annotated[
     GestaltName | None,
