@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import copy
 import json
@@ -217,22 +216,6 @@ class TestModels:
         err = capsys.readouterr().err
         assert "'cuda' can't be used on this machine" in err
         assert err.count("\n") == 1
-
-    def test_the_app_does_not_import_the_command_line(self) -> None:
-        imports = [
-            name
-            for path in Path(app.__file__).parent.glob("*.py")
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            for name in (
-                [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-                if isinstance(node, ast.ImportFrom)
-                else [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else []
-            )
-        ]
-        assert "arr_coc.app.models" in imports
-        assert not [name for name in imports if name.startswith("arr_coc.cli")]
 
 
 class TestMeasuring:
