@@ -93,7 +93,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
     """
     first = Tab()
     cases = None if results is None else WorstCases(results)
-    shown = first.open(samples[0].trace) if samples[0].trace is not None else None
+    view = first.open(samples[0].trace) if samples[0].trace is not None else None
     private: dict[str, Any] = {"api_visibility": "private"}
     busy: dict[str, Any] = private | {
         "concurrency_id": "model",
@@ -139,7 +139,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 mode = gr.Dropdown(modes, value=Request.mode, label="How it reads", elem_id="mode")
                 compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
             with gr.Column(scale=7, min_width=300, elem_id="answer"):
-                canvas = TokenCanvas(shown, kind="simple", elem_id="canvas")
+                canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
                 probes = {
