@@ -48,7 +48,8 @@ def test_they_are_parts_of_the_whole(mode: str, kind: str, request: pytest.Fixtu
 @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade", "weight"])
 def test_choosing_takes_time_in_each_of_its_stages(mode: str, trained: ARRCOCModel) -> None:
     ms = trained.ask(DATA / "page.png", QUESTION, mode=mode, max_new_tokens=1).ms
-    assert all(ms[stage] > 0 for stage in CHOOSING), ms
+    used = [stage for stage in CHOOSING if stage != "allocating" or mode != "weight"]
+    assert all(ms[stage] > 0 for stage in used), ms
 
 
 @pytest.mark.parametrize("mode", ["full", "compress"])

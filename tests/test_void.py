@@ -67,10 +67,7 @@ def forget() -> object:
 @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
 @pytest.mark.parametrize(
     ("kind", "question"),
-    [
-        *((kind, question) for kind in ("blank page", "noise") for question in QUESTIONS),
-        ("splatter", QUESTIONS[0]),
-    ],
+    [(kind, question) for kind in IMAGES for question in QUESTIONS],
 )
 def test_an_even_grid_is_kept(kind: str, question: str, mode: str) -> None:
     answer = session(kind).ask(question, mode=mode, budget=BUDGET, max_new_tokens=1)

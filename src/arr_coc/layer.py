@@ -39,8 +39,6 @@ from arr_coc.texture import generate_texture_array
 
 CELL = 32
 """Pixels per side of a cell where `forward` gets no grid."""
-STRONG_PEAK = 0.5
-"""The distance of the best participatory cell from the median one that overrules a semantic void."""
 ENOUGH = 0.98
 """Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
 
@@ -178,14 +176,14 @@ class ARRCOCLayer(nn.Module):
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
     def voids(self, relevance: Relevance) -> Tensor | None:
-        """Which images are sampled by an even grid, bool [B]: no structure, no strong participatory peak.
+        """Which images are sampled by an even grid, bool [B]: those without structure.
 
-        None where the config says `void=False`, or structure was not measured.
+        A peak of the participatory map does not save them: where there is nothing to find, a question about
+        shapes finds some. None where the config says `void=False`, or structure was not measured.
         """
         if not self.config.void or relevance.structured is None:
             return None
-        coupled = relevance.participatory.detach().flatten(1)
-        return ~relevance.structured & (coupled.amax(1) - coupled.median(1).values <= STRONG_PEAK)
+        return ~relevance.structured
 
     def allocate(
         self,
