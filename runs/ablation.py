@@ -121,7 +121,7 @@ class PartialBalancer(AdaptiveTensionBalancer):
 
 
 class WithoutScorers(Ablation):
-    """A layer in which some scorers have no part: gate 0, no statistics, no say about a void image.
+    """A layer in which some scorers have no part: gate 0, no statistics.
 
     Their maps stay in the record, untrained, until `ordinary`, which makes that of the participatory scorer flat.
     """
@@ -142,114 +142,6 @@ class WithoutScorers(Ablation):
             for name, logits in zip(SCORERS, super().scores(*args, **options), strict=True)
         )
         return information, perspectival, participatory
-
-    def silence(self, layer: ARRCOCLayer) -> None:
-        """Change the weights of an ordinary layer so that the part has no effect."""
-        raise NotImplementedError(f"{type(self).__name__} must say which weights its part is")
-
-    @torch.no_grad()
-    def ordinary(self) -> ARRCOCLayer:
-        """An ordinary layer that keeps the same cells."""
-        layer = ARRCOCLayer(self.config)
-        layer.load_state_dict(self.state_dict())
-        self.silence(layer)
-        layer.trained = self.trained
-        return layer
-
-
-def policy_inputs(balancer: AdaptiveTensionBalancer) -> tuple[Tensor, Tensor]:
-    """Views of the policy net's first weights: those that read the gestalt, and those of the 9 statistics."""
-    policy: Any = balancer.policy
-    weight = policy.weight if balancer.linear else policy[0].weight
-    width = 0 if balancer.linear else balancer.project.out_features
-    return weight[:, width : 2 * width], weight[:, 2 * width :]
-
-
-class FixedBalancer(AdaptiveTensionBalancer):
-    """A balancer without a policy net: gates and tensions are learnable constants."""
-
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
-        return self.start.expand(len(statistics), 6)
-
-
-class FixedMixture(Ablation):
-    """A layer whose gates and tensions are learnable constants; the law of weak saliency still holds."""
-
-    def __init__(self, config: ARRCOCConfig) -> None:
-        super().__init__(config)
-        self.use_balancer(FixedBalancer)
-
-    def silence(self, layer: ARRCOCLayer) -> None:
-        policy: Any = layer.balancer.policy
-        for parameter in (policy if layer.balancer.linear else policy[2]).parameters():
-            parameter.zero_()
-
-
-class BlindBalancer(AdaptiveTensionBalancer):
-    """A balancer whose policy net reads the question alone, neither gestalt nor statistics of the maps."""
-
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
-        return super().decide(query, None, torch.zeros_like(statistics))
-
-
-class BalancerWithoutImage(Ablation):
-    """A layer whose balancer reads the question alone; the law of weak saliency still holds."""
-
-    def __init__(self, config: ARRCOCConfig) -> None:
-        super().__init__(config)
-        self.use_balancer(BlindBalancer)
-
-    def silence(self, layer: ARRCOCLayer) -> None:
-        for weights in policy_inputs(layer.balancer):
-            weights.zero_()
-
-
-class PartialBalancer(AdaptiveTensionBalancer):
-    """A balancer that closes the gates of some maps and does not read their statistics.
-
-    Args:
-        without: The scorers whose maps are left out.
-    """
-
-    def __init__(self, dim: int, width: int = 16, preset: str = "net", *, without: tuple[str, ...]) -> None:
-        super().__init__(dim, width, preset)
-        self.absent: Tensor
-        absent = torch.tensor([name in without for name in SCORERS])
-        self.register_buffer("absent", absent, persistent=False)
-
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
-        decided = super().decide(query, gestalt, statistics.masked_fill(self.absent.repeat(3), 0.0))
-        closed = torch.cat((self.absent, torch.zeros_like(self.absent)))
-        return decided.masked_fill(closed, CLOSED)
-
-
-class WithoutScorers(Ablation):
-    """A layer in which some scorers have no part: gate 0, no statistics, no say about a void image.
-
-    Their maps stay in the record, untrained, until `ordinary`, which makes that of the participatory scorer flat.
-    """
-
-    without: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, config: ARRCOCConfig) -> None:
-        if config.pooling == "learned" and "participatory" in self.without:
-            raise ValueError(
-                "pooling 'learned' is by the participatory scorer; leave another out, or choose mean"
-            )
-        super().__init__(config)
-        self.use_balancer(PartialBalancer, without=self.without)
-
-    def scores(self, *args: Any, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
-        information, perspectival, participatory = (
-            logits.detach() if name in self.without else logits
-            for name, logits in zip(SCORERS, super().scores(*args, **options), strict=True)
-        )
-        return information, perspectival, participatory
-
-    def voids(self, relevance: Relevance) -> Tensor | None:
-        if "participatory" in self.without:  # a flat map has no peak
-            relevance = relevance._replace(participatory=torch.zeros_like(relevance.participatory))
-        return super().voids(relevance)
 
     def silence(self, layer: ARRCOCLayer) -> None:
         _, statistics = policy_inputs(layer.balancer)

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from arr_coc.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
-from arr_coc.checkpoint import load_base, load_layer, save_layer
+from arr_coc.checkpoint import load_base, load_layer
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.saved import save_layer
 from arr_coc.texture import generate_texture_array
 from arr_coc.training.recipe import load_recipe
 from arr_coc.training.trainer import build_learner
