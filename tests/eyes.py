@@ -82,6 +82,19 @@ def patches_seen(model: ARRCOCModel) -> Iterator[list[int]]:
         hook.remove()
 
 
+@contextmanager
+def calls_counted(*kinds: type[nn.Module]) -> Iterator[list[nn.Module]]:
+    """The modules of some classes that are called, in any tree: a model's own or a twin's."""
+    calls: list[nn.Module] = []
+    hook = nn.modules.module.register_module_forward_pre_hook(
+        lambda module, _: calls.append(module) if type(module) in kinds else None
+    )
+    try:
+        yield calls
+    finally:
+        hook.remove()
+
+
 @torch.no_grad()
 def prepared_for(model: ARRCOCModel, inputs: dict, mode: str, **more: Any) -> Prepared:
     return model.prepare(inputs, mode=mode, **more)

@@ -19,7 +19,9 @@ from arr_coc.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_of_wor
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import EncodedImages, Stopwatch, score
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.cues import gather
+from arr_coc.realize import Stopwatch, score
 from arr_coc.seam import GESTALT, FamilyAdapter, VisualFeatures, adapter_for, gather_columns
 from arr_coc.seam.attention import attention_modules
 from arr_coc.world import draw_page
@@ -341,7 +343,9 @@ def test_the_bundled_model_looks_at_the_evidence_untrained() -> None:
         inputs = session.inputs(question.text)
         maps, neutral = gaze(model.adapter, inputs, gestalt, features=features, neutral=neutral)
         watch = Stopwatch(model.device)
-        scored = score(model.adapter, cosine, inputs, encoded, watch)[0].participatory
+        cells = [features.cell_tokens(0)]
+        cues = gather(model.adapter, cosine, inputs, encoded, features.layout, watch, cells=cells)
+        scored = score(cosine, cues, watch)[0].participatory
         evidence = evidence_cells(question.evidence, (16, 16), page.image.size).flatten()
         best = [found.flatten().topk(64).indices for found in (coupling(maps[0], (16, 16)), scored)]
         recalls.append([float(evidence[keep].float().sum() / evidence.sum()) for keep in best])

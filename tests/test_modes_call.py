@@ -20,6 +20,7 @@ from eyes import (
     IMAGES,
     assert_same,
     build,
+    calls_counted,
     every_kind,
     inputs_of,
     llava_families,
@@ -64,12 +65,10 @@ class TestKnownAlready:
         assert encoded.features is None
 
     def test_what_the_neutral_question_looks_at_is_found_once(self) -> None:
-        model, encoded, passes = wrapped(kind="gaze"), EncodedImages(), []
-        embed = model.base.model.language_model
-        hook = embed.register_forward_pre_hook(lambda *_: passes.append(1))
-        for question in ("What?", "Where is the red ball?"):
-            prepared_for(model, inputs_of(rows=[(question, IMAGES[1:])]), "sparse", encoded=encoded)
-        hook.remove()
+        model, encoded = wrapped(kind="gaze"), EncodedImages()
+        with calls_counted(type(model.base.model.language_model)) as passes:
+            for question in ("What?", "Where is the red ball?"):
+                prepared_for(model, inputs_of(rows=[(question, IMAGES[1:])]), "sparse", encoded=encoded)
         assert len(passes) == 2 + 1
 
     def test_everything_that_was_encoded_is_used_again(self) -> None:

@@ -97,7 +97,7 @@ class TestGather:
                 assert torch.allclose(one.balanced, other.balanced, atol=1e-5)
 
     def test_nothing_needs_to_be_encoded(self) -> None:
-        adapter, layer, inputs, encoded = set_up()
+        adapter, layer, inputs, _ = set_up()
         layout, unknown = adapter.layout(inputs), EncodedImages()
         with torch.no_grad():
             blind = gather(adapter, layer, inputs, unknown, layout, watch())
@@ -125,7 +125,7 @@ class TestGather:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_each_image_has_its_own_in_the_layers_dtype(self, dtype: torch.dtype) -> None:
-        adapter, layer, inputs, encoded = set_up()
+        adapter, layer, inputs, _ = set_up()
         layer = layer.to(dtype)
         own = {
             "cells": [torch.full((36, WIDTH), float(i)) for i in range(3)],

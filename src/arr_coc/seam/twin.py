@@ -20,23 +20,15 @@ from torch import nn
 
 Module = TypeVar("Module", bound=nn.Module)
 
-SHARED = (
-    "_parameters",
-    "_buffers",
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-)
-"""Attributes of a module that its twin holds too, as the same dictionaries: moving, casting or loading weights
-reaches both, and so does a forward hook that is registered, or removed, after the twin was made."""
+SHARED = ("_parameters", "_buffers")
+"""Attributes of a module that its twin holds too, as the same dictionaries: moving, casting or loading
+weights reaches both."""
 
 
 def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lambda _: None) -> Module:
-    """Make a second tree of modules over the same parameters, buffers and forward hooks.
+    """Make a second tree of modules over the same parameters and buffers.
 
-    Other lists, dictionaries and sets that a module holds are copied, further attributes (its configuration among
+    Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
     them) are shared. Methods that were bound to a module of the first tree, as accelerate's hooks are, become
     methods of its twin. A module compiled by `torch.compile` is shared as a whole.
 
