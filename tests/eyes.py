@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -83,12 +83,24 @@ def patches_seen(model: ARRCOCModel) -> Iterator[list[int]]:
 
 
 @contextmanager
-def calls_counted(*kinds: type[nn.Module]) -> Iterator[list[nn.Module]]:
-    """The modules of some classes that are called, in any tree: a model's own or a twin's."""
-    calls: list[nn.Module] = []
-    hook = nn.modules.module.register_module_forward_pre_hook(
-        lambda module, _: calls.append(module) if type(module) in kinds else None
-    )
+def calls_of(modules: Sequence[nn.Module], *, begun: bool = False) -> Iterator[list[int]]:
+    """Which of some modules are called, by index, whether in their own tree or in that of a twin.
+
+    Args:
+        modules: of a model's own tree; a module and its twin hold the same dictionary of parameters.
+        begun: count calls that begin; else those that end.
+    """
+    indices = {id(module._parameters): index for index, module in enumerate(modules)}
+    calls: list[int] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        if id(module._parameters) in indices:
+            calls.append(indices[id(module._parameters)])
+
+    register = nn.modules.module.register_module_forward_hook
+    if begun:
+        register = nn.modules.module.register_module_forward_pre_hook
+    hook = register(note)
     try:
         yield calls
     finally:

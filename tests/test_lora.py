@@ -283,13 +283,11 @@ class TestSeveral:
 class TestFilesOfPeft:
     """The files are peft's own: those saved by its methods load here, and those saved here load there."""
 
-    TO_OLD_NAME = {OWN: "default", PARTIAL: PARTIAL, COARSE: COARSE}
-
     @SOME
     @pytest.mark.parametrize("kind", KINDS)
     def test_saved_by_transformers(self, family: str, kind: str, tmp_path: Path) -> None:
         """As this library did it before its LoRAs worked in twins: put into the model, saved by the model."""
-        model, name = stock(family), self.TO_OLD_NAME[kind]
+        model, name = stock(family), "default" if kind == OWN else kind
         model.add_adapter(LoraConfig(r=3, lora_alpha=6, target_modules=TARGETS[kind]), name)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():

@@ -20,7 +20,7 @@ from eyes import (
     IMAGES,
     assert_same,
     build,
-    calls_counted,
+    calls_of,
     every_kind,
     inputs_of,
     llava_families,
@@ -66,7 +66,7 @@ class TestKnownAlready:
 
     def test_what_the_neutral_question_looks_at_is_found_once(self) -> None:
         model, encoded = wrapped(kind="gaze"), EncodedImages()
-        with calls_counted(type(model.base.model.language_model)) as passes:
+        with calls_of([model.base.model.language_model], begun=True) as passes:
             for question in ("What?", "Where is the red ball?"):
                 prepared_for(model, inputs_of(rows=[(question, IMAGES[1:])]), "sparse", encoded=encoded)
         assert len(passes) == 2 + 1

@@ -161,8 +161,9 @@ class TestEveryMode:
         assert expected.kept == 7 < expected.total
         assert torch.equal(record.keep, expected.keep)
 
-    def test_what_is_known_of_cells(self) -> None:
+    def test_what_is_known_of_cells(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """An untrained layer has a coupling, a trained one cells; a stem needs no gestalt in "sparse"."""
+        set_constants(monkeypatch)
         kinds = {}
         for kind in KINDS:
             for mode in ("prune", "sparse", "saccade"):
