@@ -43,7 +43,7 @@ def configured(model: Any) -> list[str]:
 
 
 def state(model: Any) -> dict[str, Any]:
-    """By which a change of a model would show: its modules, their attributes and weights, its configuration."""
+    """By which a change of a model would show: its modules, attributes, weights and configuration."""
     return {
         "modules": [(name, type(module), id(module)) for name, module in model.named_modules()],
         "attributes": [sorted(vars(module)) for module in model.modules()],
