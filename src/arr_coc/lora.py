@@ -157,7 +157,8 @@ class LoRAs(nn.Module):
         """Make the matrices of one kind, as peft would put them into the base; from `weights`, all of them.
 
         Raises:
-            ValueError: weights are missing, left over or of another shape.
+            ValueError: weights are missing, left over or of another shape, or there are others than matrices
+                A and B, such as biases.
         """
         from peft import inject_adapter_in_model
         from peft.tuners.lora import LoraLayer
@@ -178,6 +179,10 @@ class LoRAs(nn.Module):
             if isinstance(module, LoraLayer) and name in module.lora_A:
                 for part in ("A", "B"):
                     matrices[f"{path}.lora_{part}.weight"] = getattr(module, f"lora_{part}")[name]
+        ours = {id(matrix.weight) for matrix in matrices.values()} | {id(old) for old, _ in frozen}
+        more = [key for key, parameter in model.named_parameters() if id(parameter) not in ours]
+        if more:
+            raise ValueError(f"it has more than the two matrices of a layer, first {more[0]}")
         if weights is not None:
             self._fill(matrices, weights)
         for key, matrix in matrices.items():

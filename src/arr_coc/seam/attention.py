@@ -111,7 +111,11 @@ def watch_attention(
     attention_modules(model, part)  # refused before anything is made
     watched = _watched_twin(model, part)
     layers = {module: (layer, observe) for layer, module in enumerate(attention_modules(watched, part))}
-    token = _watching.set({**_watching.get({}), **layers})
+    outer = _watching.get({})
+    if outer:  # a model that is a watched twin itself: the twin of a watched module is watched, too
+        pairs = zip(model.modules(), watched.modules(), strict=True)
+        layers = {new: outer[old] for old, new in pairs if old in outer} | layers
+    token = _watching.set({**outer, **layers})
     try:
         yield watched
     finally:
