@@ -804,5 +804,6 @@ class TestOpenData:
         assert len(str(error.value)) < 300 + len(str(tmp_path))
 
     def test_without_torch(self):
-        code = "import sys, arr_coc.data, arr_coc.metrics; sys.exit('torch' in sys.modules)"
+        modules = "arr_coc.data, arr_coc.data.metrics, arr_coc.results"
+        code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

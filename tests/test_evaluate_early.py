@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate import METHODS, Settings, evaluate
 from arr_coc.evaluate.answering import answer_compacted, joined, visual_tokens
 from arr_coc.evaluate.methods import pick_methods
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.evaluate.results import decode_kept, read_results
 from arr_coc.evaluate.scene import Harness, Scene
 from arr_coc.evaluate.timing import Trial, measure
 from arr_coc.lora import lora_for
-from arr_coc.metrics import exact_match
 from arr_coc.model import ARRCOCModel
 from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.results.files import decode_kept, read_results
 from arr_coc.session import GREEDY, Session
 from tiny import FAMILIES, LLAVA_FAMILIES, tiny
 
@@ -111,9 +111,9 @@ def test_they_decide_as_the_model_does(scene: Scene) -> None:
 
 def test_the_oracle_and_the_control_choose_by_what_they_are_named_for(scene: Scene) -> None:
     oracle, other = METHODS["oracle"], scene.view.others[0]
-    assert oracle.choose is not None
+    assert oracle.select is not None
     assert other is not None
-    assert torch.equal(ready(scene, "oracle sparse", 0, 9).keep, oracle.choose(scene.view, 0, 9).keep)
+    assert torch.equal(ready(scene, "oracle sparse", 0, 9).keep, oracle.select(scene.view, 0, 9).keep)
     with torch.no_grad():
         theirs = scene.model.prepare(other, mode="sparse", budget=9).allocations[0].keep
     assert torch.equal(ready(scene, "shuffled question sparse", 0, 9).keep, theirs)

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.methods import pick_methods
 from arr_coc.evaluate.probes import budget_sweep, contenders, faithfulness
-from arr_coc.evaluate.questions import Asked, Query, world_questions
+from arr_coc.evaluate.questions import ImageQueries, Query, world_questions
 from arr_coc.evaluate.reader import open_reader
-from arr_coc.evaluate.results import decode_kept
 from arr_coc.evaluate.scene import Harness
 from arr_coc.lora import add_lora, lora_for
-from arr_coc.metrics import exact_match
 from arr_coc.model import ARRCOCModel
+from arr_coc.results.files import decode_kept
 from arr_coc.session import Session
 from eyes import build, wrapped
 from tiny import picture, tiny
@@ -42,18 +42,18 @@ def model() -> ARRCOCModel:
 
 
 @pytest.fixture(scope="module")
-def asked() -> Asked:
+def asked() -> ImageQueries:
     """A page of 8 x 8 cells. Its last question needs 6 cells, all that are nearest to its label."""
     return next(iter(world_questions(4, 256, per_page=4)))
 
 
 @pytest.fixture(scope="module")
-def session(model: ARRCOCModel, asked: Asked) -> Session:
+def session(model: ARRCOCModel, asked: ImageQueries) -> Session:
     return model.session(asked.image)
 
 
 @pytest.fixture(scope="module")
-def question(asked: Asked) -> str:
+def question(asked: ImageQueries) -> str:
     return asked.queries[3].text
 
 
@@ -164,7 +164,7 @@ def test_log_probabilities_are_of_the_tokens_one_by_one(family: str) -> None:
 # ---- nulls and rivals -----------------------------------------------------------------------------------
 
 
-def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: Asked) -> None:
+def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: ImageQueries) -> None:
     """Same image, same question, same budget, same seed, and the allocator's own choice first."""
     query = Query("0", asked.queries[3].text, asked.queries[3].answers)
     found = contenders(model.session(asked.image), query.text, 9, right=query.answers[0])
@@ -174,7 +174,7 @@ def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: Asked
     assert found["left_out"] == {}
     methods, _ = pick_methods(model, names, [], None)
     harness = Harness(model, methods, exact_match, [9], 1, max_new_tokens=LONGEST)
-    record = harness.records(Asked(asked.image, "probe", (query,)), ())[0]
+    record = harness.records(ImageQueries(asked.image, "probe", (query,)), ())[0]
     for row in found["rows"]:
         label = f"{row['method']}@9"
         assert row["answer"] == record["said"][label]

@@ -17,10 +17,10 @@ from arr_coc.data.coco import read_coco
 from arr_coc.data.docvqa import read_docvqa
 from arr_coc.data.gqa import read_gqa
 from arr_coc.data.lines import read_folder, read_jsonl
+from arr_coc.data.metrics import anls, loose_match, relaxed_accuracy, vqa_accuracy
 from arr_coc.data.record import Example
 from arr_coc.data.textvqa import read_textvqa
 from arr_coc.data.vqav2 import read_vqav2
-from arr_coc.metrics import anls, loose_match, relaxed_accuracy, vqa_accuracy
 
 Metric = Callable[[str, Sequence[str]], float]
 
