@@ -6,6 +6,7 @@ ValueError: questions.jsonl, line 3: 'answer' is True: it should be a text or a 
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -35,7 +36,9 @@ def validated(model: type[M], value: Any, where: str) -> M:
     shown, reason = short(first["input"]), first["msg"]
     if first["type"] == "missing":
         raise ValueError(f"{where}: {field} is missing" + (f" in {shown}" if deeper else ": add it"))
-    reason = reason.removeprefix("Value error, ").replace("Input should", "it should")
+    reason = re.sub(
+        "^(Input|String|List|Dictionary) should", "it should", reason.removeprefix("Value error, ")
+    )
     if not first["loc"]:
         raise ValueError(f"{where}: {reason}")
     raise ValueError(f"{where}: {field} is {shown}: {reason}")
