@@ -13,20 +13,17 @@ from safetensors.torch import save_file
 
 from arr_coc.evaluate.methods import (
     METHODS,
-    Method,
     load_scorer,
     load_variant,
-    ours,
     pick_methods,
-    shrink,
-    smaller_grid,
     split_allocators,
 )
+from arr_coc.evaluate.ours import ours
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.evaluate.scene import Scene
+from arr_coc.evaluate.scene import Scene, resize_to_grid
 from arr_coc.evaluate.view import View
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import QueryBlindScorer
+from arr_coc.rivals import Method, QueryBlindScorer, smaller_grid
 from arr_coc.session import Session
 from tiny import picture, tiny
 
@@ -72,7 +69,7 @@ def test_merged_tokens_come_from_the_two_that_merge(view: View) -> None:
         merging = [
             m.name for m in SELECTING if m.select is not None and m.select(view, 0, 20).tokens is not None
         ]
-    assert merging == ["visionzip", "prumerge+"]
+    assert merging == ["prumerge+", "visionzip"]
 
 
 def test_ours_decides_as_the_model_does(model: ARRCOCModel, view: View) -> None:
@@ -139,7 +136,7 @@ def test_smaller_grids_never_exceed_the_count_or_the_image() -> None:
 def test_a_shrunk_image_has_that_grid(model: ARRCOCModel, view: View) -> None:
     for count in (4, 20, 40):
         grid = smaller_grid(view.grid[1:], count)
-        small = shrink(view.source.image, grid, model)
+        small = resize_to_grid(view.source.image, grid, model)
         assert model.adapter.features(Session(model, small).inputs("?")).grids == [(1, *grid)]
 
 
@@ -206,4 +203,4 @@ def test_a_picture_of_another_shape_keeps_it(model: ARRCOCModel) -> None:
     wide = picture(1, (512, 128))
     grid = smaller_grid((4, 16), 20)
     assert grid == (2, 8)
-    assert shrink(wide, grid, model).size == (256, 64)
+    assert resize_to_grid(wide, grid, model).size == (256, 64)

@@ -132,7 +132,7 @@ def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Reco
     return {**first, "part": [1, 1]}, records
 
 
-def encode_kept(keep: Sequence[int] | np.ndarray | Any, total: int) -> str:
+def encode_kept(keep: Any, total: int) -> str:
     """The kept cells of one image as text: base64 of the bits of a mask, 172 letters for 1024 cells.
 
     Args:
@@ -142,7 +142,8 @@ def encode_kept(keep: Sequence[int] | np.ndarray | Any, total: int) -> str:
     Raises:
         ValueError: an index is not a whole number in 0..N-1, or comes twice.
     """
-    indices = np.asarray(keep.tolist() if hasattr(keep, "tolist") else keep)
+    tolist = getattr(keep, "tolist", None)
+    indices = np.asarray(keep if tolist is None else tolist())
     if indices.size and (indices.ndim != 1 or indices.dtype.kind != "i"):
         raise ValueError(
             f"kept cells are {indices.dtype} {list(indices.shape)}: pass indices, one list of them"
