@@ -102,7 +102,7 @@ def test_the_whole_image_is_never_encoded(scene: Scene, method: Any, monkeypatch
 
 def test_they_decide_as_the_model_does(scene: Scene) -> None:
     model, i = scene.model, 1
-    inputs = Session(model, scene.asked.image).inputs(scene.texts[i])
+    inputs = Session(model, scene.source.image).inputs(scene.texts[i])
     with torch.no_grad():
         for name, mode, budget in (("arr-coc sparse", "sparse", 9), ("arr-coc saccade", "saccade", None)):
             own = model.prepare(inputs, mode=mode, budget=budget)

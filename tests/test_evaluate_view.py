@@ -164,7 +164,7 @@ def test_random_numbers_depend_on_seed_image_question_and_method_alone() -> None
 
     others = [
         drawn(replace(view, seed=1)),
-        drawn(replace(view, asked=replace(view.source, key="test:4"))),
+        drawn(replace(view, source=replace(view.source, key="test:4"))),
         drawn(view, i=1),
         drawn(view, method="other"),
     ]

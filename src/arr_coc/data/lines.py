@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from arr_coc.data.record import (
     Answers,
@@ -50,7 +50,7 @@ class _Question(Fields):
     id: Id | None = None
     image: Text
     question: Text
-    boxes: list[FourNumbers] = []
+    boxes: list[FourNumbers] = Field(default_factory=list)
     box_format: Literal["xyxy", "xywh"] = "xyxy"
 
 
