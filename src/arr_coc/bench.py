@@ -1,4 +1,4 @@
-"""What a first token costs, each way beside the others in one run: time, arithmetic, memory.
+"""Time, arithmetic and memory up to the first token, all modes and rivals side by side in one run.
 
     bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [Row, ...]
 

@@ -3,7 +3,7 @@
     model_card(model, name=..., results=["eval.jsonl"], data="200 drawn pages") -> ModelCard
 
 Laws: every figure comes from a result file of `arr-coc eval` that was measured with these very weights, with
-nulls and the best rival beside it; where there is none the card says that nothing was measured. No path of
+nulls and the best rival beside it; where there is none the card states that nothing was measured. No path of
 this disk is in it. Figures stand in the text alone: the Hub's own tables of scores are for benchmarks that
 it knows by name.
 """

@@ -33,15 +33,15 @@ def validated(model: type[M], value: Any, where: str) -> M:
         first = error.errors(include_url=False)[0]
     name, *deeper = first["loc"] or ("",)
     field = f"{name!r}" + "".join(f"[{step!r}]" for step in deeper)
-    shown, reason = short(first["input"]), first["msg"]
+    text, reason = short(first["input"]), first["msg"]
     if first["type"] == "missing":
-        raise ValueError(f"{where}: {field} is missing" + (f" in {shown}" if deeper else ": add it"))
+        raise ValueError(f"{where}: {field} is missing" + (f" in {text}" if deeper else ": add it"))
     reason = re.sub(
         "^(Input|String|List|Dictionary) should", "it should", reason.removeprefix("Value error, ")
     )
     if not first["loc"]:
         raise ValueError(f"{where}: {reason}")
-    raise ValueError(f"{where}: {field} is {shown}: {reason}")
+    raise ValueError(f"{where}: {field} is {text}: {reason}")
 
 
 def short(value: Any) -> str:

@@ -3,7 +3,7 @@
     vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match: (answer, truths) -> 0 to 1
 
 Each metric follows the official program where there is one, quirks included where they move a score, so that
-results compare with published ones; a docstring says where it doesn't. Nothing here cuts an answer out of a
+results compare with published ones; a docstring states where it doesn't. Nothing here cuts an answer out of a
 longer reply: prompts ask for short answers (see `arr_coc.data`).
 """
 
@@ -49,7 +49,7 @@ def vqa_accuracy(answer: str, truths: Sequence[str]) -> float:
     between digits.
 
     Two choices. That program normalises only where the truths differ from each other; here, as in MMF's
-    evaluator of TextVQA, it is always done, so that "Two" is right where all ten say "two". And with fewer
+    evaluator of TextVQA, it is always done, so that "Two" is right where all ten wrote "two". And with fewer
     than four truths fewer than three others are left: then all of those have to agree, and of a single truth
     none is left out.
 
@@ -57,8 +57,8 @@ def vqa_accuracy(answer: str, truths: Sequence[str]) -> float:
         ValueError: there are no truths.
     """
     _check(truths)
-    said = _normalise(answer)
-    matches = sum(_normalise(truth) == said for truth in truths)
+    text = _normalise(answer)
+    matches = sum(_normalise(truth) == text for truth in truths)
     if len(truths) == 1:
         return float(matches)
     needed = min(3, len(truths) - 1)
@@ -93,8 +93,8 @@ def anls(answer: str, truths: Sequence[str], threshold: float = 0.5) -> float:
         raise ValueError(
             f"threshold {threshold!r} is not a similarity: use a number from 0 to 1, usually 0.5"
         )
-    said = " ".join(answer.lower().split())
-    best = max(_similarity(said, " ".join(truth.lower().split())) for truth in truths)
+    text = " ".join(answer.lower().split())
+    best = max(_similarity(text, " ".join(truth.lower().split())) for truth in truths)
     return best if best >= threshold else 0.0
 
 
@@ -121,7 +121,7 @@ def relaxed_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.05
     As in the program that published results use (pix2struct): a number is what Python's float reads, a
     percent sign divides by 100 ("5%" is 0.05 and not 5), and a truth of 0 has no relative error and is
     compared as text. A thousands separator makes text of a number: "1,000" is right only where the truth
-    says so too. White space around an answer is dropped.
+    has it too. White space around an answer is dropped.
 
     Raises:
         ValueError: there are no truths, or the tolerance is negative or not a number.
@@ -135,10 +135,10 @@ def relaxed_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.05
 
 
 def _near(answer: str, truth: str, tolerance: float) -> bool:
-    said, true = _number(answer), _number(truth)
-    if said is None or not true:
+    value, true = _number(answer), _number(truth)
+    if value is None or not true:
         return answer.lower() == truth.lower()
-    return abs(said - true) / abs(true) <= tolerance
+    return abs(value - true) / abs(true) <= tolerance
 
 
 def _number(text: str) -> float | None:

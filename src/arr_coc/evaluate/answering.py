@@ -176,7 +176,7 @@ def _alike(compacted: Sequence[Compacted], most: int) -> list[list[int]]:
         whole = "position_ids" not in compacted[n].kwargs
         if not parts or whole or len(parts[-1]) == most or width > SPREAD * first:
             parts.append([])
-            first = 0 if whole else width  # 0: nobody joins it
+            first = 0 if whole else width  # 0: none joins it
         parts[-1].append(n)
     return parts
 

@@ -165,7 +165,7 @@ def pruned_answers(
         max_new_tokens: The longest answer.
 
     Raises:
-        ValueError: as `pruned_prefill`, or no new token is asked for.
+        ValueError: as `pruned_prefill`, or `max_new_tokens` below 1.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens {max_new_tokens} is below 1; ask for at least one new token")
@@ -197,7 +197,7 @@ def cut_layer(model: ARRCOCModel) -> int:
 
 
 def _text_model(model: ARRCOCModel, layer: int) -> Any:
-    """The base model's text model, once it is known that it can be cut after `layer` layers."""
+    """The base model's text model, checked to be one that can be cut after `layer` layers."""
     family = model.config.model_type
     if family not in LAYER_FAMILIES:
         raise ValueError(
@@ -229,13 +229,13 @@ def _run(
     levels: list[list[Tensor]] | None = None,
     is_image: Tensor | None = None,
 ) -> Tensor:
-    """Some layers of a text model, on all of whose inputs so far `mask` [B, seen + new] says what is padding.
+    """Run some layers of a text model, of whose inputs so far `mask` [B, cached + new] marks the padding.
 
     Args:
         text: The text model.
         layers: Which of its layers.
         hidden: [B, new, D].
-        mask: [B, seen + new], 0 for padding.
+        mask: [B, cached + new], 0 for padding.
         positions: [3, B, new] or [B, new].
         cache: Of all layers; these layers' part of it grows.
         levels: By layer, per image [n, D], what deepstack adds to the visual tokens after it.

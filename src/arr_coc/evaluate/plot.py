@@ -64,7 +64,7 @@ class _Line:
     style: dict[str, Any]
 
     def points(self, cost: str) -> np.ndarray:
-        """[n, 2], cost and score of the budgets whose cost is known."""
+        """[n, 2], cost and score of the budgets whose cost was measured."""
         return np.array([(r[cost], r["score"]) for r in self.rows if r[cost] is not None]).reshape(-1, 2)
 
 
@@ -129,7 +129,7 @@ def _lines(summary: Summary) -> list[_Line]:
 
 
 def _look(style: Style, of_kind: str) -> dict[str, Any]:
-    """What matplotlib is given for a line: the method's own style over that of its kind."""
+    """A line's properties for matplotlib: the method's own style over that of its kind."""
     own = dict(color=style.colour, marker=style.marker, ms=style.size, lw=style.width)
     look: dict[str, Any] = dict(color=_QUIET, lw=1.1, ms=4.5, mew=0, zorder=3, marker="o")
     look |= _OF_KIND.get(of_kind, {}) | {name: value for name, value in own.items() if value is not None}

@@ -145,7 +145,7 @@ class Harness:
         scorer: a trained query-blind scorer, if there is one.
 
     Attributes:
-        passed: questions of earlier images; says which of an image are timed.
+        passed: number of questions of earlier images, by which those to be timed are chosen.
     """
 
     def __init__(

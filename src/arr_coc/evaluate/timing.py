@@ -1,4 +1,4 @@
-"""What one question costs alone: milliseconds of each stage up to the first new token, and peak memory.
+"""Milliseconds of each stage up to the first new token, and peak memory, of one method on one question.
 
     measure(trial, time_encoding(trial)) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
 

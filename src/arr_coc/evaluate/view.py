@@ -53,7 +53,7 @@ class Tower:
 
 
 def check_tower(family: str) -> None:
-    """Raise a ValueError where the tower's patches are not known to lie in the order of the cells."""
+    """Raise a ValueError unless the tower's patches lie in the order of the cells."""
     if family not in TOWERS:
         raise ValueError(
             f"the vision attention of {family!r} can't be read cell by cell: its tower works in windows or "
@@ -243,7 +243,7 @@ class View:
         )
 
     def untrained(self, layer: ARRCOCLayer, i: int, budget: Count, other: bool = False) -> Tensor:
-        """The cells [K] that a layer keeps that nobody trained: it looks where the model itself looks.
+        """The cells [K] that an untrained layer keeps, by the base model's own attention.
 
         Args:
             layer: of the model, or a variant of it.

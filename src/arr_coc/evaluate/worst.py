@@ -37,7 +37,7 @@ class _Answered(BaseModel):
     question: str
     family: str
     answers: list[str] = Field(min_length=1)
-    said: dict[str, str]
+    said: dict[str, str]  # the answers by method
     grid: Annotated[tuple[Literal[1], Side, Side], Field(strict=False)]
     kept: dict[str, str] = {}
 

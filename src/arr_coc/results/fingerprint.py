@@ -1,4 +1,4 @@
-"""A fingerprint of learned weights, so that a result file says which weights it was measured with."""
+"""A fingerprint of learned weights, by which a result file names the weights it was measured with."""
 
 from __future__ import annotations
 

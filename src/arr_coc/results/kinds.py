@@ -1,4 +1,4 @@
-"""Kinds of methods: what each is to a comparison, as result files say it.
+"""Kinds of methods: what each is to a comparison, as result files state it.
 
     kind("arr-coc@64", header) -> "ours"
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 Kind = Literal["full", "ours", "variant", "coc", "rival", "null", "bound"]
 """All tokens; this package's choice; the same by another allocator; a gestalt alone; a published method; a
-control that any method should beat; what knowing the evidence would give."""
+control that any method should beat; what the evidence cells themselves would give."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of tables."""
 

@@ -182,7 +182,7 @@ def _figures(
 
 
 def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:
-    """The names in the given order, others after them by name."""
+    """The names in `order`, others after them by name."""
     names = {r["family"] for r in records if r.get("family")}
     return [name for name in order if name in names] + sorted(names - set(order))
 

@@ -3,8 +3,8 @@
     register(Method("divprune", "rival", select=lambda view, i, k: divprune(view.tokens, k)))
     METHODS["divprune"].select(view, 0, 64) -> Reduction(keep [64], tokens or None)
 
-A method says here all that others want to know of it: its kind, what it needs, its label, paper and plot
-style. Evaluation, tables, plots, the app and the benchmark read this table and compare no names.
+An entry holds everything about a method: kind, needs, label, paper, plot style. Evaluation, plots, the app
+and the benchmark read this table and compare no names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Nulls: selections that look at nothing, and one that knows the answer's place.
+"""Nulls: random and even selections, which read nothing, and the oracle, which has the evidence boxes.
 
     random(n, k, generator)      even((H, W), k)      oracle(evidence, k)
 
-A method that does not beat the first two has found nothing; the third is what there was to find.
+A method that does not beat the first two is of no use; the third is about the best that cells can do.
 Downsampling to k tokens, the third null, is done on the image and is not a selection.
 """
 
@@ -67,7 +67,7 @@ def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -
 
 
 def _even_fill(evidence: Tensor, grid: tuple[int, int], count: int) -> Tensor:
-    """`count` cells off the evidence: those of the coarsest even grid found to have as many there."""
+    """`count` cells off the evidence: those of the coarsest even grid tried that has as many there."""
     size = count
     while True:
         cells = even_grid(grid, size, evidence.device)
