@@ -37,7 +37,7 @@ class _Answered(BaseModel):
     question: str
     family: str
     answers: list[str] = Field(min_length=1)
-    said: dict[str, str]  # the answers by method
+    texts: dict[str, str] = Field(alias="said")  # the answers by method
     grid: Annotated[tuple[Literal[1], Side, Side], Field(strict=False)]
     kept: dict[str, str] = {}
 
@@ -119,7 +119,7 @@ def _case(record: Record, method: str, where: str) -> Case:
         ValueError: something is missing or of the wrong kind.
     """
     line = validated(_Answered, record, where)
-    if method not in line.said:
+    if method not in line.texts:
         raise ValueError(f"{where} has a score of {method!r} but not its answer: evaluate again")
     cells = None
     if method in line.kept:
@@ -132,9 +132,9 @@ def _case(record: Record, method: str, where: str) -> Case:
         "image": record["image"],
         "family": line.family,
         "question": line.question,
-        "answer": line.said[method],
+        "answer": line.texts[method],
         "right": " | ".join(dict.fromkeys(line.answers)),
-        "full": line.said.get(FULL),
+        "full": line.texts.get(FULL),
         "score": record["score"][method],
         "full_score": record["score"].get(FULL),
         "kept": cells,
