@@ -41,9 +41,8 @@ from arr_coc.evaluate.methods import METHODS
 from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.timing import peak_megabytes
 from arr_coc.evaluate.view import View, encode
-from arr_coc.lora import lora_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import MODES
+from arr_coc.modes import FULL, MODES
 from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Method
@@ -224,7 +223,7 @@ def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = No
 
 
 def _stock(model: ARRCOCModel, inputs: Inputs, watch: Stopwatch) -> Arrival:
-    with lora_for(model.base, "full"), _encoder_timed(model, watch):
+    with _encoder_timed(model, watch):
         logits = model.base(**inputs, logits_to_keep=1).logits[:, -1]
     ids = inputs["input_ids"]
     return Arrival(logits, int((ids == model.adapter.image_token_id).sum()) / len(ids))
@@ -255,8 +254,7 @@ def _ours(model: ARRCOCModel, mode: str, budget: Budget | None, inputs: Inputs, 
     prepared = model.prepare(inputs, mode=mode, budget=budget, watch=watch)
     if prepared.fallback:
         raise ValueError(f"choosing failed in mode {mode!r}, which is no time of it; the log has the reason")
-    with lora_for(model.base, prepared.mode):
-        logits = model.base(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
+    logits = prepared.model(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
     tokens = visual_tokens(model, prepared.compacted) / len(logits)
     return Arrival(logits, tokens, prepared.mode, prepared.note)
 
@@ -271,19 +269,18 @@ def _rival(
 ) -> Arrival:
     if len(inputs["input_ids"]) > 1:
         raise ValueError("rivals choose for one image; measure them at batch 1")
-    with lora_for(model.base, "full"):
-        with watch("encode"):
-            features, tower = encode(model, inputs, "tower" in method.needs)
-        if method.between_layers is not None:
-            layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
-            logits = pruned_prefill(model, inputs, features, method.between_layers, budget, layer=cut).logits
-            return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
-        assert method.select is not None, "`OTHERS` has no others"
-        with watch("score"):
-            source = ImageQueries(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
-            view = View(model, source, (inputs,), features, tower, scorer=scorer)
-            kept = method.select(view, 0, budget)
-        return Arrival(prefill(model, inputs, features, kept), len(kept.keep))
+    with watch("encode"):
+        features, tower = encode(model, inputs, "tower" in method.needs)
+    if method.between_layers is not None:
+        layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
+        logits = pruned_prefill(model, inputs, features, method.between_layers, budget, layer=cut).logits
+        return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
+    assert method.select is not None, "`OTHERS` has no others"
+    with watch("score"):
+        source = ImageQueries(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
+        view = View(model, source, (inputs,), features, tower, scorer=scorer)
+        kept = method.select(view, 0, budget)
+    return Arrival(prefill(model, inputs, features, kept, FULL.name), len(kept.keep))
 
 
 # ---- counting and timing --------------------------------------------------------------------------------

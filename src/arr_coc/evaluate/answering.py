@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.decoding import generate_whole
-from arr_coc.lora import OWN, has_lora, lora_for, without_lora
+from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import FULL, PRUNE
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import Compacted, VisualFeatures
 from arr_coc.session import GREEDY, PROMPT_NAMES, Session
@@ -93,7 +94,7 @@ def answer_rows(
         max_new_tokens: where an answer is cut off.
     """
     model = prompts.model
-    adapted = has_lora(model.base, OWN)
+    adapted = OWN in model.loras
     alike: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
         key = (row.question, row.adapted and adapted, tuple(row.kept.keep.tolist()))
@@ -135,8 +136,8 @@ def _answer(
     whole = len(keep[0]) == len(features.cells[0])
     inputs = prompts.rows([row.question for row in rows], whole)
     compacted = model.adapter.compact(inputs, with_merged(features, [row.kept for row in rows]), keep)
-    with without_lora(model.base, off=not rows[0].adapted):
-        ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
+    base = model.adapter_for(PRUNE if rows[0].adapted else FULL).model
+    ids = generate_whole(base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
     return _texts(model, ids[:, inputs["input_ids"].shape[1] :])
 
 
@@ -159,8 +160,8 @@ def answer_compacted(
     texts: dict[int, str] = {}
     for part in _alike(compacted, most):
         inputs = joined([compacted[n] for n in part], model.adapter.padding_id)
-        with lora_for(model.base, mode):
-            ids = model.base.generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
+        base = model.adapter_for(mode).model
+        ids = base.generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
         texts |= zip(part, _texts(model, ids[:, inputs["input_ids"].shape[1] :]), strict=True)
     return [texts[n] for n in range(len(compacted))]
 
@@ -220,15 +221,30 @@ def with_merged(features: VisualFeatures, kept: Sequence[Reduction]) -> VisualFe
 
 
 def prefill(
-    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, kept: Reduction
+    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, kept: Reduction, mode: str
 ) -> Tensor:
-    """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled."""
+    """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled.
+
+    Args:
+        model: that reads.
+        inputs: the prompt.
+        features: its image, encoded.
+        kept: the cells kept.
+        mode: whose LoRAs are at work.
+    """
     compacted = model.adapter.compact(inputs, with_merged(features, [kept]), [kept.keep])
-    return model.base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]
+    base = model.adapter_for(mode).model
+    return base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]
 
 
 def answer_costs(
-    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
+    model: ARRCOCModel,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    keep: Sequence[Tensor],
+    *,
+    mode: str = PRUNE.name,
+    base: Any = None,
 ) -> Tensor:
     """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
 
@@ -237,11 +253,14 @@ def answer_costs(
         inputs: of `Session.batch` with answers.
         features: one image per row; a gradient may come back through them.
         keep: per row the kept cells [K].
+        mode: whose LoRAs are at work.
+        base: the model to call in its place, such as one that is watched; None: that of the mode.
     """
+    base = model.adapter_for(mode).model if base is None else base
     kwargs = dict(model.adapter.compact(inputs, features, keep, use_cache=False).kwargs)
     labels = kwargs.pop("labels")
     last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
-    logits = model.base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
+    logits = base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
     answers = labels[:, -last + 1 :]
     costs = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=IGNORED, reduction="none")
     return costs.sum(1) / (answers != IGNORED).sum(1)

@@ -28,7 +28,6 @@ from arr_coc.evaluate.methods import METHODS, load_scorer, pick_methods
 from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.reader import LONGEST, CellReader, open_reader
 from arr_coc.evaluate.scene import Scene
-from arr_coc.lora import without_lora
 from arr_coc.results.kinds import OURS, SPARSE
 from arr_coc.rivals.method import Method
 from arr_coc.rivals.reduction import Reduction
@@ -289,16 +288,15 @@ def _selected(stock: CellReader, scene: Scene, kept: dict[str, Reduction]) -> di
 def _between_layers(stock: CellReader, scene: Scene, method: Method, count: int) -> Probe:
     model = scene.model
     assert method.between_layers is not None, "called for methods that drop between layers"
-    with without_lora(model.base):
-        run = pruned_answers(
-            model,
-            scene.prompts.rows([0], whole=True),
-            scene.view.features,
-            method.between_layers,
-            count,
-            layer=cut_layer(model),
-            max_new_tokens=LONGEST,
-        )
+    run = pruned_answers(
+        model,
+        scene.prompts.rows([0], whole=True),
+        scene.view.features,
+        method.between_layers,
+        count,
+        layer=cut_layer(model),
+        max_new_tokens=LONGEST,
+    )
     answer = model.processor.tokenizer.decode(run.ids[0], skip_special_tokens=True).strip()
     return {
         "answer": answer,

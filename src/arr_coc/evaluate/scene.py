@@ -26,9 +26,9 @@ from arr_coc.evaluate.questions import ImageQueries, Query, shuffled
 from arr_coc.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
 from arr_coc.evaluate.view import View, encode
 from arr_coc.images import open_image
-from arr_coc.lora import without_lora
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Stopwatch
 from arr_coc.results.files import Record, encode_kept
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Count, Method
@@ -226,16 +226,15 @@ class Harness:
         numbers = list(range(len(scene.texts)))
         for start in range(0, len(numbers), self.rows):
             part = numbers[start : start + self.rows]
-            with without_lora(self.model.base):
-                run = pruned_answers(
-                    self.model,
-                    scene.prompts.rows(part, whole=True),
-                    scene.view.features.repeat(len(part)),
-                    method.between_layers,
-                    count,
-                    layer=cut_layer(self.model),
-                    max_new_tokens=self.max_new_tokens,
-                )
+            run = pruned_answers(
+                self.model,
+                scene.prompts.rows(part, whole=True),
+                scene.view.features.repeat(len(part)),
+                method.between_layers,
+                count,
+                layer=cut_layer(self.model),
+                max_new_tokens=self.max_new_tokens,
+            )
             texts = self.model.processor.tokenizer.batch_decode(run.ids, skip_special_tokens=True)
             own.texts |= {i: text.strip() for i, text in zip(part, texts, strict=True)}
             own.tokens |= dict.fromkeys(part, round(run.mean_tokens, 2))

@@ -29,8 +29,8 @@ from torch.profiler import ProfilerActivity, profile
 from arr_coc.evaluate.answering import prefill
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_prefill
 from arr_coc.evaluate.view import Tower, View, encode
-from arr_coc.lora import lora_for
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Stopwatch
 from arr_coc.rivals.method import Count, Method
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures
@@ -94,20 +94,19 @@ def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
     assert encoded is not None, "methods without prepare need an encoding"
     features = encoded.features
     now = Stopwatch(model.device).now
-    with lora_for(model.base, method.mode):
-        start = now()
-        kept = Reduction(torch.arange(len(features.cells[0]), device=model.device))
-        if method.select is not None and trial.budget is not None:
-            fresh = replace(trial.view, features=features, tower=encoded.tower)
-            kept = method.select(fresh, trial.question, trial.budget)
-        selected = now()
-        if method.between_layers is not None:
-            assert isinstance(trial.budget, int), "only ours chooses how many"
-            rule, layer = method.between_layers, cut_layer(model)
-            pruned_prefill(model, trial.inputs, features, rule, trial.budget, layer=layer)
-        else:
-            prefill(model, trial.inputs, features, kept)
-        done = now()
+    start = now()
+    kept = Reduction(torch.arange(len(features.cells[0]), device=model.device))
+    if method.select is not None and trial.budget is not None:
+        fresh = replace(trial.view, features=features, tower=encoded.tower)
+        kept = method.select(fresh, trial.question, trial.budget)
+    selected = now()
+    if method.between_layers is not None:
+        assert isinstance(trial.budget, int), "only ours chooses how many"
+        rule, layer = method.between_layers, cut_layer(model)
+        pruned_prefill(model, trial.inputs, features, rule, trial.budget, layer=layer)
+    else:
+        prefill(model, trial.inputs, features, kept, method.mode)
+    done = now()
     times = {"encode": encoded.ms, "select": 1000 * (selected - start), "prefill": 1000 * (done - selected)}
     return {stage: round(ms, 3) for stage, ms in times.items()}
 
@@ -118,8 +117,7 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
     watch = Stopwatch(model.device)
     start = watch.now()
     ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
-    with lora_for(model.base, method.mode):
-        model.base(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
+    model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
     total = 1000 * (watch.now() - start)
     times = {"encode": watch.ms["encode"], "select": watch.ms["texture"] + watch.ms["score"]}
     if watch.ms["gestalt"]:

@@ -211,7 +211,8 @@ class AllocatorTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW; what is freed of the base model learns at the recipe's `base_lr`."""
-        base = {id(p) for p in self.learner.model.base.parameters()}
+        model = self.learner.model
+        base = {id(p) for part in (model.base, model.loras) for p in part.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if id(p) not in base], "lr": self.recipe.lr},
