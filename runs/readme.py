@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from arr_coc.evaluate import METHODS
 from arr_coc.results.kinds import kind
 from arr_coc.results.table import percent, table
 
@@ -270,11 +271,7 @@ HEADLINE = {
     "arr-coc": "**arr-coc `prune`**",
     "arr-coc sparse": "**arr-coc `sparse`**",
     "arr-coc saccade": "**arr-coc `saccade`** (529 tokens)",
-    "idpruner": "IDPruner",
-    "fastv": "FastV",
-    "scope": "SCOPE",
-    "visionzip": "VisionZip",
-    "downsample": "the image shrunk to as many tokens",
+    **{name: METHODS[name].label for name in ("idpruner", "fastv", "scope", "visionzip", "downsample")},
 }
 IN_BENCH = {"arr-coc": "prune", "arr-coc sparse": "sparse", "arr-coc saccade": "saccade"}
 
@@ -404,7 +401,7 @@ if __name__ == "__main__":
     changed = [name for name in after if after[name] != before[name]]
     if "--check" in sys.argv:
         sys.exit(
-            changed and f"{', '.join(changed)} don't say what the results say: run python runs/readme.py"
+            f"{', '.join(changed)} differ from the results: run python runs/readme.py" if changed else 0
         )
     for name in changed:
         (ROOT / name).write_text(after[name], encoding="utf-8")
