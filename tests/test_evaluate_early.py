@@ -18,9 +18,9 @@ from arr_coc.evaluate.methods import pick_methods
 from arr_coc.evaluate.questions import world_questions
 from arr_coc.evaluate.scene import Harness, Scene
 from arr_coc.evaluate.timing import Trial, measure
-from arr_coc.lora import lora_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Stopwatch
 from arr_coc.results.files import decode_kept, read_results
 from arr_coc.session import GREEDY, Session
 from tiny import FAMILIES, LLAVA_FAMILIES, tiny
@@ -52,9 +52,9 @@ def scene(model: ARRCOCModel) -> Scene:
 def ready(scene: Scene, name: str, i: int, budget: int | None) -> Any:
     method = METHODS[name]
     assert method.prepare is not None
-    known = EncodedImages(scene.view.features if "encoded" in method.needs else None)
+    encoded = EncodedImages(scene.view.features if "encoded" in method.needs else None)
     with torch.no_grad():
-        return method.prepare(scene.view, i, budget, known, Stopwatch(scene.model.device))
+        return method.prepare(scene.view, i, budget, encoded, Stopwatch(scene.model.device))
 
 
 # ---- what is read -------------------------------------------------------------------------------------
@@ -122,12 +122,11 @@ def test_the_oracle_and_the_control_choose_by_what_they_are_named_for(scene: Sce
 
 @torch.no_grad()
 def test_with_every_cell_kept_it_is_the_stock_model(scene: Scene) -> None:
-    """But for the adapter of what is encoded in part, if the model has one: it is taken off here."""
+    """But for the LoRA of what is encoded in part, if the model has one: the stock encoder is called here."""
     model, total = scene.model, scene.view.total
     made = ready(scene, "oracle sparse", 0, total)
-    with lora_for(model.base, "full"):
-        fine = model.adapter.encode_cells(scene.view.prompts[0], [torch.arange(total)])
-        assert torch.equal(fine.tokens[0], scene.view.features.tokens[0])
+    fine = model.adapter.encode_cells(scene.view.prompts[0], [torch.arange(total)])
+    assert torch.equal(fine.tokens[0], scene.view.features.tokens[0])
     assert made.keep.tolist() == list(range(total))
     assert "position_ids" not in made.compacted.kwargs  # nothing was dropped: the caller's own prompt
 
@@ -143,17 +142,16 @@ def test_a_batch_answers_as_its_rows(scene: Scene, name: str) -> None:
     made = [ready(scene, name, i, budget).compacted for i in range(len(scene.texts))]
     assert len({one.columns.shape[1] for one in made}) > 1  # questions of different lengths
     together = joined(made, model.adapter.padding_id)
-    with lora_for(model.base, mode):
-        logits = model.base(**together, logits_to_keep=1).logits[:, -1]
-        for row, one in zip(logits, made, strict=True):
-            alone = model.base(**one.kwargs, logits_to_keep=1).logits[0, -1]
-            assert torch.allclose(row, alone, atol=1e-4)
+    base = model.adapter_for(mode).model
+    logits = base(**together, logits_to_keep=1).logits[:, -1]
+    for row, one in zip(logits, made, strict=True):
+        alone = base(**one.kwargs, logits_to_keep=1).logits[0, -1]
+        assert torch.allclose(row, alone, atol=1e-4)
     options = {"max_new_tokens": 8}
     texts = answer_compacted(model, made, mode, most=8, **options)
     assert texts == answer_compacted(model, made, mode, most=1, **options)
     for text, one in zip(texts, made, strict=True):
-        with lora_for(model.base, mode):
-            ids = model.base.generate(**one.kwargs, **GREEDY, **options)[0, one.columns.shape[1] :]
+        ids = base.generate(**one.kwargs, **GREEDY, **options)[0, one.columns.shape[1] :]
         assert text == model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()
 
 
