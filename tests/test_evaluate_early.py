@@ -38,7 +38,7 @@ def model() -> ARRCOCModel:
 @pytest.fixture(autouse=True)
 def small_gestalts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arr_coc.gestalt.CELLS", GESTALT)
-    monkeypatch.setattr("arr_coc.prepare.SACCADE_TOKENS", IN_ALL)
+    monkeypatch.setattr("arr_coc.modes.saccade.SACCADE_TOKENS", IN_ALL)
 
 
 @pytest.fixture(scope="module")
