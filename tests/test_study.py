@@ -394,7 +394,7 @@ def test_public_data_sets_are_scored_by_their_own_metric(
     score: float,
 ) -> None:
     """A random model's words are noise, so what is said is given; all else is the run's own."""
-    monkeypatch.setattr("arr_coc.evaluate.scene.Harness._say", lambda *asked: [said] * len(asked[3]))
+    monkeypatch.setattr("arr_coc.evaluate.scene.Harness._answer", lambda *asked: [said] * len(asked[3]))
     image = make(Path("data"), answer)
     image.parent.mkdir(parents=True)
     picture(1).save(image)

@@ -1,7 +1,7 @@
-"""FastV (Chen et al. 2024, arXiv 2403.06764) as it is meant: tokens leave inside the language model.
+"""Pruning between two layers of the language model, as FastV does (Chen et al. 2024, arXiv 2403.06764).
 
-    layers 0 .. layer-1 see the whole prompt;  s_j = mean over heads of A[h, last, j] in layer - 1
-    layers layer .. L-1 see the text and the k visual tokens of highest s_j
+    layers 0 .. layer-1 read the whole prompt;  A [H, S]: attention of its last token in layer - 1
+    layers layer .. L-1 read the text and the k visual tokens of rule(A, the image's columns, k)
 
 Laws: with k = N the answer is the model's own greedy one; the layers after the cut compute what they would
 with the dropped columns masked; a batch answers as each row alone; text is never dropped, and kept tokens
@@ -13,7 +13,7 @@ B rows, S columns of the prompt, S' of them after the cut, N visual tokens of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +24,18 @@ from transformers.masking_utils import create_causal_mask
 
 from arr_coc.decoding import setting
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import fastv
-from arr_coc.rivals.selection import check_budget
+from arr_coc.rivals.reduction import Reduction, check_budget
 from arr_coc.seam import VisualFeatures, compact_columns, gather_columns, kept_columns
 from arr_coc.seam.attention import attention_rows, watch_attention
 
-FASTV_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "llava")
+LAYER_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "llava")
+"""Families whose text model's layers can be called one by one."""
+Rule = Callable[[Tensor, slice | Tensor, int], Reduction]
+"""(attention [H, S] of the last prompt token, columns of the image's N tokens, count) -> Reduction."""
 
 
 @dataclass(frozen=True)
-class FastVRun:
+class PrunedAnswers:
     """Greedy answers of a batch.
 
     Attributes:
@@ -48,7 +50,7 @@ class FastVRun:
 
 
 @dataclass(frozen=True)
-class FastVPrefill:
+class PrunedPrefill:
     """A batch up to its first new token.
 
     Attributes:
@@ -67,15 +69,22 @@ class FastVPrefill:
 
 
 @torch.no_grad()
-def fastv_prefill(
-    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, count: int, *, layer: int = 2
-) -> FastVPrefill:
+def pruned_prefill(
+    model: ARRCOCModel,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    rule: Rule,
+    count: int,
+    *,
+    layer: int = 2,
+) -> PrunedPrefill:
     """Run a batch of prompts up to the first new token, dropping visual tokens after `layer` layers.
 
     Args:
         model: Only its base model is used, never its allocator.
         inputs: Processor inputs of B rows, left-padded, with one image each.
         features: Their encoded images, from `model.adapter.features`.
+        rule: Chooses the tokens that stay.
         count: Visual tokens of each row that stay, 1 to N.
         layer: Layers that see all of them, 1 to L - 1.
 
@@ -90,9 +99,7 @@ def fastv_prefill(
         raise ValueError("rows are not left-padded; use a processor whose tokenizer has padding_side='left'")
     spans = adapter.columns(ids, features.counts)
     if [row for row, _ in spans] != list(range(len(ids))):
-        raise ValueError(
-            f"{len(spans)} images in {len(ids)} rows; fastv takes rows with exactly one image each"
-        )
+        raise ValueError(f"{len(spans)} images in {len(ids)} rows; pass rows with exactly one image each")
     for cells in features.cells:
         check_budget(count, len(cells))
 
@@ -101,12 +108,12 @@ def fastv_prefill(
     is_image = ids == adapter.image_token_id
     hidden[is_image] = torch.cat(features.tokens).to(hidden)
     cache = DynamicCache(config=text.config)
-    seen: list[Tensor] = []  # [B, H, S], what the last token of the prompt attends to
+    attention: list[Tensor] = []  # [B, H, S], what the last token of the prompt attends to
 
     def observe(at: int, query: Tensor, key: Tensor, scaling: float, causal: Tensor | None) -> None:
         if at == layer - 1:
             last = None if causal is None else causal[:, :, -1:]
-            seen.append(attention_rows(query[:, :, -1:], key, scaling, last)[:, :, 0])
+            attention.append(attention_rows(query[:, :, -1:], key, scaling, last)[:, :, 0])
 
     with watch_attention(model.base, "language", observe) as watched:
         hidden = _run(
@@ -120,7 +127,7 @@ def fastv_prefill(
             is_image=is_image,
         )
     columns = [columns[cells] for (_, columns), cells in zip(spans, features.cells, strict=True)]
-    keep = [fastv(row, visual, count).keep for row, visual in zip(seen[0], columns, strict=True)]
+    keep = [rule(row, visual, count).keep for row, visual in zip(attention[0], columns, strict=True)]
 
     indices = features.tokens_to_keep(keep)
     stay = compact_columns(kept_columns(mask, spans, indices))  # (B, S')
@@ -137,19 +144,20 @@ def fastv_prefill(
     )
     last_position = positions.masked_fill(mask == 0, 0).amax(-1)  # [B], or [3, B] of t, y and x
     position = (last_position.amax(0) if last_position.ndim == 2 else last_position) + 1
-    return FastVPrefill(_logits(model, text, hidden), keep, cache, (mask, late_mask), position)
+    return PrunedPrefill(_logits(model, text, hidden), keep, cache, (mask, late_mask), position)
 
 
 @torch.no_grad()
-def fastv_answers(
+def pruned_answers(
     model: ARRCOCModel,
     inputs: Mapping[str, Any],
     features: VisualFeatures,
+    rule: Rule,
     count: int,
     *,
     layer: int = 2,
     max_new_tokens: int = 8,
-) -> FastVRun:
+) -> PrunedAnswers:
     """Answer a batch of prompts greedily, dropping visual tokens after `layer` layers.
 
     Plain argmax: of the model's generation settings only the end-of-sequence id counts.
@@ -158,16 +166,17 @@ def fastv_answers(
         model: Only its base model is used, never its allocator.
         inputs: Processor inputs of B rows, left-padded, with one image each.
         features: Their encoded images, from `model.adapter.features`.
+        rule: Chooses the tokens that stay.
         count: Visual tokens of each row that stay, 1 to N.
         layer: Layers that see all of them, 1 to L - 1.
         max_new_tokens: The longest answer.
 
     Raises:
-        ValueError: as `fastv_prefill`, or no new token is asked for.
+        ValueError: as `pruned_prefill`, or `max_new_tokens` below 1.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens {max_new_tokens} is below 1; ask for at least one new token")
-    start = fastv_prefill(model, inputs, features, count, layer=layer)
+    start = pruned_prefill(model, inputs, features, rule, count, layer=layer)
     text = _text_model(model, layer)
     total, (early, late) = len(text.layers), start.masks
     leading = model.adapter.positions(inputs).shape[:-1]  # (3, B) or (B,)
@@ -186,14 +195,21 @@ def fastv_answers(
     ended = torch.isin(rows, ends).cumsum(1) > 0
     answers = [row[~over].tolist() for row, over in zip(rows, ended, strict=True)]
     tokens = [(len(cells) * layer + count * (total - layer)) / total for cells in features.cells]
-    return FastVRun(answers, start.keep, sum(tokens) / len(tokens))
+    return PrunedAnswers(answers, start.keep, sum(tokens) / len(tokens))
+
+
+def cut_layer(model: ARRCOCModel) -> int:
+    """The layer after which tokens are dropped: 2 as published, less in a model of two layers."""
+    return min(2, model.config.get_text_config().num_hidden_layers - 1)
 
 
 def _text_model(model: ARRCOCModel, layer: int) -> Any:
-    """The base model's text model, once it is known that it can be cut after `layer` layers."""
+    """The base model's text model, checked to be one that can be cut after `layer` layers."""
     family = model.config.model_type
-    if family not in FASTV_FAMILIES:
-        raise ValueError(f"fastv does not know the layers of {family!r}; it runs {', '.join(FASTV_FAMILIES)}")
+    if family not in LAYER_FAMILIES:
+        raise ValueError(
+            f"the layers of {family!r} can't be called one by one; use one of {', '.join(LAYER_FAMILIES)}"
+        )
     text: Any = model.base.get_decoder()
     total = len(text.layers)
     if not 1 <= layer < total:
@@ -204,7 +220,8 @@ def _text_model(model: ARRCOCModel, layer: int) -> Any:
     ]
     if set(kinds) != {"full_attention"}:
         raise ValueError(
-            f"this {family} has {', '.join(sorted(set(kinds)))} layers; fastv needs full_attention in all"
+            f"this {family} has {', '.join(sorted(set(kinds)))} layers; pruning between layers needs "
+            "full_attention in all"
         )
     return text
 
@@ -219,13 +236,13 @@ def _run(
     levels: list[list[Tensor]] | None = None,
     is_image: Tensor | None = None,
 ) -> Tensor:
-    """Some layers of a text model, on all of whose inputs so far `mask` [B, seen + new] says what is padding.
+    """Run some layers of a text model, of whose inputs so far `mask` [B, cached + new] marks the padding.
 
     Args:
         text: The text model.
         layers: Which of its layers.
         hidden: [B, new, D].
-        mask: [B, seen + new], 0 for padding.
+        mask: [B, cached + new], 0 for padding.
         positions: [3, B, new] or [B, new].
         cache: Of all layers; these layers' part of it grows.
         levels: By layer, per image [n, D], what deepstack adds to the visual tokens after it.

@@ -1,6 +1,7 @@
 """The project's targets, checked against a summary: what is claimed, what was measured, and whether it holds.
 
-    claims(summary) -> [{claim, figure, target, holds}, ...]
+    claims(summary) -> [{claim, figure, target, holds}, ...];  claims_table(claims) -> markdown
+    python runs/claims.py RESULT...       their tables
 
 Laws: a claim reads the summary alone; what was not measured holds neither nor fails: it is None. Claims about
 choosing before the encoder are made only where a file has the rows for them.
@@ -8,14 +9,20 @@ choosing before the encoder are made only where a file has the rows for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from arr_coc.evaluate.summary import DOWNSAMPLE, FULL, OURS, SACCADE, SPARSE, Row, Summary, by_budget, kind
-from arr_coc.evaluate.table import percent, points
+from arr_coc.evaluate import METHODS
+from arr_coc.results.kinds import DOWNSAMPLE, FULL, OURS, SACCADE, SPARSE, kind
+from arr_coc.results.summary import Figures, Summary, by_budget, read_summary
+from arr_coc.results.table import markdown, percent, points
 
-QUERY_BLIND = ("visionzip", "divprune", "prumerge+", "scope", "visionselector", "idpruner")
-"""The rivals that never see the question."""
+QUERY_BLIND = tuple(
+    name for name, method in METHODS.items() if method.kind == "rival" and not method.by_question
+)
+"""The rivals that never read the question."""
 
 
 def claims(summary: Summary) -> list[dict[str, Any]]:
@@ -30,7 +37,7 @@ def claims(summary: Summary) -> list[dict[str, Any]]:
     """
     methods = summary["methods"]
 
-    def row(method: str) -> Row:
+    def row(method: str) -> Figures:
         return methods.get(method, {})
 
     checked = [
@@ -62,7 +69,7 @@ def claims(summary: Summary) -> list[dict[str, Any]]:
         _at_least(text, _gap(row(method or "")), least, points, " points") for text, method, least in rivals
     ]
     checked.append(_at_least(f"{OURS}@64 keeps the evidence cells", row(f"{OURS}@64").get("recall"), 0.95))
-    others = [m for m in by_budget(summary).get("273", []) if kind(m) in ("rival", "null")]
+    others = [m for m in by_budget(summary).get("273", []) if kind(m, summary["header"]) in ("rival", "null")]
     return checked + early_claims(summary) + [_below_or_tied(method, summary) for method in others]
 
 
@@ -90,17 +97,17 @@ def early_claims(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def _gap(row: Row) -> float | None:
+def _gap(row: Figures) -> float | None:
     return row["below ours"]["mean"] if row.get("below ours") else None
 
 
 def _at_least(
-    claim: str, figure: float | None, least: float, shown: Callable[[float], str] = percent, unit: str = ""
+    claim: str, figure: float | None, least: float, form: Callable[[float], str] = percent, unit: str = ""
 ) -> dict[str, Any]:
     return {
         "claim": claim,
-        "figure": "not measured" if figure is None else shown(figure) + unit,
-        "target": f"at least {shown(least)}{unit}",
+        "figure": "not measured" if figure is None else form(figure) + unit,
+        "target": f"at least {form(least)}{unit}",
         "holds": None if figure is None else figure >= least,
     }
 
@@ -118,3 +125,15 @@ def _below_or_tied(method: str, summary: Summary) -> dict[str, Any]:
             figure = f"tied, {figure}"
     target = "beyond its interval, or tied at the ceiling"
     return {"claim": f"{method} is below {OURS}@273", "figure": figure, "target": target, "holds": holds}
+
+
+def claims_table(claims: Sequence[dict[str, Any]]) -> str:
+    """The targets and what was measured, one row each, as markdown."""
+    holds = {True: "yes", False: "**no**", None: "-"}
+    lines = ((c["claim"], c["target"], c["figure"], holds[c["holds"]]) for c in claims)
+    return markdown(["claim", "target", "measured", "holds"], lines)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(claims_table(claims(read_summary(Path(name)))), end="\n\n")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from arr_coc.evaluate.summary import at_equal_time, by_budget, kind, summarise
-from arr_coc.evaluate.table import table
+from arr_coc.results.kinds import kind
+from arr_coc.results.summary import at_equal_time, by_budget, summarise
+from arr_coc.results.table import table
 
 
 def timed_summary(**rows):

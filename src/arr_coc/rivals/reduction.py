@@ -1,6 +1,6 @@
-"""Selection: what every rule of this package returns, and the arithmetic that several of them share.
+"""The kept tokens that every rule of this package returns, and the arithmetic that several of them share.
 
-    rule(tensors of one image, k) -> Selection(keep [K], tokens [K, D] or None)
+    rule(tensors of one image, k) -> Reduction(keep [K], tokens [K, D] or None)
 
 Laws: `keep` is unique, in bounds and in raster order, and exactly k long; ties go to the lower index;
 similarities are computed in float32; no gradient flows; nothing is random but where a generator is passed.
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Reduction:
     """What a rule kept of one image.
 
     Attributes:
