@@ -400,8 +400,6 @@ if __name__ == "__main__":
     after = filled(before)
     changed = [name for name in after if after[name] != before[name]]
     if "--check" in sys.argv:
-        sys.exit(
-            f"{', '.join(changed)} differ from the results: run python runs/readme.py" if changed else 0
-        )
+        sys.exit(f"{', '.join(changed)} differ from the results: run python runs/readme.py" if changed else 0)
     for name in changed:
         (ROOT / name).write_text(after[name], encoding="utf-8")

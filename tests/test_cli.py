@@ -22,7 +22,7 @@ from command_line import run, run_json
 from tiny import picture, save_tiny
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
-STAGES = {"texture", "score", "gestalt", "encode", "prefill", "decode", "total"}
+STAGES = {"texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode", "total"}
 KEYS = {"answer", "kept", "total", "read", "grid", "mode", "note", "budget", "fallback", "ms", "full"}
 
 

@@ -219,7 +219,7 @@ def test_a_run_records_them_as_the_others(tmp_path: Path, model: ARRCOCModel) ->
 
 def test_a_time_is_from_nothing_and_of_every_stage(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage is made longer by a known time, and comes back in its own place."""
-    ms = {"gestalt": 50.0, "encode": 40.0, "texture": 30.0, "score": 20.0}
+    ms = {"gestalt": 50.0, "encode": 40.0, "texture": 30.0, "scoring": 20.0}
     model = scene.model
     plain = model.prepare
 

@@ -276,7 +276,7 @@ def _rival(
         logits = pruned_prefill(model, inputs, features, method.between_layers, budget, layer=cut).logits
         return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
     assert method.select is not None, "`OTHERS` has no others"
-    with watch("score"):
+    with watch("scoring"):
         source = ImageQueries(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
         view = View(model, source, (inputs,), features, tower, scorer=scorer)
         kept = method.select(view, 0, budget)
@@ -315,7 +315,7 @@ def measure(way: Way, start: Callable[[], Inputs], device: torch.device) -> dict
     times = {
         "process": 1000 * (ready - begun),
         "gestalt": watch.ms["gestalt"],
-        "select": watch.ms["texture"] + watch.ms["score"],
+        "select": watch.choosing(),
         "encode": watch.ms["encode"],
     }
     return times | {"prefill": 1000 * (done - begun) - sum(times.values())}

@@ -37,6 +37,8 @@ STAGES = (
     "total",
 )
 """The stages of a call whose time is taken, in order."""
+CHOOSING = STAGES[:4]
+"""Those that choosing consists of."""
 
 
 class Stopwatch:
@@ -55,6 +57,10 @@ class Stopwatch:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
+
+    def choosing(self) -> float:
+        """Milliseconds of all stages of choosing together."""
+        return sum(self.ms[stage] for stage in CHOOSING)
 
     @contextmanager
     def __call__(self, stage: str) -> Generator[None, None, None]:

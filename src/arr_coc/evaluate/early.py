@@ -68,7 +68,7 @@ def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         adapter, inputs = view.model.adapter, view.prompts[i]
-        with watch("score"):
+        with watch("scoring"):
             keep = select(view, i, budget).keep.to(view.model.device)
         layout = adapter.layout(inputs)
         with watch("encode"):

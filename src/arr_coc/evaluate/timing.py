@@ -119,7 +119,7 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
     ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
     model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
     total = 1000 * (watch.now() - start)
-    times = {"encode": watch.ms["encode"], "select": watch.ms["texture"] + watch.ms["score"]}
+    times = {"encode": watch.ms["encode"], "select": watch.choosing()}
     if watch.ms["gestalt"]:
         times = {"gestalt": watch.ms["gestalt"]} | times
     times["prefill"] = total - sum(times.values())
