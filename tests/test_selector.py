@@ -82,13 +82,18 @@ def test_it_needs_no_transformers() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("height", [16, 40, 64, 700, 1024, 2048, 6000])
-@pytest.mark.parametrize("width", [16, 48, 900, 1024, 3000, 8000])
+@pytest.mark.parametrize(
+    ("height", "width"),
+    [
+        (height, width)
+        for height in (16, 40, 64, 700, 1024, 2048, 6000)
+        for width in (16, 48, 900, 1024, 3000, 8000)
+        if max(height, width) <= 200 * min(height, width)  # processors refuse others
+    ],
+)
 def test_sizes_are_those_of_the_image_processor(height: int, width: int) -> None:
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
-    if max(height, width) / min(height, width) > 200:
-        pytest.skip("the processor refuses such a picture")
     grid = Sizing.read(BUNDLED / "model").grid(height, width)
     assert (32 * grid[0], 32 * grid[1]) == smart_resize(height, width, 32, 4096, 4194304)
 
