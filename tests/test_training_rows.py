@@ -16,8 +16,10 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.data import Example
+from arr_coc.training.drawn import WorldRows
 from arr_coc.training.recipe import Recipe
-from arr_coc.training.rows import FileRows, ImageRows, WorldRows, evidence_cells, open_rows
+from arr_coc.training.rows import FileRows, ImageRows, evidence_cells
+from arr_coc.training.sources import open_rows
 from arr_coc.training.targets import evidence_mask
 from arr_coc.world import draw_page
 
@@ -38,13 +40,13 @@ def draw(path: Path, size: tuple[int, int] = (96, 64)) -> Path:
 
 def own(folder: Path, *lines: dict[str, Any]) -> str:
     """A data set of one's own; images are drawn as they are named."""
-    for line in lines:
-        draw(folder / line["image"])
-    (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for row in lines:
+        draw(folder / row["image"])
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     return f"jsonl:{folder}"
 
 
-def asked(image: str, number: int = 0, **more: Any) -> dict[str, Any]:
+def line(image: str, number: int = 0, **more: Any) -> dict[str, Any]:
     return {"image": image, "question": f"What is {image} {number}?", "answer": "a"} | more
 
 
@@ -123,8 +125,8 @@ class TestWorldRows:
         assert item.where == "world page 2090000004"
         page = draw_page(2_090_000_004, item.image.size, "train", void=False)
         assert item.image.tobytes() == page.image.tobytes()
-        known = {(q.text, (q.answer,), q.evidence, q.family) for q in page.questions}
-        assert {(r.question, r.answers, r.boxes, r.family) for r in item.rows} <= known
+        expected = {(q.text, (q.answer,), q.evidence, q.family) for q in page.questions}
+        assert {(r.question, r.answers, r.boxes, r.family) for r in item.rows} <= expected
         assert item.rows
 
     def test_sizes_are_whole_cells_about_the_typical_side(self):
@@ -239,21 +241,21 @@ class TestOpenRows:
 
     def test_every_image_once_an_epoch_and_each_epoch_in_an_order_of_its_own(self, tmp_path):
         names = [f"{i}.png" for i in range(6)]
-        data = own(tmp_path, *(asked(name, boxes=[[0, 0, 9, 9]]) for name in names))
+        data = own(tmp_path, *(line(name, boxes=[[0, 0, 9, 9]]) for name in names))
         settings = recipe(data=(data,), steps=18)
         rows = open_rows(settings)
-        seen = [rows[i].rows[0].question for i in range(18)]
-        epochs = [seen[i : i + 6] for i in (0, 6, 12)]
+        questions = [rows[i].rows[0].question for i in range(18)]
+        epochs = [questions[i : i + 6] for i in (0, 6, 12)]
         assert [len(set(epoch)) for epoch in epochs] == [6, 6, 6]
         assert len({tuple(epoch) for epoch in epochs}) > 1
         again = pickle.loads(pickle.dumps(open_rows(settings)))
-        assert [again[i].rows[0].question for i in reversed(range(18))] == seen[::-1]
+        assert [again[i].rows[0].question for i in reversed(range(18))] == questions[::-1]
         other = open_rows(recipe(data=(data,), steps=18, seed=1))
-        assert [other[i].rows[0].question for i in range(18)] != seen
+        assert [other[i].rows[0].question for i in range(18)] != questions
 
     def test_sources_take_turns_and_two_turns_are_a_double_share(self, tmp_path):
-        first = own(tmp_path / "a", *(asked(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(8)))
-        second = own(tmp_path / "b", asked("b.png", boxes=[[0, 0, 9, 9]]))
+        first = own(tmp_path / "a", *(line(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(8)))
+        second = own(tmp_path / "b", line("b.png", boxes=[[0, 0, 9, 9]]))
         rows = open_rows(recipe(data=("world", first, second, first)))
         where = [str(rows[i].where) for i in range(12)]
         for round_ in (where[i : i + 4] for i in (0, 4, 8)):
@@ -266,7 +268,7 @@ class TestOpenRows:
         assert len(set(from_first)) == 6  # of 8: none twice within an epoch
 
     def test_boxes_must_be_there_to_teach(self, tmp_path):
-        data = own(tmp_path, asked("a.png"))
+        data = own(tmp_path, line("a.png"))
         for stage in ("relevance", "hard", "answers"):
             with pytest.raises(ValueError, match=r"data 'jsonl:.*' has no boxes, .*use target=gradient"):
                 open_rows(recipe(stage=stage, data=(data,)))
@@ -281,7 +283,7 @@ class TestOpenRows:
             assert len(rows) == 12
 
     def test_where_only_boxes_teach_questions_without_are_left_out(self, tmp_path):
-        data = own(tmp_path, asked("a.png", 1), asked("a.png", 2, boxes=[[0, 0, 9, 9]]), asked("b.png", 3))
+        data = own(tmp_path, line("a.png", 1), line("a.png", 2, boxes=[[0, 0, 9, 9]]), line("b.png", 3))
         questions = {open_rows(recipe(data=(data,)))[i].rows for i in range(4)}
         assert {row.question for rows in questions for row in rows} == {"What is a.png 2?"}
         kept = open_rows(recipe(stage="answers", data=(data,)))
@@ -289,7 +291,7 @@ class TestOpenRows:
 
     def test_hard_families_weigh_more_in_stage_hard_alone(self, tmp_path):
         data = own(
-            tmp_path, asked("a.png", 1, family="small", boxes=[[0, 0, 9, 9]]), asked("a.png", 2, family="x")
+            tmp_path, line("a.png", 1, family="small", boxes=[[0, 0, 9, 9]]), line("a.png", 2, family="x")
         )
         hard = open_rows(recipe(stage="hard", data=(data,), hard={"small": 4.0}))[0]
         assert [row.weight for row in hard.rows] == [4.0, 1.0]
@@ -305,8 +307,8 @@ class TestOpenRows:
             open_rows(recipe(data=(f"jsonl:{tmp_path}",)))
 
     def test_limit_and_split_reach_the_reader(self, tmp_path):
-        data = own(tmp_path, *(asked(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(4)))
+        data = own(tmp_path, *(line(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(4)))
         rows = open_rows(recipe(data=(data,), limit=2))
         assert len({rows[i].rows for i in range(12)}) == 2
-        (tmp_path / "train.jsonl").write_text(json.dumps(asked("0.png", 99, boxes=[[0, 0, 9, 9]])))
+        (tmp_path / "train.jsonl").write_text(json.dumps(line("0.png", 99, boxes=[[0, 0, 9, 9]])))
         assert open_rows(recipe(data=(data,), split="train"))[0].rows[0].question == "What is 0.png 99?"

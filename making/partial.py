@@ -10,7 +10,7 @@ Beside the answers, the whole tower teaches: what it makes of a cell among all o
 tower with the adapter is to make of it among the kept ones (`echo_loss`, self-distillation; Hinton et al.
 2015 on features). The base model is frozen: `full` and `prune` don't know of the adapters.
 
-Run as `python -m arr_coc.training.partial OUT --folder DIR`; killed, it goes on where it was.
+Run as `python -m making.partial OUT --folder DIR`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ from arr_coc.gestalt import middles
 from arr_coc.lora import add_partial, load_lora, lora_for, save_lora
 from arr_coc.seam.patching import coarse_grid, shrink
 from arr_coc.seam.sparse import patch_rows
-from arr_coc.training.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
-from arr_coc.training.packing import IGNORED, pack
-from arr_coc.training.targets import cell_targets, clues, evidence_mask
-from arr_coc.training.vision import dense_loss
-from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
+from arr_coc.training.drawn import sample_questions
+from arr_coc.training.targets import evidence_mask
 from arr_coc.world import draw_page
+from making.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
+from making.language import answer_loss, collate, exact, read_pages
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.packing import IGNORED, pack
+from making.targets import cell_targets, clues
+from making.vision import dense_loss
+from making.words import build_embeddings, build_roles, build_tokenizer
 
 FIRST_PAGE = 70_000_000
 GESTALT = 256
@@ -114,9 +116,9 @@ class Parts(Dataset):
         h, w = round(side * np.exp(stretch)), round(side * np.exp(-stretch))
         page = draw_page(self.page + step, (w * CELL, h * CELL), self.split, void=False)
         image = 2 * image_tensor(page.image) - 1
-        asked = choose(rng, list(page.questions), 14 if saccade else 20, HARD)
-        rng.shuffle(asked)
-        masks = [evidence_mask(q.evidence, h, w) for q in asked]
+        questions = sample_questions(rng, page.questions, 14 if saccade else 20, HARD)
+        rng.shuffle(questions)
+        masks = [evidence_mask(q.evidence, h, w) for q in questions]
         every = np.any(masks, axis=0) if masks else np.zeros((h, w), bool)
         targets = torch.from_numpy(cell_targets(page)).flatten(1).long()
         grid = torch.tensor([[1, MERGE * h, MERGE * w]])
@@ -130,8 +132,8 @@ class Parts(Dataset):
         }
 
         def encode(pixels: Tensor, a: Tensor, b: Tensor, c: Tensor, words: Tensor) -> None:
-            found = (("pixels", pixels), ("taps", a), ("weights", b), ("places", c), ("words", words))
-            for name, value in found:
+            parts = (("pixels", pixels), ("taps", a), ("weights", b), ("places", c), ("words", words))
+            for name, value in parts:
                 out[name].append(value)
             out["lengths"].append(len(pixels))
 
@@ -156,14 +158,14 @@ class Parts(Dataset):
             whole = np.arange(coarse[0] * coarse[1])
             nothing = torch.full((len(targets), len(whole)), -2)
             encode(cell_patches(small, whole), a, b, get_vision_position_ids(small_grid, MERGE), nothing)
-            show(kept_cells(rng, every, every, GESTALT + SACCADES - len(whole)), asked, coarse)
+            show(kept_cells(rng, every, every, GESTALT + SACCADES - len(whole)), questions, coarse)
         else:
-            count, questions = rng.choice(PACKS)
-            for start in range(0, len(asked), questions):
-                if start and (start // questions + 1) * count > ROW_CELLS:
+            count, row_questions = rng.choice(PACKS)
+            for start in range(0, len(questions), row_questions):
+                if start and (start // row_questions + 1) * count > ROW_CELLS:
                     break
-                mine = np.any(masks[start : start + questions], axis=0)
-                show(kept_cells(rng, mine, every, count), asked[start : start + questions], None)
+                mine = np.any(masks[start : start + row_questions], axis=0)
+                show(kept_cells(rng, mine, every, count), questions[start : start + row_questions], None)
         packs: dict[str, Any] = {**collate(out.pop("packs"), self.tokenizer.pad_token_id)}
         if not saccade:
             whole = np.arange(h * w)
@@ -191,7 +193,7 @@ class Parts(Dataset):
 
 def look(model: Any, batch: dict[str, Any]) -> list[Tensor]:
     """What the tower makes of patches: tokens [N, D], then each deepstack level [N, D]."""
-    seen = model.model.visual(
+    vision = model.model.visual(
         batch["pixels"],
         grid_thw=batch["grid"],
         interp_indices=batch["taps"],
@@ -200,7 +202,7 @@ def look(model: Any, batch: dict[str, Any]) -> list[Tensor]:
         cu_seqlens=batch["segments"],
         return_dict=True,
     )
-    return [seen.pooler_output, *seen.deepstack_features]
+    return [vision.pooler_output, *vision.deepstack_features]
 
 
 def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
@@ -274,18 +276,18 @@ def train(
                 with torch.no_grad(), lora_for(model, "full"):
                     whole = [level[batch["cells"]] for level in look(model, batch["page"])]
         answers = answer_loss(logits, batch, hint)
-        seen, _ = dense_loss(levels[0].float(), batch["words"], roles)
-        loss = answers + dense * seen
+        cell_loss, _ = dense_loss(levels[0].float(), batch["words"], roles)
+        loss = answers + dense * cell_loss
         if "page" in batch and echo:
             missed = echo_loss(levels, whole)
             loss = loss + echo * missed
             mean.setdefault(f"{kind} missed", []).append(missed.item())
         optimizer.step(loss, rate)
         mean.setdefault(f"{kind} loss", []).append(answers.item())
-        mean.setdefault(f"{kind} seen", []).append(seen.item())
-        for family, found in exact(logits, batch, batch["families"]).items():
-            mean.setdefault(f"{kind} {family}", []).extend(found)
-            mean.setdefault(f"{kind} all", []).extend(found)
+        mean.setdefault(f"{kind} seen", []).append(cell_loss.item())
+        for family, hits in exact(logits, batch, batch["families"]).items():
+            mean.setdefault(f"{kind} {family}", []).extend(hits)
+            mean.setdefault(f"{kind} all", []).extend(hits)
         if (step + 1) % 50 == 0:
             line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
             line |= {k: round(float(np.mean(mean[k])), 3) for k in sorted(mean)}
@@ -298,7 +300,8 @@ def train(
                 save_lora(model, folder)
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=2500)
@@ -315,4 +318,8 @@ if __name__ == "__main__":
         "--page", type=int, default=FIRST_PAGE, help="the first page; another one for more pages"
     )
     parser.add_argument("--until", type=int, help="stop there; the same line without it goes on")
-    train(**vars(parser.parse_args()))
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))
