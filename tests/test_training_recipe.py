@@ -382,7 +382,7 @@ class TestWithoutTheWorld:
         code = (
             "import sys\n"
             "from arr_coc.training.recipe import Recipe\n"
-            "from arr_coc.training.sources import open_rows\n"
+            "from arr_coc.training.trainer import open_rows\n"
             "settings = {'stage': 'relevance', 'steps': 1, 'target': 'gradient'}\n"
             f"open_rows(Recipe(**settings, data=['folder:{tmp_path}']))[0]\n"
             "print(*sorted(name for name in sys.modules if name.startswith(('arr_coc.world', 'making'))))\n"
