@@ -11,9 +11,7 @@ was. One core: about 2 s a step.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from arr_coc.training.drawn import sample_questions
 from arr_coc.world import Question, draw_page
 from arr_coc.world.vocabulary import FAMILIES
 from making.bundled import CELL, DIM, StillPatchEmbed, image_tensor, patchify, sides
+from making.curve import Curve
 from making.language import answer_loss, collate, exact, read_pages
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from making.packing import IGNORED, pack
@@ -144,8 +143,7 @@ def train(out: Path, folder: Path, sizes: list[int], cells: int, steps: int, lr:
     first = load_checkpoint(out, convs, optimizer)
     data = WholePages(sizes, cells, first, steps)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    log, since = out.with_suffix(".jsonl"), time.time()
-    mean: dict[str, list[float]] = {}
+    curve = Curve(out, every=25)
     for step, page in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 30) * max(0.02, 1 - step / steps)
         losses = []
@@ -156,23 +154,15 @@ def train(out: Path, folder: Path, sizes: list[int], cells: int, steps: int, lr:
                 losses.append(answer_loss(logits, batch, hint_weight=0.0))
                 families = [[q.family for q in questions] for questions in page["asked"]]
                 hits = [hit for row in exact(logits, batch, families).values() for hit in row]
-                mean.setdefault(name, []).append(float(losses[-1].detach()))
-                mean.setdefault(name + " exact", []).extend(hits)
+                curve.add(name, float(losses[-1].detach()))
+                curve.add(name + " exact", *hits)
         optimizer.step(torch.stack(losses).mean(), rate)
-        if (step + 1) % 25 == 0 or step + 1 == steps:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        curve.end_step(step + 1, last=step + 1 == steps)
         if (step + 1) % 50 == 0 or step + 1 == steps:
             save_checkpoint(out, convs, optimizer, step + 1)
     save_convs(convs, folder)
-    held = WholePages([max(sizes)], 0, 10**6, 10**6 + 24, split="validation")
-    with log.open("a") as file:
-        file.write(
-            json.dumps({"validation": measure(base, tokenizer, convs, held), "size": max(sizes)}) + "\n"
-        )
+    held_out = WholePages([max(sizes)], 0, 10**6, 10**6 + 24, split="validation")
+    curve.write({"validation": measure(base, tokenizer, convs, held_out), "size": max(sizes)})
 
 
 def command_line() -> argparse.ArgumentParser:

@@ -10,14 +10,11 @@ Run as `python -m making.language OUT --steps 12000`; killed, it goes on where i
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,8 +26,9 @@ from arr_coc.world import Fact, Thing
 from arr_coc.world.blocks import code
 from arr_coc.world.page import wanted_things
 from arr_coc.world.questions import ask_all
-from arr_coc.world.vocabulary import FAMILIES, LABELS, TITLE_FIRST, TITLE_SECOND
+from arr_coc.world.vocabulary import LABELS, TITLE_FIRST, TITLE_SECOND
 from making.bundled import CELL, DIM, build_model
+from making.curve import Curve
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from making.packing import IGNORED, Packed, attention, pack
 from making.targets import clues, fact_words, thing_words
@@ -257,7 +255,7 @@ def train(
     init: Path | None = None,
     start: int = 0,
 ) -> None:
-    """Train (or go on training) and write `out`; a line of JSON per 100 steps goes to `out`.jsonl."""
+    """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     embeddings = build_embeddings(tokenizer, DIM)
@@ -271,7 +269,7 @@ def train(
     first = load_checkpoint(out, mind, optimizer) or start
     data = SymbolicPages(tokenizer, first, steps, batch, steps)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=8)
-    since, mean = time.time(), dict[str, list[float]]()
+    curve = Curve(out)
     for step, packed in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         torch.manual_seed(step)
@@ -293,23 +291,14 @@ def train(
         label_logits = model.lm_head(states[packed["visual"]])
         loss = loss + 0.25 * F.cross_entropy(label_logits, packed["names"], ignore_index=IGNORED)
         optimizer.step(loss, rate)
-        mean.setdefault("loss", []).append(loss.item())
+        curve.add("loss", loss.item())
         for family, hits in exact(logits, packed, packed["families"]).items():
-            mean.setdefault(family, []).extend(hits)
+            curve.add(family, *hits)
         hinted = packed["hints"] != IGNORED
         right = logits.argmax(-1) == packed["hints"]
         for name, where in (("cells", packed["visual"]), ("hints", ~packed["visual"])):
-            mean.setdefault(name, []).append(right[hinted & where].float().mean().item())
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {
-                k: round(float(np.mean(mean[k])), 3)
-                for k in ("loss", "cells", "hints", *FAMILIES)
-                if k in mean
-            }
-            with out.with_suffix(".jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+            curve.add(name, right[hinted & where].float().mean().item())
+        curve.end_step(step + 1)
         if (step + 1) % 250 == 0 or step + 1 == steps:
             save_checkpoint(out, mind, optimizer, step + 1)
 

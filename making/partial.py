@@ -16,9 +16,7 @@ Run as `python -m making.partial OUT --folder DIR`; killed, it goes on where it 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +38,7 @@ from arr_coc.training.drawn import sample_questions
 from arr_coc.training.targets import evidence_mask
 from arr_coc.world import draw_page
 from making.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
+from making.curve import Curve
 from making.language import answer_loss, collate, exact, read_pages
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from making.packing import IGNORED, pack
@@ -263,7 +262,7 @@ def train(
         num_workers=1,
         prefetch_factor=4,
     )
-    since, mean = time.time(), dict[str, list[float]]()
+    curve = Curve(out)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
         wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
@@ -281,19 +280,14 @@ def train(
         if "page" in batch and echo:
             missed = echo_loss(levels, whole)
             loss = loss + echo * missed
-            mean.setdefault(f"{kind} missed", []).append(missed.item())
+            curve.add(f"{kind} missed", missed.item())
         optimizer.step(loss, rate)
-        mean.setdefault(f"{kind} loss", []).append(answers.item())
-        mean.setdefault(f"{kind} seen", []).append(cell_loss.item())
+        curve.add(f"{kind} loss", answers.item())
+        curve.add(f"{kind} seen", cell_loss.item())
         for family, hits in exact(logits, batch, batch["families"]).items():
-            mean.setdefault(f"{kind} {family}", []).extend(hits)
-            mean.setdefault(f"{kind} all", []).extend(hits)
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {k: round(float(np.mean(mean[k])), 3) for k in sorted(mean)}
-            with out.with_suffix(".jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+            curve.add(f"{kind} {family}", *hits)
+            curve.add(f"{kind} all", *hits)
+        curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == (until or steps):
             save_checkpoint(out, model, optimizer, step + 1)
             if folder is not None:

@@ -13,9 +13,7 @@ Run as `python -m making.stem OUT --steps 6000`; killed, it goes on where it was
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from arr_coc.training.losses import recall, relevance_loss
 from arr_coc.training.targets import evidence_mask
 from arr_coc.world import draw_page
 from making.bundled import CELL, DIM, sides
+from making.curve import Curve
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from making.sheet import draw_sheet
 from making.targets import GLYPHS, IGNORE, NONE, cell_targets, glyph_targets
@@ -184,8 +183,7 @@ def train(
         num_workers=1,
         prefetch_factor=4,
     )
-    log, since = out.with_suffix(".jsonl"), time.time()
-    mean: dict[str, list[float]] = {}
+    curve = Curve(out)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         pictures, (h, w) = batch["pictures"] / 255, batch["grid"]
@@ -204,16 +202,11 @@ def train(
             loss = loss + weight * relevance
             figures |= {"relevance": float(relevance.detach())}
             name = "recall 1/16" if gestalt is None else "recall 1/16 on a gestalt"
-            mean.setdefault(name, []).extend(recalls)
+            curve.add(name, *recalls)
         optimizer.step(loss, rate)
-        for key, value in {"loss": float(loss.detach()), **figures}.items():
-            mean.setdefault(key, []).append(value)
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        for name, value in {"loss": float(loss.detach()), **figures}.items():
+            curve.add(name, value)
+        curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == steps:
             save_checkpoint(out, sight, optimizer, step + 1)
     if folder is not None:

@@ -11,9 +11,7 @@ killed, it goes on where it was.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +35,7 @@ from making.bundled import (
     save,
     sides,
 )
+from making.curve import Curve
 from making.language import answer_loss, collate, exact, read_pages
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from making.packing import IGNORED, pack
@@ -159,8 +158,7 @@ def train(
     first = load_checkpoint(out, model, optimizer)
     data = AskedPages(tokenizer, sizes, cells, first, steps, sheets=sheets)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    since, mean = time.time(), dict[str, list[float]]()
-    log = out.with_suffix(".jsonl")
+    curve = Curve(out, every=25)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
         with torch.autocast("cpu", torch.bfloat16):
@@ -176,24 +174,18 @@ def train(
         if logits is not None:
             answers = answer_loss(logits, batch, hint)
             loss = loss + answers
-            mean.setdefault("loss", []).append(answers.item())
-            mean.setdefault("seen", []).append(cell_loss.item())
+            curve.add("loss", answers.item())
+            curve.add("seen", cell_loss.item())
             for role, value in accuracy.items():
-                mean.setdefault("eyes." + role, []).append(value)
+                curve.add("eyes." + role, value)
             for family, hits in exact(logits, batch, batch["families"]).items():
-                mean.setdefault(family, []).extend(hits)
+                curve.add(family, *hits)
         optimizer.step(loss, rate)
-        if (step + 1) % 25 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {k: round(float(np.mean(v)), 3) for k, v in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == steps:
             save_checkpoint(out, model, optimizer, step + 1)
-    with log.open("a") as file:
-        held = AskedPages(tokenizer, [max(sizes)], 0, 10**6, 10**6 + 12, drop=0.0, split="validation")
-        file.write(json.dumps({"validation": measure(model, held), "size": max(sizes)}) + "\n")
+    held_out = AskedPages(tokenizer, [max(sizes)], 0, 10**6, 10**6 + 12, drop=0.0, split="validation")
+    curve.write({"validation": measure(model, held_out), "size": max(sizes)})
     if folder is not None:
         save(model, build_processor(tokenizer), folder)
 

@@ -10,8 +10,6 @@ Run as `python -m making.vision OUT --sizes 256,384 --steps 8000`; killed, it go
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from arr_coc.world import draw_page
 from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify, sides
+from making.curve import Curve
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from making.sheet import draw_sheet
 from making.targets import GLYPHS, IGNORE, NONE, cell_targets, glyph_targets
@@ -163,8 +162,7 @@ def train(
     loader = DataLoader(
         Pages(sizes, cells, first, last, sheets), batch_size=None, num_workers=1, prefetch_factor=4
     )
-    log, since, images = out.with_suffix(".jsonl"), time.time(), 0
-    mean: dict[str, list[float]] = {}
+    curve = Curve(out)
     for step, (patches, grid, words, glyphs, places) in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         with torch.autocast("cpu", torch.bfloat16):
@@ -178,15 +176,9 @@ def train(
             accuracy["place"] = (spots.argmax(-1) == places)[printed].float().mean().item()
             accuracy["glyph"] = (letters.argmax(-1) == glyphs)[printed].float().mean().item()
         optimizer.step(loss, rate)
-        images += len(grid)
-        for key, value in {"loss": loss.item(), **accuracy}.items():
-            mean.setdefault(key, []).append(value)
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1), "images": images}
-            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        for name, value in {"loss": loss.item(), "pages a batch": len(grid), **accuracy}.items():
+            curve.add(name, value)
+        curve.end_step(step + 1)
         if (step + 1) % 200 == 0 or step + 1 == last:
             save_checkpoint(out, eyes, optimizer, step + 1)
 

@@ -50,87 +50,98 @@ def _immutable(value: Any) -> Any:
     return tuple(_immutable(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
-Texts = tuple[str, ...]
-DataSpec = Annotated[str, AfterValidator(_check_data)]
-Side = Annotated[int, Field(ge=128, le=3072)]
+Whole = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+Side = Annotated[int, Field(ge=128, le=3072)]
+DataSpec = Annotated[str, AfterValidator(_check_data)]
+_List = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
 
 
 class Recipe(BaseModel):
-    """All settings of a training run; the description of each field says what it means.
+    """All settings of a training run; the text under each field says what it means.
 
     Raises:
         ValueError: a setting is unknown or missing, has the wrong type or is out of range, or two settings
             contradict each other.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, str_min_length=1)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        str_min_length=1,
+        use_attribute_docstrings=True,
+    )
 
-    stage: Literal["relevance", "answers", "hard"] = Field(
-        description="relevance, answers, or hard: both, hard families weighted"
-    )
-    model: str = Field("bundled", description="base model: bundled, a name or a folder")
-    init: str | None = Field(
-        None, description="allocator folder to start from, bundled for the bundled model's; none: untrained"
-    )
-    imports: Texts = Field(
-        (), strict=False, description="your own modules to import first, such as one with channel groups"
-    )
-    data: tuple[DataSpec, ...] = Field(
-        (WORLD,),
-        min_length=1,
-        strict=False,
-        description="world (drawn pages) or NAME:DIR, in turns; twice is a double share",
-    )
-    split: str | None = Field(
-        None, description="split of the data sets on disk; none: that of published results"
-    )
-    limit: int | None = Field(None, ge=1, description="first questions of each data set on disk; none: all")
-    sizes: tuple[Side, ...] = Field(
-        (512, 768, 1024), min_length=1, strict=False, description="typical sides in px of drawn pages"
-    )
-    questions: int = Field(16, ge=1, description="most questions of an image in a step")
-    max_pixels: int | None = Field(
-        None, ge=4096, description="larger images from files are scaled down to this"
-    )
-    eyes: Literal["encoded", "stem"] = Field(
-        "encoded",
-        description="what relevance reads: encoded tokens, or a stem that learns to see cells in pixels",
-    )
-    target: Literal["boxes", "attention", "gradient", "layer"] = Field(
-        "boxes",
-        description="boxes, what the model used (attention, gradient), or for a stem the trained layer",
-    )
-    estimator: Literal[ESTIMATORS] = Field(  # ty: ignore[invalid-type-form]
-        "straight-through", description="how answers reach the scores through a selection"
-    )
-    temperature: float = Field(0.5, gt=0, description="of the gumbel estimator")
-    budgets: tuple[Count, ...] = Field(
-        (64, 128, 273), min_length=1, strict=False, description="tokens kept for an answer, one drawn a step"
-    )
-    allocator: Literal["arr-coc", "query-blind"] = Field(
-        "arr-coc", description="what learns: arr-coc, or the scorer that never sees the question"
-    )
-    layer: dict[str, Any] = Field({}, description="fields of ARRCOCConfig to change")
-    lora: int = Field(0, ge=0, description="rank of a LoRA of the language model")
-    top_layers: int = Field(0, ge=0, description="top layers of the language model that learn as well")
-    lr: float = Field(3e-3, gt=0, description="learning rate of the allocator")
-    base_lr: float = Field(1e-5, gt=0, description="learning rate of what learns of the base model")
-    warmup: int = Field(30, ge=0, description="steps over which the rate rises")
-    steps: int = Field(ge=1, description="steps of the optimizer")
-    batch: int = Field(1, ge=1, description="images a step")
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="of pages, order and sampling")
-    relevance: float = Field(1.0, ge=0, description="weight of the loss of the relevance map")
-    answer: float = Field(1.0, ge=0, description="weight of the loss of the answer")
-    compress: float = Field(0.1, ge=0, description="weight of the loss of the automatic budget")
-    hard: dict[str, Weight] = Field(
-        {"small": 2.0, "gray": 2.0, "count": 2.0}, description="weights of families in stage hard"
-    )
-    save_every: int = Field(100, ge=1, description="steps between checkpoints")
-    log_every: int = Field(25, ge=1, description="steps between lines of the log")
-    workers: int = Field(1, ge=0, description="processes that draw or read images")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the base model")
+    stage: Literal["relevance", "answers", "hard"]
+    """relevance, answers, or hard: both, hard families weighted"""
+    model: str = "bundled"
+    """base model: bundled, a name or a folder"""
+    init: str | None = None
+    """allocator folder to start from, bundled for the bundled model's; none: untrained"""
+    imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """your own modules to import first, such as one with channel groups"""
+    data: Annotated[tuple[DataSpec, ...], _List] = (WORLD,)
+    """world (drawn pages) or NAME:DIR, in turns; twice is a double share"""
+    split: str | None = None
+    """split of the data sets on disk; none: that of published results"""
+    limit: Count | None = None
+    """first questions of each data set on disk; none: all"""
+    sizes: Annotated[tuple[Side, ...], _List] = (512, 768, 1024)
+    """typical sides in px of drawn pages"""
+    questions: Count = 16
+    """most questions of an image in a step"""
+    max_pixels: Annotated[int, Field(ge=4096)] | None = None
+    """larger images from files are scaled down to this"""
+    eyes: Literal["encoded", "stem"] = "encoded"
+    """what relevance reads: encoded tokens, or a stem that learns to see cells in pixels"""
+    target: Literal["boxes", "attention", "gradient", "layer"] = "boxes"
+    """boxes, what the model used (attention, gradient), or for a stem the trained layer"""
+    estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
+    """how answers reach the scores through a selection"""
+    temperature: Rate = 0.5
+    """of the gumbel estimator"""
+    budgets: Annotated[tuple[Count, ...], _List] = (64, 128, 273)
+    """tokens kept for an answer, one drawn a step"""
+    allocator: Literal["arr-coc", "query-blind"] = "arr-coc"
+    """what learns: arr-coc, or the scorer that never sees the question"""
+    layer: dict[str, Any] = {}
+    """fields of ARRCOCConfig to change"""
+    lora: Whole = 0
+    """rank of a LoRA of the language model"""
+    top_layers: Whole = 0
+    """top layers of the language model that learn as well"""
+    lr: Rate = 3e-3
+    """learning rate of the allocator"""
+    base_lr: Rate = 1e-5
+    """learning rate of what learns of the base model"""
+    warmup: Whole = 30
+    """steps over which the rate rises"""
+    steps: Count
+    """steps of the optimizer"""
+    batch: Count = 1
+    """images a step"""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """of pages, order and sampling"""
+    relevance: Weight = 1.0
+    """weight of the loss of the relevance map"""
+    answer: Weight = 1.0
+    """weight of the loss of the answer"""
+    compress: Weight = 0.1
+    """weight of the loss of the automatic budget"""
+    hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
+    """weights of families in stage hard"""
+    save_every: Count = 100
+    """steps between checkpoints"""
+    log_every: Count = 25
+    """steps between lines of the log"""
+    workers: Whole = 1
+    """processes that draw or read images"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of the base model"""
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -261,7 +272,7 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
             elif isinstance(table, dict):
                 settings[name] = {**table, entry: value}
         # First of all: a channel group has to be registered before `layer.channels` may name it.
-        modules = _validated("imports", Texts, settings.get("imports", ()))
+        modules = _validated("imports", tuple[str, ...], settings.get("imports", ()))
         import_modules(modules, [] if file else [path.parent])
         return Recipe(**settings)
     except ValueError as error:
