@@ -83,13 +83,13 @@ def arranged(
         moved[name] = kwargs[name][:, line]
     moved["position_ids"] = kwargs["position_ids"][..., line].clone()
     moved["position_ids"][0] = torch.arange(len(line))
-    seen = kwargs["mm_encoder_outputs"]["image"]
-    coarse = sum(map(len, seen.pooler_output)) - len(saccades)
+    vision = kwargs["mm_encoder_outputs"]["image"]
+    coarse = sum(map(len, vision.pooler_output)) - len(saccades)
     index = torch.cat([torch.arange(coarse), coarse + rank])
-    levels = [[torch.cat(list(level))[index]] for level in seen.deepstack_features]
+    levels = [[torch.cat(list(level))[index]] for level in vision.deepstack_features]
     moved["mm_encoder_outputs"] = {
-        "image": type(seen)(
-            pooler_output=[torch.cat(list(seen.pooler_output))[index]], deepstack_features=levels
+        "image": type(vision)(
+            pooler_output=[torch.cat(list(vision.pooler_output))[index]], deepstack_features=levels
         )
     }
     return moved
@@ -106,9 +106,9 @@ tokenizer = model.processor.tokenizer
 closing = len(tokenizer("<|im_end|>\n<|im_start|>assistant\n", add_special_tokens=False)["input_ids"])
 right: dict[str, list[bool]] = {}
 with torch.no_grad(), tqdm(total=args.questions) as bar:
-    for asked in world_questions(args.questions, args.size, 8, "test"):
-        session = model.session(asked.image)
-        for query in asked.queries:
+    for page in world_questions(args.questions, args.size, 8, "test"):
+        session = model.session(page.image)
+        for query in page.queries:
             inputs = session.inputs(query.text)
             for adapter in ("saccade", "full"):  # of the mode "full" there is none
                 prepared = model.prepare(inputs, mode="saccade", encoded=session.encoded("saccade"))
@@ -126,11 +126,11 @@ with torch.no_grad(), tqdm(total=args.questions) as bar:
                         )
                         moved = arranged(kwargs, some, allocation, order, place, closing)
                         ids = model.base.generate(**moved, **GREEDY, max_new_tokens=8)
-                        said = tokenizer.decode(
+                        text = tokenizer.decode(
                             ids[0, moved["input_ids"].shape[1] :], skip_special_tokens=True
                         )
                         name = f"{frame}/{order}/{place}" + ("" if adapter == "saccade" else ", no adapter")
-                        right.setdefault(name, []).append(said.strip() in query.answers)
+                        right.setdefault(name, []).append(text.strip() in query.answers)
             bar.update()
 result = {
     "command": f"python runs/arrangement.py {args.out} --size {args.size} --questions {args.questions}",
