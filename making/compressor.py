@@ -1,4 +1,4 @@
-"""The conv compressors of the bundled model: taught on answers, through the frozen language model.
+"""Training of the bundled conv compressors: on answers, through the frozen language model.
 
 Each page is encoded once, by frozen eyes; both compressors make their gestalt of it, and its questions are
 asked of each gestalt, coarse tokens at their fractional places. The loss is the cross-entropy of the answers

@@ -1,4 +1,4 @@
-"""Stage 2 of the bundled model: the language model, taught on symbolic pages. No picture is drawn.
+"""Stage 2 of the bundled model: its language model, on symbolic pages. No picture is drawn.
 
 A symbolic page is what perfect eyes would say of a page (`words.py`), plus noise: cheap enough to ask
 hundreds of questions a second. Embeddings stay fixed, so what is learned here fits what the eyes learn in

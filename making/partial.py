@@ -1,4 +1,4 @@
-"""The bundled model learns to read what is encoded in part: LoRAs for modes `sparse` and `saccade`.
+"""Training of the LoRAs of modes `sparse` and `saccade`: the bundled model reads a page encoded in part.
 
 A tower that encodes some cells alone has lost their surroundings, and a language model that was shown one
 view knows nothing of a coarse one before it. Some steps show parts of a page (64 to 273 cells, a kept
@@ -191,7 +191,7 @@ class Parts(Dataset):
 
 
 def look(model: Any, batch: dict[str, Any]) -> list[Tensor]:
-    """What the tower makes of patches: tokens [N, D], then each deepstack level [N, D]."""
+    """The vision tower's output for some patches: tokens [N, D], then each deepstack level [N, D]."""
     vision = model.model.visual(
         batch["pixels"],
         grid_thw=batch["grid"],

@@ -1,4 +1,4 @@
-"""The stem of the bundled model: taught to find, in pixels alone, what a question about a page asks for.
+"""Training of the bundled stem: to find, in pixels alone, the cells that a question about a page needs.
 
     loss = CE of the label, colour, shape and middle of each cell (as stage 1 teaches the eyes)
          + CE of the character under each 16-px patch (a throw-away head)

@@ -1,4 +1,4 @@
-"""What every cell of a page holds: free, dense labels for training the bundled model's eyes.
+"""Dense labels of every cell of a drawn page, for training the bundled model's vision tower.
 
 Every cell of a text knows the text's label; a piece of its value is known where it is printed.
 `cell_targets(page) -> words [R, H, W]`: for each role the index of the cell's word in `ROLE_WORDS[role]`,

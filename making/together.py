@@ -1,4 +1,4 @@
-"""Stage 3 of the bundled model: eyes and language model together, on questions about drawn pages.
+"""Stage 3 of the bundled model: vision tower and language model together, on questions about drawn pages.
 
 DeepStack starts at zero and learns here; the dense loss of stage 1 stays on at a low weight; on some pages
 only part of the tokens is shown (always the evidence), so that the model is at ease with fewer; some batches

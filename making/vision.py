@@ -1,4 +1,4 @@
-"""Stage 1 of the bundled model: the eyes, taught densely: every token learns to say what its cell holds.
+"""Stage 1 of the bundled model: its vision tower, on dense labels of what each cell holds.
 
     loss = CE over (words of the role, "nothing") for each role and cell
          + distance to the sum of the cell's words
