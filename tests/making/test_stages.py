@@ -55,8 +55,8 @@ def test_stages_run_end_to_end(tmp_path, tokenizer):
 
 
 RECORDER = """#!/usr/bin/env bash
-printf '%q ' "$@" >> "$RECORD"
-echo >> "$RECORD"
+printf -v line '%q ' "$@"
+printf '%s\\n' "$line" >> "$RECORD"  # at once: some calls run side by side
 """
 
 
