@@ -31,7 +31,8 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from arr_coc import checkpoint
 from arr_coc.gestalt import middles
-from arr_coc.lora import add_partial, load_lora, lora_for, save_lora
+from arr_coc.lora import COARSE, PARTIAL, LoRAs
+from arr_coc.modes import MODES
 from arr_coc.seam.patching import coarse_grid, shrink
 from arr_coc.seam.sparse import patch_rows
 from arr_coc.training.drawn import sample_questions
@@ -242,20 +243,18 @@ def train(
     roles = build_roles(tokenizer, build_embeddings(tokenizer, DIM))
     base, _ = checkpoint.load_base(checkpoint.BUNDLED)
     model: Any = base.requires_grad_(False)
-    torch.manual_seed(0)
-    if init is not None:
-        load_lora(model, init)
-    else:
-        add_partial(model, rank)
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            parameter.data = parameter.data.float()
-            parameter.requires_grad_(True)
     model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
+    torch.manual_seed(0)
+    loras = LoRAs(model)
+    if init is not None:
+        loras.load(init)
+    else:
+        loras.add(PARTIAL, rank)
+        loras.add(COARSE, rank)
+    loras.float().requires_grad_(True)
     # By AdamW, all of them: Muon's equal singular values make little sense for factors of a product.
-    learned = [(f"lora {i}", p) for i, p in enumerate(model.parameters()) if p.requires_grad]
-    optimizer = Optimizers(learned, lr)
-    first = load_checkpoint(out, model, optimizer)
+    optimizer = Optimizers([(f"lora {i}", p) for i, p in enumerate(loras.parameters())], lr)
+    first = load_checkpoint(out, loras, optimizer)
     loader = DataLoader(
         Parts(tokenizer, first, until or steps, saccades, page=page),
         batch_size=None,
@@ -268,11 +267,11 @@ def train(
         wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
         kind = batch["kind"]
         with torch.autocast("cpu", torch.bfloat16):
-            with lora_for(model, kind):
-                levels = look(model, batch)
-                logits = read_pages(model, batch, levels[0], levels[1:], wanted)
+            adapted = loras.model_for(MODES[kind].kinds(loras.kinds))
+            levels = look(adapted, batch)
+            logits = read_pages(adapted, batch, levels[0], levels[1:], wanted)
             if "page" in batch and echo:
-                with torch.no_grad(), lora_for(model, "full"):
+                with torch.no_grad():
                     whole = [level[batch["cells"]] for level in look(model, batch["page"])]
         answers = answer_loss(logits, batch, hint)
         cell_loss, _ = dense_loss(levels[0].float(), batch["words"], roles)
@@ -289,9 +288,9 @@ def train(
             curve.add(f"{kind} all", *hits)
         curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == (until or steps):
-            save_checkpoint(out, model, optimizer, step + 1)
+            save_checkpoint(out, loras, optimizer, step + 1)
             if folder is not None:
-                save_lora(model, folder)
+                loras.save(folder)
 
 
 def command_line() -> argparse.ArgumentParser:

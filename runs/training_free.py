@@ -25,10 +25,9 @@ from arr_coc.evaluate.questions import evidence_cells, world_questions
 from arr_coc.gaze import coupling, gaze, gaze_layers
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.lora import lora_for
 from arr_coc.metrics import bootstrap_interval, paired_interval
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import question_embeddings
+from arr_coc.modes.cues import question_embeddings
 from arr_coc.rivals import nulls
 from arr_coc.session import Session
 from arr_coc.texture import generate_texture_array
@@ -143,8 +142,7 @@ def table(recalls: dict[str, list[list[float]]]) -> dict[str, dict[str, float | 
 
 
 out = Path(sys.argv[1])
-with lora_for(model.base, "full"):
-    (_, tried), (families, tested) = measure("validation"), measure("test")
+(_, tried), (families, tested) = measure("validation"), measure("test")
 ahead = {}
 for name in GESTALTS:
     for null in ("random", "even grid", "embedding cosine"):

@@ -18,7 +18,8 @@ from transformers.generation.streamers import BaseStreamer
 from arr_coc.allocation import Reason
 from arr_coc.attending import NonFiniteScores
 from arr_coc.decoding import REFUSED
-from arr_coc.model import MODES, ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.modes import MODES
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]

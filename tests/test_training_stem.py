@@ -16,11 +16,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from arr_coc import gestalt, prepare
+from arr_coc import gestalt
 from arr_coc.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.gestalt import ConvCompressor
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import saccade
 from arr_coc.session import Session
 from arr_coc.stem import FILE, Stem
 from arr_coc.training import learner as learning
@@ -110,7 +111,7 @@ class TestSight:
         share(1.0)
         for module in (learning, gestalt):
             monkeypatch.setattr(module, "CELLS", 9)
-        for module in (learning, prepare):
+        for module in (learning, saccade):
             monkeypatch.setattr(module, "SACCADE_TOKENS", 20)
         taught, model = learner(), allocator()
         session = Session(taught.model, IMAGE)
@@ -144,7 +145,7 @@ class TestSight:
             pixels = taught.model.adapter.images(session.inputs("?"))[0]
             for _ in range(2):
                 torch.manual_seed(3)
-                drawn.append([taught.stem_view(session, pixels).gestalt is None for _ in range(40)])
+                drawn.append([taught.stem_cells(session, pixels)[2] is None for _ in range(40)])
         assert drawn[0] == drawn[1]
         assert 12 <= sum(drawn[0]) <= 28
 
@@ -319,11 +320,6 @@ class TestRefusals:
         save_tiny("llava", tmp_path)
         with pytest.raises(ValueError, match="the vision tower of llava can't encode some cells alone"):
             build_learner(run(tmp_path, pages, None, target="gradient"))
-
-    @pytest.mark.parametrize("layer", [{"tokens": False}, {"scorers": ["information"]}])
-    def test_a_layer_that_reads_no_tokens(self, base: Path, pages: Path, layer: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="the layer reads no tokens"):
-            build_learner(run(base, pages, None, target="gradient", layer=layer))
 
     def test_an_untrained_teacher(self, base: Path, pages: Path, tmp_path: Path) -> None:
         model = allocator(trained=False)

@@ -30,8 +30,11 @@ REFUSED = {
     "inputs": "pass input_ids by name",
     "mm_encoder_outputs": "images are encoded here, pass pixel_values",
     "pixel_values_videos": "videos are not pruned yet",
+    "video_grid_thw": "videos are not pruned yet",
 }
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
+VIDEO_NAMES = ("pixel_values_videos", "video_grid_thw")
+"""Those that come with a video."""
 
 
 def setting(base: PreTrainedModel, kwargs: Mapping[str, Any], name: str) -> Any:

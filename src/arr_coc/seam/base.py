@@ -15,11 +15,12 @@ newline tokens, always stay). Nothing here scores or chooses: keep lists come fr
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -70,6 +71,15 @@ class FamilyAdapter(ABC):
             )
         self.model: Any = model
         self.processor = processor
+
+    def on(self, model: PreTrainedModel) -> Self:
+        """The same adapter on another model of the same shape, such as a twin with LoRAs."""
+        if model is self.model:
+            return self
+        _ = self.markers  # rendered once for both
+        other = copy.copy(self)
+        other.model = model
+        return other
 
     # ---- said by the family ---------------------------------------------------------------------------
 

@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from arr_coc.gestalt import CELLS
 from arr_coc.layer import Relevance
-from arr_coc.lora import add_lora, lora_for
+from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import SACCADE_TOKENS
-from arr_coc.realize import Seen, question_embeddings, seen_whole
+from arr_coc.modes import SACCADE
+from arr_coc.modes.cues import question_embeddings
+from arr_coc.modes.saccade import SACCADE_TOKENS
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc.stem import Stem
@@ -160,20 +161,20 @@ class Learner(nn.Module):
             queries = question_embeddings(adapter, session.batch(questions), like)
             picture = adapter.images(session.inputs("?"), encoded)[0]
         if (eyes or self.recipe.eyes) == "stem":
-            view = self.stem_view(session, picture)
+            grid, cells, gestalt = self.stem_cells(session, picture)
         else:
             assert encoded is not None, "encoded eyes read an encoded image"
-            view = seen_whole(encoded)
-        texture = generate_texture_array(picture[None].to(like), view.grids[0][1:], layer.config.channels)
+            grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
+        texture = generate_texture_array(picture[None].to(like), grid, layer.config.channels)
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
-        vision = [part[0][None].to(like) for part in (view.cells, view.gestalt) if part is not None]
+        vision = [part[None].to(like) for part in (cells, gestalt) if part is not None]
         rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *vision))
         return layer.relevance(next(rows), query, mask, *rows)
 
-    def stem_view(self, session: Session, picture: Tensor) -> Seen:
-        """The stem's cells of an image, as `prepare` makes them, for half of the images on a gestalt.
+    def stem_cells(self, session: Session, picture: Tensor) -> tuple[tuple[int, int], Tensor, Tensor | None]:
+        """The stem's cells of an image, as the modes make them, for half of the images on a gestalt.
 
         An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
         them: a gestalt that is no coarser than the image would teach the stem to copy it.
@@ -181,6 +182,9 @@ class Learner(nn.Module):
         Args:
             session: of the image.
             picture: [3, h, w] in [0, 1].
+
+        Returns:
+            The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
         """
         model, inputs = self.model, session.inputs("?")
         layout, stem = model.adapter.layout(inputs), model.stem
@@ -188,12 +192,12 @@ class Learner(nn.Module):
         coarse, mean, count = None, None, layout.counts[0]
         if torch.rand(()) < WITH_GESTALT:
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
-            with torch.no_grad(), lora_for(model.base, "saccade"):
-                view = model.adapter.features(model.adapter.coarse(inputs, cells))
+            with torch.no_grad():
+                view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
             tokens = view.cell_tokens(0).float()
-            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], [tokens.mean(0)]
-        tokens = stem(picture[None], layout.grids[0][1:], coarse)[0]
-        return Seen(layout.counts, layout.grids, [tokens], mean)
+            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
+        grid = layout.grids[0][1:]
+        return grid, stem(picture[None], grid, coarse)[0], mean
 
     def answer_loss(
         self,
@@ -284,11 +288,6 @@ def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:
             f"eyes is 'stem', but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use eyes=encoded"
         )
-    if not config.tokens or "participatory" not in config.scorers:
-        raise ValueError(
-            f"eyes is 'stem', but with tokens={config.tokens} and scorers={','.join(config.scorers)} the "
-            "layer reads no tokens: start from another allocator, or leave these fields of layer out"
-        )
     if recipe.target == "layer" and not layer.trained:
         raise ValueError(
             f"target is 'layer', but the layer in {recipe.init!r} is untrained: train it first, or use "
@@ -306,7 +305,7 @@ def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
         ValueError: more top layers than the model has.
     """
     if recipe.lora:
-        add_lora(model.base, recipe.lora)
+        model.loras.add(OWN, recipe.lora)
     if recipe.top_layers:
         layers = model.base.model.language_model.layers
         if recipe.top_layers > len(layers):

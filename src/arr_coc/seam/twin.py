@@ -1,0 +1,166 @@
+"""Twins: a second tree of modules over the weights of a loaded model.
+
+    twin(model) -> PreTrainedModel of the same class, with the same parameters and buffers
+
+What is done to the modules of a twin (an adapter put in, another attention implementation) is not done to the
+model: its tree, its state dict, its class, its forward and its configuration stay as they are, whoever is
+using it at that moment. Weights are shared, so a twin costs no memory to speak of, and a change of the
+model's weights is a change of the twin's.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from torch import nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+SHARED = (
+    "_parameters",
+    "_buffers",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
+"""Attributes of a module that its twin holds too, as the same dictionaries: moving, casting or loading
+weights reaches both, and so does what is said of a hook."""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CAPTURING = "transformers.utils.output_capturing"
+"""Hooks of this module collect hidden states and attentions; a tree has its own, or all would come twice."""
+
+
+_MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
+_MIRRORS = weakref.WeakKeyDictionary()
+"""By the root of a twin."""
+
+
+class HookMirror:
+    """Brings the hooks of a tree of modules to its twin, as they come and go.
+
+    Args:
+        pairs: modules of the first tree and their twins.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[nn.Module, nn.Module]]) -> None:
+        self._places = [(vars(old)[name], vars(new)[name]) for old, new in pairs for name in HOOKS]
+        self._sources = [source for source, _ in self._places]
+        self._mirrored: set[int] = set()
+
+    def update(self) -> None:
+        """Make the twin's hooks those of the first tree, beside its own; nearly free while there are none."""
+        if not self._mirrored and not any(self._sources):
+            return
+        current: set[int] = set()
+        for source, target in self._places:
+            hooks = {i: hook for i, hook in source.items() if getattr(hook, "__module__", "") != CAPTURING}
+            for i in [i for i in target if i in self._mirrored and i not in hooks]:
+                del target[i]
+            target.update(hooks)
+            current |= hooks.keys()
+        self._mirrored = current
+
+
+def refresh(root: Module) -> Module:
+    """A twin, with the hooks that the modules of the first tree have by now."""
+    _MIRRORS[root].update()
+    return root
+
+
+def twin(module: Module) -> Module:
+    """Make a second tree of modules over the same parameters and buffers.
+
+    Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
+    them) are shared. Hooks on modules of the first tree run in the second as well, see `refresh`. Methods
+    that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. A
+    module compiled by `torch.compile` is shared as a whole.
+
+    Args:
+        module: the root of the first tree; it is not changed.
+    """
+    made: dict[int, nn.Module] = {}
+
+    def visit(old: nn.Module) -> nn.Module:
+        if id(old) not in made:
+            made[id(old)] = _shared(old) or copied(old)
+        return made[id(old)]
+
+    def copied(old: nn.Module) -> nn.Module:
+        new = made[id(old)] = object.__new__(type(old))  # first, for modules that refer to it
+        for name, value in vars(old).items():
+            if name == "_modules":
+                value = {key: child if child is None else visit(child) for key, child in value.items()}
+            elif name in HOOKS:
+                value = OrderedDict()
+            elif name == "_output_capturing_hooks_installed":
+                continue  # of the other tree
+            elif name not in SHARED:
+                value = rebound(value, old, new)
+            vars(new)[name] = value
+        return new
+
+    def rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
+        """An attribute of `old` as one of `new`."""
+        if isinstance(value, nn.Module):  # held beside the tree
+            return visit(value) if id(value) in made else value
+        if isinstance(value, types.MethodType) and value.__self__ is old:
+            return types.MethodType(value.__func__, new)
+        if isinstance(value, functools.partial) and any(arg is old for arg in value.args):
+            args = [new if arg is old else arg for arg in value.args]
+            return functools.partial(value.func, *args, **value.keywords)
+        if isinstance(value, dict | list | set):
+            return copy.copy(value)
+        return value
+
+    result: Any = visit(module)
+    pairs = ((old, made[id(old)]) for old in module.modules())
+    _MIRRORS[result] = HookMirror(
+        (old, new) for old, new in pairs if type(old) is type(new) and old is not new
+    )
+    return refresh(result)
+
+
+def _shared(module: nn.Module) -> nn.Module | None:
+    """A compiled module itself: its compiled code runs its own tree, whatever tree it stands in."""
+    return module if hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod") else None
+
+
+def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
+    """Give each module of a tree a copy of its configuration, changed; one copy for each configuration.
+
+    Args:
+        module: the root of the tree.
+        change: changes a copy.
+    """
+    copies: dict[int, Any] = {}
+    for part in module.modules():
+        config = vars(part).get("config")
+        if config is None:
+            continue
+        if id(config) not in copies:
+            copies[id(config)] = copy.copy(config)
+            change(copies[id(config)])
+        vars(part)["config"] = copies[id(config)]
+
+
+def adapter_state(model: nn.Module) -> tuple[Any, ...]:
+    """The user's own adapters in a model, by name, and those at work: changes when they do.
+
+    Twins hold what the model held when they were made; one that was made under another state is stale.
+    """
+    named: Mapping[str, Any] = vars(model).get("peft_config") or {}
+    if not named:
+        return ()
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = (module for module in model.modules() if isinstance(module, BaseTunerLayer))
+    layer = next(layers, None)
+    if layer is None:
+        return (tuple(named),)
+    return tuple(named), tuple(layer.active_adapters), bool(layer.disable_adapters)
