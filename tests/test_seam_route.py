@@ -13,7 +13,7 @@ from torch import Tensor
 from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
 from tiny import FAMILIES, MASKABLE, Tiny, picture, prompts, some_cells, tiny
 
-TOLERANCE = 2e-5  # fp32, logits of standard deviation 2; measured: at most 1.4e-5
+TOLERANCE = 1e-4  # fp32, logits of standard deviation 2; measured: at most 1.4e-5, with torch 2.6 4.2e-5
 LOOSE = 5e-3  # padding moves the chunks of a recurrent layer; measured 7e-4, the stock model alone 4e-4
 BF16 = 0.1  # of the logits' standard deviation; measured 0.06
 ROWS = [
