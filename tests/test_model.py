@@ -21,6 +21,7 @@ from arr_coc.allocation import Reason
 from arr_coc.attending import NonFiniteScores
 from arr_coc.decoding import CHUNKED_PREFILL, REFUSED
 from arr_coc.model import MODES, ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.seam import PAD
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -152,6 +153,7 @@ class TestForward:
         assert out.logits.shape[:2] == out.columns.shape
         kept = out.columns.clamp_min(0)
         target = labels.gather(1, kept).masked_fill(out.columns < 0, -100)
+        target[:, 1:].masked_fill_(out.columns[:, :-1] == PAD, -100)  # padding predicts nothing
         expected = torch.nn.functional.cross_entropy(
             out.logits[:, :-1].flatten(0, 1), target[:, 1:].flatten()
         )

@@ -16,6 +16,7 @@ newline tokens, always stay). Nothing here scores or chooses: keep lists come fr
 from __future__ import annotations
 
 import inspect
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -27,6 +28,7 @@ from transformers import PreTrainedModel
 
 from arr_coc.seam.compaction import (
     GESTALT,
+    PAD,
     Span,
     compact_columns,
     consecutive_positions,
@@ -37,7 +39,11 @@ from arr_coc.seam.compaction import (
     kept_columns,
 )
 from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
+from arr_coc.seam.loaded import attention_window
+from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
+
+logger = logging.getLogger(__name__)
 
 
 class FamilyAdapter(ABC):
@@ -70,6 +76,7 @@ class FamilyAdapter(ABC):
             )
         self.model: Any = model
         self.processor = processor
+        self._warned = False
 
     # ---- said by the family ---------------------------------------------------------------------------
 
@@ -198,15 +205,14 @@ class FamilyAdapter(ABC):
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Recover the exact pictures the model saw: per image float32 [3, h, w] in [0, 1].
 
-        Undoes the patch layout and the normalisation; no original image is needed.
+        Undoes the patch layout and the normalisation, if there was one; no original image is needed.
         """
         processor = getattr(self.processor, "image_processor", None)
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
         std = torch.tensor(getattr(processor, "image_std", None) or self.std).view(3, 1, 1)
-        if getattr(processor, "do_normalize", True) is False:
-            mean, std = torch.zeros_like(mean), torch.ones_like(std)
+        usual = getattr(processor, "do_normalize", True) is not False
         pictures = [picture.float() for picture in self.patches(inputs, features)]
-        return [p.mul(std.to(p.device)).add_(mean.to(p.device)).clamp_(0.0, 1.0) for p in pictures]
+        return undo_normalisation(pictures, mean, std, usual)
 
     # ---- the question ---------------------------------------------------------------------------------
 
@@ -238,6 +244,27 @@ class FamilyAdapter(ABC):
         return torch.stack(rows)
 
     # ---- the route ------------------------------------------------------------------------------------
+
+    @property
+    def window(self) -> int | None:
+        """Columns that the narrowest layer of the language model sees back, itself included; None: all of
+        them.
+
+        Windows count columns, not positions. So dropping tokens equals masking them while the whole prompt
+        fits the window; in a longer one a window reaches further back over the dropped tokens.
+        """
+        return attention_window(self.model.config)
+
+    def _check_window(self, length: int) -> None:
+        """Say once that a prompt of `length` columns is longer than the window."""
+        if self.window is not None and length > self.window and not self._warned:
+            self._warned = True
+            logger.warning(
+                "the prompt has %d tokens and some layers of the language model see %d: their windows count "
+                "tokens, so with some dropped they reach further back than in the whole prompt",
+                length,
+                self.window,
+            )
 
     def needs_spare_column(self, use_cache: bool) -> bool:
         """Whether the compacted prompt must hold at least one padding column.
@@ -321,6 +348,7 @@ class FamilyAdapter(ABC):
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
             return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
+        self._check_window(int(attention_mask.sum(1).max()))
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
         columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
@@ -342,6 +370,8 @@ class FamilyAdapter(ABC):
         ):
             if kwargs.get(name) is not None:
                 kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
+        if kwargs.get("labels") is not None:  # padding predicts nothing, whatever comes after it
+            kwargs["labels"][:, 1:].masked_fill_(columns[:, :-1] == PAD, -100)
         kwargs |= {
             "input_ids": gather_columns(ids, columns, fill=self.padding_id, gestalt=self.image_token_id),
             "attention_mask": mask,
