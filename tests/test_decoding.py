@@ -26,6 +26,7 @@ from transformers.generation import BaseStreamer
 from arr_coc.decoding import (
     REFUSED,
     generate_whole,
+    mark_caches,
     named_arguments,
     refuse_cache,
     refuse_pruned_cache,
@@ -130,6 +131,13 @@ def test_a_cache_that_lacks_tokens_is_refused_in_full_mode_too() -> None:
     for cache in (own, out.past_key_values):
         with pytest.raises(ValueError, match=r"past_key_values come from a call that dropped.*mode='full'"):
             refuse_pruned_cache(cache)
+    with torch.no_grad():
+        in_a_tuple = model(**less.kwargs, return_dict=False)
+    mark_caches(in_a_tuple, None, less.columns, inputs["input_ids"].shape[1])
+    with pytest.raises(ValueError, match="past_key_values"):
+        refuse_pruned_cache(next(part for part in in_a_tuple if isinstance(part, DynamicCache)))
+    own.reset()
+    refuse_pruned_cache(own)  # nothing is lacking in an emptied one
     everything = Compacted(
         {name: value for name, value in inputs.items() if name != "past_key_values"},
         torch.arange(inputs["input_ids"].shape[1]).expand(2, -1),

@@ -19,9 +19,10 @@ import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 from transformers.generation import logits_process, stopping_criteria
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils import ModelOutput
 
 from arr_coc.seam import Compacted
 
@@ -45,6 +46,9 @@ CHUNKED_PREFILL = Version("5.23")
 """The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.
 Stock 5.18 to 5.22 fail or answer wrongly with images, whether tokens are dropped or not.
 """
+
+LACKING = "arr_coc_lacks_tokens"
+"""The attribute of a key/value cache whose call dropped tokens."""
 
 PROMPT_COUNTS: dict[type, str] = {
     stopping_criteria.MaxLengthCriteria: "max_length",
@@ -172,36 +176,42 @@ def refuse_cache(past: Any) -> None:
         )
 
 
-def mark_cache(past: Any, columns: Tensor, length: int) -> None:
-    """Write on a key/value cache that it lacks tokens of the prompt, if it does.
+def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
+    """Write on the key/value caches of a call that they lack tokens of the prompt, if they do.
 
     Args:
-        past: the cache that a call filled; None: the call kept none.
+        output: what the base model returned; the caches in it, if any, are marked.
+        past: the cache that the caller passed to be filled, or None.
         columns: long [B, S'], `Compacted.columns` of the call.
         length: S of the whole prompt.
     """
-    whole = columns.shape[1] == length and bool(
-        (columns == torch.arange(length, device=columns.device)).all()
-    )
-    if past is not None and not whole:
-        past.lacks_tokens = True
+    if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
+        return
+    results = output.to_tuple() if isinstance(output, ModelOutput) else output
+    for cache in (past, *(results if isinstance(results, tuple) else ())):
+        if isinstance(cache, Cache):
+            setattr(cache, LACKING, True)
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Refuse to continue, in mode "full", a cache of a call that dropped tokens.
+    """Refuse to continue, in mode "full", a cache of a call that dropped tokens (see `mark_caches`).
 
     Its columns are fewer than those of the prompt that the caller holds, so the stock model would read the
-    prompt's end again or skip some of it.
+    prompt's end again or skip some of it. A cache that was emptied since is as good as new.
 
     Raises:
         ValueError: says why and what to do instead.
     """
-    if getattr(past, "lacks_tokens", False) and past.get_seq_length() > 0:
-        raise ValueError(
-            "past_key_values come from a call that dropped visual tokens, and mode='full' can't continue "
-            "them: they are shorter than the prompt; use mode='full' in every turn, or pass the whole "
-            "conversation with its images and no cache"
-        )
+    if not getattr(past, LACKING, False):
+        return
+    if past.get_seq_length() == 0:
+        delattr(past, LACKING)
+        return
+    raise ValueError(
+        "past_key_values come from a call that dropped visual tokens, and mode='full' can't continue them: "
+        "they are shorter than the prompt; use mode='full' in every turn, or pass the whole conversation "
+        "with its images and no cache"
+    )
 
 
 # ---- callbacks -------------------------------------------------------------------------------------------
@@ -349,7 +359,7 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
 
     Returns:
         What `base.generate` returns, with sequences [B * num_return_sequences, S + new] that begin with
-        the original prompts. A cache that it hands out is marked where tokens were dropped (`mark_cache`).
+        the original prompts. A cache that it hands out is marked where tokens were dropped (`mark_caches`).
     """
     kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
     length = compacted.columns.shape[1]
@@ -364,8 +374,7 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
                 kwargs[limit] = shorter
     _show_whole_prompt(base, kwargs, ids, length)
     output = base.generate(**kwargs)
-    for past in (kwargs.get("past_key_values"), getattr(output, "past_key_values", None)):
-        mark_cache(past, compacted.columns, ids.shape[1])
+    mark_caches(output, kwargs.get("past_key_values"), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)
