@@ -36,7 +36,6 @@ REFUSED = {
     "negative_prompt_ids": "guidance runs a second prompt without the images",
     "token_healing": "healing rewrites the end of the prompt",
     "inputs_embeds": "tokens to drop are found by their ids, pass input_ids",
-    "inputs": "pass input_ids by name, or as the first argument",
     "mm_encoder_outputs": "images are encoded here, pass pixel_values",
     "pixel_values_videos": "videos are not pruned yet",
 }
