@@ -21,7 +21,8 @@ from arr_coc.config import ARRCOCConfig
 from arr_coc.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import add_lora, add_partial, lora_for
-from arr_coc.model import MODES, ARRCOCModel
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import MODES
 from arr_coc.stem import Stem, save_stem
 from eyes import set_constants
 from tiny import WIDTH, picture, save_tiny, tiny

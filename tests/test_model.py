@@ -20,7 +20,8 @@ from transformers.generation.streamers import BaseStreamer
 from arr_coc.allocation import Reason
 from arr_coc.attending import NonFiniteScores
 from arr_coc.decoding import CHUNKED_PREFILL, REFUSED
-from arr_coc.model import MODES, ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.modes import MODES
 from arr_coc.seam import PAD
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 

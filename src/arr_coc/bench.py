@@ -41,9 +41,8 @@ from arr_coc.evaluate.methods import FASTV, METHODS, Method, cut_layer
 from arr_coc.evaluate.questions import Asked, Query
 from arr_coc.evaluate.timing import peak_megabytes
 from arr_coc.evaluate.view import View, encode
-from arr_coc.lora import lora_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import MODES
+from arr_coc.modes import FULL, MODES
 from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.session import chat_prompt
@@ -222,7 +221,7 @@ def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = No
 
 
 def _stock(model: ARRCOCModel, inputs: Inputs, watch: Stopwatch) -> Arrival:
-    with lora_for(model.base, "full"), _encoder_timed(model, watch):
+    with _encoder_timed(model, watch):
         logits = model.base(**inputs, logits_to_keep=1).logits[:, -1]
     ids = inputs["input_ids"]
     return Arrival(logits, int((ids == model.adapter.image_token_id).sum()) / len(ids))
@@ -253,8 +252,7 @@ def _ours(model: ARRCOCModel, mode: str, budget: Budget | None, inputs: Inputs, 
     prepared = model.prepare(inputs, mode=mode, budget=budget, watch=watch)
     if prepared.fallback:
         raise ValueError(f"choosing failed in mode {mode!r}, which is no time of it; the log has the reason")
-    with lora_for(model.base, prepared.mode):
-        logits = model.base(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
+    logits = prepared.model(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
     tokens = visual_tokens(model, prepared.compacted) / len(logits)
     return Arrival(logits, tokens, prepared.mode, prepared.note)
 
@@ -269,19 +267,18 @@ def _rival(
 ) -> Arrival:
     if len(inputs["input_ids"]) > 1:
         raise ValueError("rivals choose for one image; measure them at batch 1")
-    with lora_for(model.base, "full"):
-        with watch("encode"):
-            features, tower = encode(model, inputs, "tower" in method.needs)
-        if method.name == FASTV:
-            layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
-            logits = fastv_prefill(model, inputs, features, budget, layer=cut).logits
-            return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
-        assert method.choose is not None, "found by find_way"
-        with watch("score"):
-            asked = Asked(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
-            view = View(model, asked, (inputs,), features, tower, scorer=scorer)
-            chosen = method.choose(view, 0, budget)
-        return Arrival(prefill(model, inputs, features, chosen), len(chosen.keep))
+    with watch("encode"):
+        features, tower = encode(model, inputs, "tower" in method.needs)
+    if method.name == FASTV:
+        layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
+        logits = fastv_prefill(model, inputs, features, budget, layer=cut).logits
+        return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
+    assert method.choose is not None, "every other rival chooses from the encoded image"
+    with watch("score"):
+        asked = Asked(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
+        view = View(model, asked, (inputs,), features, tower, scorer=scorer)
+        chosen = method.choose(view, 0, budget)
+    return Arrival(prefill(model, inputs, features, chosen, FULL.name), len(chosen.keep))
 
 
 # ---- counting and timing --------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from arr_coc.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
 from arr_coc.hub import BUNDLED, is_local
-from arr_coc.lora import COARSE, OWN, PARTIAL, has_lora
+from arr_coc.lora import COARSE, FOLDERS, OWN, PARTIAL
+from arr_coc.lora import WEIGHTS_NAME as LORA_WEIGHTS
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -156,11 +157,9 @@ def _parts(model: ARRCOCModel) -> str:
             (f"{factor}.safetensors", "learned compressor, a gestalt of mode `compress`", conv.parameters())
         )
     for adapter, what in LORAS.items():
-        if has_lora(model.base, adapter):
-            named = model.base.named_parameters()
-            weights = [p for key, p in named if "lora_" in key and f".{adapter}." in key]
-            place = "" if adapter == OWN else f"{adapter}/"
-            rows.append((f"{place}adapter_model.safetensors", what, weights))
+        if adapter in model.loras:
+            file = (Path(FOLDERS[adapter]) / LORA_WEIGHTS).as_posix()
+            rows.append((file, what, model.loras.parameters_of(adapter)))
     lines = [f"| `{file}` | {what} | {_count(weights):,} |" for file, what, weights in rows]
     return "\n".join(
         ["| file | what | parameters |", "|---|---|--:|", *lines, "", "Safetensors only, and no code."]

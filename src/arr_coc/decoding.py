@@ -38,8 +38,11 @@ REFUSED = {
     "inputs_embeds": "tokens to drop are found by their ids, pass input_ids",
     "mm_encoder_outputs": "images are encoded here, pass pixel_values",
     "pixel_values_videos": "videos are not pruned yet",
+    "video_grid_thw": "videos are not pruned yet",
 }
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
+VIDEO_NAMES = ("pixel_values_videos", "video_grid_thw")
+"""Those that come with a video."""
 
 CHUNKED_PREFILL = Version("5.23")
 """The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.

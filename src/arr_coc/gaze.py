@@ -257,8 +257,8 @@ def _attention(
         if layer == max(layers):
             raise _Seen
 
-    with suppress(_Seen), watch_attention(adapter.model, "language", observe):
-        adapter.model(**compacted.kwargs, use_cache=False)
+    with suppress(_Seen), watch_attention(adapter.model, "language", observe) as watched:
+        watched(**compacted.kwargs, use_cache=False)
     return received
 
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.checkpoint import ALLOCATOR_FILES, base_revision, load_layer, save_layer
+from arr_coc.checkpoint import ALLOCATOR_FILES, base_revision, load_layer
 from arr_coc.gestalt import load_convs, save_convs
 from arr_coc.layer import ARRCOCLayer
-from arr_coc.lora import load_lora, save_lora
+from arr_coc.lora import LoRAs
+from arr_coc.saved import save_layer
 from arr_coc.stem import Stem, load_stem, save_stem
 
 
@@ -26,6 +27,7 @@ def save_learned(
     layer: ARRCOCLayer,
     stem: Stem | None,
     convs: Mapping[str, Any],
+    loras: LoRAs,
     base: PreTrainedModel,
     folder: Path,
     base_name: str | None,
@@ -38,7 +40,8 @@ def save_learned(
         layer: scorers, balancer, allocator.
         stem: or None.
         convs: trained compressors by name.
-        base: the base model, for its shape and its LoRAs.
+        loras: the LoRAs.
+        base: the base model, for its shape.
         folder: made if it is missing.
         base_name: by which the base model is loaded again.
     """
@@ -55,20 +58,25 @@ def save_learned(
     if stem is not None:
         save_stem(stem, folder)
     save_convs(convs, folder)
-    save_lora(base, folder)
+    loras.save(folder)
 
 
 def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
-    """Read a folder of `save_learned`; its LoRAs go into the base model.
+    """Read a folder of `save_learned`; the base model is not changed.
 
     Returns:
-        layer, stem and convs by name.
+        layer, stem, convs and loras by name: arguments of `ARRCOCModel`.
 
     Raises:
         ValueError: something in it doesn't fit the base model.
     """
     layer = load_layer(folder, base)
     dim = layer.config.dim
-    parts = {"layer": layer, "stem": load_stem(folder, dim), "convs": load_convs(folder, dim)}
-    load_lora(base, folder)  # last: what is refused before leaves the base model as it was
-    return parts
+    loras = LoRAs(base)
+    loras.load(folder)
+    return {
+        "layer": layer,
+        "stem": load_stem(folder, dim),
+        "convs": load_convs(folder, dim),
+        "loras": loras,
+    }

@@ -1,189 +1,255 @@
-"""LoRAs of the base model, kept beside the layer (Hu et al. 2021).
+"""LoRAs for a base model that is never changed (Hu et al. 2021, arXiv 2106.09685).
 
-`OWN`      of the language model, trained with the layer: at work in every mode but "full"
-`PARTIAL`  of the vision tower, for encoding some cells alone: at work in "sparse" and "saccade"
-`COARSE`   of the language model, for reading a gestalt before fine tokens: in "saccade", in place of `OWN`
+    loras = LoRAs(base); loras.load(folder)
+    loras.model_for(("partial", "own")) -> a twin of the base with these at work
 
-By transformers' own adapter methods over peft; the base model's weights stay as they are, and without an
-adapter the model is the stock one to the last bit.
+Three kinds, each for a part of the model and a purpose:
+
+    own      language model; trained with the layer, at work in every mode but "full"
+    partial  vision tower; for encoding some cells alone ("sparse" and "saccade")
+    coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
+
+They are put into twins of the base (`seam.twin`): modules of their own over the same weights, one twin for
+each combination. So nothing about the base depends on which of them is at work, and any number of threads may
+use any combinations at once. Adapters that the user has in the base stay at work, ours beside them.
 """
 
 from __future__ import annotations
 
-import json
+import threading
 import warnings
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import logging as transformers_logging
+
+from arr_coc.seam.twin import adapter_state, twin
 
 CONFIG_NAME = "adapter_config.json"
-TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
-"""What `OWN` adapts: the projections of the language model's attention, never the vision tower."""
-PARTIAL_TARGETS = (
-    r".*(visual|vision_tower).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|out_proj|linear_fc1|linear_fc2|fc1|fc2"
-    r"|gate_proj|up_proj|down_proj)"
-)
-"""What `PARTIAL` adapts: attention and feed-forward layers, and mergers, of the vision tower."""
-COARSE_TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-"""What `COARSE` adapts: attention and feed-forward layers of the language model."""
-OWN, PARTIAL, COARSE = "default", "partial", "coarse"
-ADAPTERS = (OWN, PARTIAL, COARSE)
-REST = "prune"
-"""The mode whose adapters are at work outside of every block."""
+WEIGHTS_NAME = "adapter_model.safetensors"
+FILES = (CONFIG_NAME, WEIGHTS_NAME)
+PREFIX = "base_model.model."
+"""What peft writes before the name of a module."""
+
+OWN, PARTIAL, COARSE = "own", "partial", "coarse"
+KINDS = (OWN, PARTIAL, COARSE)
+FOLDERS = {OWN: ".", PARTIAL: "partial", COARSE: "coarse"}
+"""Where each kind lies in an allocator folder."""
+TARGETS = {
+    OWN: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)",
+    PARTIAL: (
+        r".*(visual|vision_tower).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|out_proj|linear_fc1|linear_fc2"
+        r"|fc1|fc2|gate_proj|up_proj|down_proj)"
+    ),
+    COARSE: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)",
+}
+"""Which layers a new LoRA of each kind adapts: attention of the language model; attention, feed-forward
+layers and mergers of the vision tower; attention and feed-forward layers of the language model."""
 
 
-def has_lora(base: PreTrainedModel, name: str | None = None) -> bool:
-    """Whether an adapter (of this name) sits in the model."""
-    if not getattr(base, "_hf_peft_config_loaded", False):
-        return False
-    return name is None or name in base.peft_config
+class LoRAs(nn.Module):
+    """The LoRAs that were learned for one base model, and the twins of the base they work in.
 
+    A module so that their weights are moved, cast, learned and saved with the model they belong to; the base
+    model is none of its submodules.
 
-def add_lora(base: PreTrainedModel, rank: int) -> None:
-    """Put a new `OWN` adapter of this rank into the model; it changes nothing until it has learned."""
-    _add(base, rank, OWN, TARGETS)
-
-
-def add_partial(base: PreTrainedModel, rank: int) -> None:
-    """Put new `PARTIAL` and `COARSE` adapters of this rank into the model, both at work."""
-    _add(base, rank, PARTIAL, PARTIAL_TARGETS)
-    _add(base, rank, COARSE, COARSE_TARGETS)
-    base.set_adapter([PARTIAL, COARSE])
-
-
-def _add(base: PreTrainedModel, rank: int, name: str, targets: str) -> None:
-    from peft import LoraConfig
-
-    base.add_adapter(LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets), name)
-
-
-def save_lora(base: PreTrainedModel, folder: Path) -> None:
-    """Write what adapters there are, as peft does: safetensors and `adapter_config.json`.
-
-    `OWN` goes to the folder itself, the others to folders of their names in it.
+    Args:
+        base: the base model; it is not changed.
     """
-    places = [(name, place(folder, name)) for name in ADAPTERS if has_lora(base, name)]
-    active = base.active_adapters() if places else []
-    for name, where in places:
-        with _as_learning(base):
-            base.set_adapter(name)
-        base.save_pretrained(where)
-        (where / "generation_config.json").unlink(missing_ok=True)  # the base model's own
-        path = where / CONFIG_NAME  # peft notes where the base model lay on this disk
-        settings = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": None}
-        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    if places:
-        with _as_learning(base):
-            base.set_adapter(active)
 
+    def __init__(self, base: PreTrainedModel) -> None:
+        super().__init__()
+        self.weights = nn.ModuleDict()
+        """By "kind/path of the layer/A or B" (slashes for dots) the matrices."""
+        self._base = (base,)  # in a tuple, so as not to be a submodule
+        self._configs: dict[str, Any] = {}
+        self._twins: dict[Any, PreTrainedModel] = {}
+        self._making = threading.Lock()
 
-def place(folder: Path, name: str) -> Path:
-    """Where an adapter lies in an allocator folder."""
-    return folder if name == OWN else folder / name
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that there are."""
+        return tuple(kind for kind in KINDS if kind in self._configs)
 
+    def __contains__(self, kind: str) -> bool:
+        return kind in self._configs
 
-def load_lora(base: PreTrainedModel, folder: Path) -> None:
-    """Load the adapters of an allocator folder into the model, if there are any.
+    def parameters_of(self, kind: str) -> list[nn.Parameter]:
+        """The weights of one kind."""
+        return [part.weight for part in self._matrices(kind).values()]
 
-    Raises:
-        ValueError: peft is missing, or an adapter can't be read or doesn't fit. Load the model anew then:
-            parts of the adapter may be in it.
-    """
-    for name in ADAPTERS:
-        if (place(folder, name) / CONFIG_NAME).is_file():
-            _load(base, place(folder, name), name)
-    if has_lora(base):
-        base.requires_grad_(False)
-        _use(base, adapters_of(base, REST))
+    # ---- at work --------------------------------------------------------------------------------------
 
+    def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
+        """The base model with some kinds at work, those that there are; the base itself where there is none.
 
-def _load(base: PreTrainedModel, folder: Path, name: str) -> None:
-    try:
-        with _quiet():
-            report = base.load_adapter(str(folder), adapter_name=name)
-        missing = {key for key in report.missing_keys if f".{name}." in key}  # not those of another adapter
-        unfit = sorted(missing | report.unexpected_keys)
-        if unfit:  # peft itself would leave these out
-            raise ValueError(f"{len(unfit)} weights are missing or left over, first {unfit[0]}")
-    except (ImportError, RuntimeError, OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
-        detail = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"the LoRA in {str(folder)!r} can't be loaded ({detail}); use the base model it was trained for"
-        ) from error
+        Args:
+            kinds: some of `KINDS`.
+        """
+        base = self._base[0]
+        active = tuple(kind for kind in kinds if kind in self)
+        if not active:
+            return base
+        state = adapter_state(base)
+        with self._making:
+            if (active, state) not in self._twins:
+                if not any(other == state for _, other in self._twins):  # the user's own adapters changed
+                    self._twins.clear()
+                self._twins[active, state] = self._combined(active, state)
+            return self._twins[active, state]
 
+    def _combined(self, kinds: tuple[str, ...], state: tuple[Any, ...]) -> PreTrainedModel:
+        """A twin of the base with some kinds put in beside the user's own adapters."""
+        from peft import inject_adapter_in_model
+        from peft.tuners.tuners_utils import BaseTunerLayer
 
-@contextmanager
-def _quiet() -> Generator[None, None, None]:
-    """No report of a second adapter, which calls the weights of the first one missing."""
-    before = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Already found a `peft_config`")
-            yield
-    finally:
-        transformers_logging.set_verbosity(before)
+        model: Any = twin(self._base[0])
+        own = [] if len(state) < 3 or state[2] else list(state[1])
+        frozen = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        names = {kind: f"arr_coc_{kind}" for kind in kinds}
+        for kind, name in names.items():
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+                inject_adapter_in_model(self._configs[kind], model, name)
+            for key, module in self._matrices(kind).items():
+                path, part = key.rsplit("/", 1)
+                layer = model.get_submodule(path.replace("/", "."))
+                getattr(layer, f"lora_{part}")[name] = module
+        for parameter, learns in frozen:  # peft freezes what it is put into
+            parameter.requires_grad_(learns)
+        learning = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
+        for module in model.modules():
+            if isinstance(module, BaseTunerLayer):
+                module.enable_adapters(True)
+                module.set_adapter([*own, *names.values()])
+        for parameter, learns in [*learning, *frozen]:  # peft lets learn whatever it puts to work
+            parameter.requires_grad_(learns)
+        return model
 
+    def _matrices(self, kind: str) -> dict[str, Any]:
+        """The matrices of one kind by "path of the layer/A or B"."""
+        start = f"{kind}/"
+        return {
+            name.removeprefix(start): part for name, part in self.weights.items() if name.startswith(start)
+        }
 
-@contextmanager
-def lora_for(base: PreTrainedModel, mode: str) -> Generator[None, None, None]:
-    """The adapters of a mode inside the block, and afterwards those of before."""
-    if not has_lora(base):
-        yield
-        return
-    before, wanted = _at_work(base), adapters_of(base, mode)
-    _use(base, wanted)
-    try:
-        yield
-    finally:
-        _use(base, before)
+    # ---- making, saving, loading ----------------------------------------------------------------------
 
+    def add(self, kind: str, rank: int) -> None:
+        """Add a new LoRA of this rank, which learns, and changes nothing until it has.
 
-def adapters_of(base: PreTrainedModel, mode: str) -> list[str]:
-    """The adapters of a mode, of those that the model has."""
-    reader = COARSE if mode == "saccade" and has_lora(base, COARSE) else OWN
-    wanted = {"full": (), "sparse": (PARTIAL, reader), "saccade": (PARTIAL, reader)}.get(mode, (reader,))
-    return [name for name in wanted if has_lora(base, name)]
+        Raises:
+            ValueError: an unknown kind, or one that is there already.
+        """
+        if kind not in KINDS or kind in self:
+            reason = "there already" if kind in self else f"none of {', '.join(KINDS)}"
+            raise ValueError(f"LoRA {kind!r} is {reason}")
+        from peft import LoraConfig
 
+        self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS[kind]))
 
-def _at_work(base: PreTrainedModel) -> list[str]:
-    """The adapters that are at work."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
+    def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
+        """Make the matrices of one kind, as peft would put them into the base; from `weights`, all of them.
 
-    layer = next(module for module in base.modules() if isinstance(module, BaseTunerLayer))
-    return [] if layer.disable_adapters else list(layer.active_adapters)
+        Raises:
+            ValueError: weights are missing, left over or of another shape.
+        """
+        from peft import inject_adapter_in_model
+        from peft.tuners.lora import LoraLayer
 
+        base, name = self._base[0], f"arr_coc_{kind}"
+        model: Any = twin(base)
+        frozen = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        config.inference_mode = False
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+                inject_adapter_in_model(config, model, name)
+        finally:
+            for parameter, learns in frozen:
+                parameter.requires_grad_(learns)
+        matrices: dict[str, nn.Module] = {}
+        for path, module in model.named_modules():
+            if isinstance(module, LoraLayer) and name in module.lora_A:
+                for part in ("A", "B"):
+                    matrices[f"{path}.lora_{part}.weight"] = getattr(module, f"lora_{part}")[name]
+        if weights is not None:
+            self._fill(matrices, weights)
+        for key, matrix in matrices.items():
+            path, part = key.removesuffix(".weight").rsplit(".lora_", 1)
+            self.weights[f"{kind}/{path.replace('.', '/')}/{part}"] = matrix
+        self._configs[kind] = config
+        self._twins.clear()
 
-def _use(base: PreTrainedModel, names: list[str]) -> None:
-    """Put these adapters to work and no others; going through all layers is saved where they are."""
-    if _at_work(base) == names:
-        return
-    with _as_learning(base):
-        if not names:
-            base.disable_adapters()
-            return
-        base.enable_adapters()
-        base.set_adapter(names)
+    @staticmethod
+    def _fill(matrices: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        unfit = sorted(set(matrices) ^ set(weights))
+        unfit += [key for key in set(matrices) & set(weights)
+                  if matrices[key].weight.shape != weights[key].shape]  # fmt: skip
+        if unfit:
+            raise ValueError(
+                f"{len(unfit)} weights are missing, left over or of another shape, first {unfit[0]}"
+            )
+        with torch.no_grad():
+            for key, matrix in matrices.items():
+                matrix.weight.copy_(weights[key])
 
+    def save(self, folder: Path) -> None:
+        """Write all kinds as peft does, safetensors and `adapter_config.json`, each into its folder."""
+        for kind in self.kinds:
+            place = folder / FOLDERS[kind]
+            place.mkdir(parents=True, exist_ok=True)
+            weights = {}
+            for key, matrix in self._matrices(kind).items():
+                path, part = key.replace("/", ".").rsplit(".", 1)
+                weights[f"{PREFIX}{path}.lora_{part}.weight"] = matrix.weight.detach().cpu().contiguous()
+            save_file(weights, place / WEIGHTS_NAME, metadata={"format": "pt"})
+            config = self._configs[kind]
+            config.base_model_name_or_path = None  # where the base model lay on this disk is no one's affair
+            config.inference_mode = True
+            try:
+                config.save_pretrained(str(place))
+            finally:
+                config.inference_mode = False
 
-@contextmanager
-def _as_learning(base: PreTrainedModel) -> Generator[None, None, None]:
-    """What learns goes on learning and nothing else begins to: peft lets learn whatever it puts to work."""
-    parts = [(p, p.requires_grad) for name, p in base.named_parameters() if "lora_" in name]
-    yield
-    for parameter, learns in parts:
-        parameter.requires_grad_(learns)
+    def load(self, folder: Path) -> None:
+        """Read the LoRAs of an allocator folder, if there are any; they don't learn.
 
+        Raises:
+            ValueError: peft is missing, or a LoRA can't be read or doesn't fit the base model. Those read
+                before stay.
+        """
+        for kind in KINDS:
+            place = folder / FOLDERS[kind]
+            if (place / CONFIG_NAME).is_file():
+                self._load(kind, place)
+        self.requires_grad_(False)
 
-@contextmanager
-def without_lora(base: PreTrainedModel, off: bool = True) -> Generator[None, None, None]:
-    """The stock model inside the block, if `off`; else the model as it is."""
-    if not off:
-        yield
-        return
-    with lora_for(base, "full"):
-        yield
+    def _load(self, kind: str, folder: Path) -> None:
+        try:
+            from peft import LoraConfig
+
+            config = LoraConfig.from_pretrained(str(folder))
+            weights = {
+                key.removeprefix(PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()
+            }
+            self._put(kind, config, weights)
+        except (
+            ImportError,
+            RuntimeError,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            SafetensorError,
+        ) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"the LoRA in {str(folder)!r} can't be loaded ({detail}); use the base model that it was "
+                "trained for"
+            ) from error

@@ -1,26 +1,21 @@
 """ARRCOCModel: a frozen vision-language model that reads only the visual tokens a question needs.
 
 By composition: a loaded transformers model (`base`, never changed), the small learned layer that decides
-(`layer`), and the adapter of the model's family (`adapter`). Each call decides for itself; nothing is
-kept from the last one.
-
-    full      everything goes to the base model untouched
-    prune     K of N visual tokens stay, each at its own position
-    sparse    the same, and only those K are encoded
-    saccade   a coarse view of the whole image, and fine tokens where the question points: 256 + 273 = 529
-    compress  the coarse view alone
-    weight    all N stay, scaled by their relevance
+(`layer`), and the adapter of the model's family (`adapter`). Each call decides for itself in one of the modes
+of `arr_coc.modes`; nothing is kept from the last one, and any number of threads may call one model.
 """
 
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -30,18 +25,42 @@ from arr_coc import checkpoint
 from arr_coc.allocation import Allocation
 from arr_coc.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
 from arr_coc.card import SHARED, Facts, model_card, save_card
-from arr_coc.decoding import generate_whole, refuse_arguments, refuse_cache, refuse_settings, setting
+from arr_coc.decoding import (
+    VIDEO_NAMES,
+    generate_whole,
+    refuse_arguments,
+    refuse_cache,
+    refuse_settings,
+    setting,
+)
 from arr_coc.gestalt import find_compressor
 from arr_coc.hub import check_shared, upload
 from arr_coc.images import ImageSource
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.learned import load_learned, save_learned
-from arr_coc.lora import lora_for
-from arr_coc.prepare import MODES, Call, Chooser, default_gestalt, prepare, runs_as
-from arr_coc.realize import EncodedImages, Prepared, Stopwatch
-from arr_coc.seam import adapter_for
+from arr_coc.lora import LoRAs
+from arr_coc.modes import FULL, Mode, find_mode
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
+from arr_coc.realize import Stopwatch
+from arr_coc.seam import FamilyAdapter, adapter_for, plain_model
 from arr_coc.session import Answer, Session
 from arr_coc.stem import Stem
+
+_FULL: ContextVar[frozenset[int]] = ContextVar("full", default=frozenset())
+"""The models, by id, whose `full()` block this thread or task is in."""
+
+
+class Flags(NamedTuple):
+    """What wrapping sets on a base model, as it was before: modules in training mode, and the names of
+    parameters that did not learn.
+    """
+
+    training: frozenset[str]
+    frozen: frozenset[str]
+
+
+_BEFORE: weakref.WeakKeyDictionary[nn.Module, Flags] = weakref.WeakKeyDictionary()
+"""By base model what `unwrap` restores."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +97,11 @@ class ARRCOCModel(nn.Module):
             model's own first layers look.
         stem: sees cells before they are encoded (modes "sparse" and "saccade"); None: the gestalt does.
         convs: learned compressors by name, "conv4" and "conv16".
+        loras: LoRAs that were learned for this base model; None: none.
         budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto";
             None: what the layer was configured with. Only the default count, 273, is cut to smaller
             images.
-        mode: one of `MODES`, for calls that don't say.
+        mode: one of `arr_coc.modes.MODES`, for calls that don't say.
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
 
@@ -97,6 +117,7 @@ class ARRCOCModel(nn.Module):
         *,
         stem: Stem | None = None,
         convs: Mapping[str, nn.Module] | None = None,
+        loras: LoRAs | None = None,
         budget: Budget | None = None,
         mode: str = "prune",
         strict: bool = False,
@@ -106,6 +127,9 @@ class ARRCOCModel(nn.Module):
         self.base: Any
         dim = base.config.get_text_config().hidden_size
         self.adapter = adapter_for(base, processor)
+        training = frozenset(name for name, module in base.named_modules() if module.training)
+        frozen = frozenset(name for name, part in base.named_parameters() if not part.requires_grad)
+        _BEFORE.setdefault(base, Flags(training, frozen))
         self.base = base.requires_grad_(False)
         self.processor = processor
         self.layer = layer if layer is not None else ARRCOCLayer(ARRCOCConfig(dim=dim))
@@ -116,8 +140,9 @@ class ARRCOCModel(nn.Module):
         self.layer.to(base.device)
         self.stem = None if stem is None else stem.to(base.device, base.dtype).requires_grad_(False)
         self.convs = nn.ModuleDict(convs or {}).to(base.device).requires_grad_(False)
+        self.loras = LoRAs(base) if loras is None else loras
         self.budget = parse_budget(self.layer.config.budget if budget is None else budget)
-        self.mode = self._checked(mode)
+        self.mode = mode
         self.strict = strict
         self.base_name = str(base.config.name_or_path if base_name is None else base_name)
         self.eval()
@@ -147,13 +172,13 @@ class ARRCOCModel(nn.Module):
             revision: branch, tag or commit hash of a Hub name; None: the newest.
             device: where to put the model; None: the CPU.
             dtype: of the base model's weights; None: as saved.
-            mode: one of `MODES`.
+            mode: one of `arr_coc.modes.MODES`.
             strict: raise when an allocation fails, instead of falling back to all tokens.
 
         Raises:
             ValueError: what can't be loaded, in one line with the remedy.
         """
-        cls._checked(mode)
+        find_mode(mode)
         if budget is not None:
             parse_budget(budget)  # a bad value should not cost a download
         found = checkpoint.find(name_or_folder, allocator, revision)
@@ -174,14 +199,28 @@ class ARRCOCModel(nn.Module):
         mode: str = "prune",
         strict: bool = False,
     ) -> ARRCOCModel:
-        """Put ARR-COC around a loaded model. The model itself is not changed, only frozen.
+        """Put ARR-COC around a loaded model. The model itself is not changed, only frozen; see `unwrap`.
+
+        A model that is wrapped already, compiled as a whole (`torch.compile`) or inside a peft model is taken
+        out of its wrapping; adapters stay at work.
 
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
         """
+        model = plain_model(model.base if isinstance(model, ARRCOCModel) else model)
         found = None if allocator is None else checkpoint.find_allocator(allocator) or Path(allocator)
         parts = {} if found is None else load_learned(found, model)
         return cls(model, processor, budget=budget, mode=mode, strict=strict, **parts)
+
+    def unwrap(self) -> PreTrainedModel:
+        """The base model as it came: frozen parameters and evaluation mode, set by wrapping, are undone."""
+        flags = _BEFORE.pop(self.base, None)
+        if flags is not None:
+            for name, module in self.base.named_modules():
+                module.training = name in flags.training
+            for name, parameter in self.base.named_parameters():
+                parameter.requires_grad_(name not in flags.frozen)
+        return self.base
 
     def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
         """Write what was learned (layer, stem, compressors, LoRAs), the name and commit of the base model,
@@ -191,7 +230,8 @@ class ARRCOCModel(nn.Module):
             ValueError: results that can't be read or are of other weights; nothing is written then.
         """
         text = model_card(self, **({"name": Path(folder).resolve().name} | card))
-        save_learned(self.layer, self.stem, dict(self.convs), self.base, Path(folder), self.base_name)
+        parts = (self.layer, self.stem, dict(self.convs), self.loras)
+        save_learned(*parts, self.base, Path(folder), self.base_name)
         save_card(text, Path(folder))
 
     def push_to_hub(
@@ -225,20 +265,39 @@ class ARRCOCModel(nn.Module):
         self.base.eval()
         return self
 
+    @property
+    def mode(self) -> str:
+        """The mode of calls that don't name one; "full" inside a `full()` block of this thread or task."""
+        return FULL.name if id(self) in _FULL.get() else self._mode
+
+    @mode.setter
+    def mode(self, name: str) -> None:
+        self._mode = find_mode(name).name
+
     @contextmanager
     def full(self) -> Generator[ARRCOCModel, None, None]:
-        """Stock behaviour inside the block: calls that don't name a mode use all tokens."""
-        before, self.mode = self.mode, "full"
+        """Stock behaviour inside the block: calls that don't name a mode use all tokens.
+
+        Of the thread, or asynchronous task, that entered the block alone.
+        """
+        token = _FULL.set(_FULL.get() | {id(self)})
         try:
             yield self
         finally:
-            self.mode = before
+            _FULL.reset(token)
 
-    @staticmethod
-    def _checked(mode: str) -> str:
-        if mode not in MODES:
-            raise ValueError(f"mode {mode!r} is unknown; use one of {', '.join(MODES)}")
-        return mode
+    @property
+    def chooser(self) -> Chooser:
+        """What decides for this model."""
+        return Chooser(self.adapter, self.layer, self.loras, self.stem, dict(self.convs), self.strict)
+
+    def adapter_for(self, mode: str | Mode) -> FamilyAdapter:
+        """The family's adapter on the model that a mode calls, its `.model`: the base, with the mode's LoRAs.
+
+        Raises:
+            ValueError: there is no such mode.
+        """
+        return self.chooser.adapter_for(find_mode(mode) if isinstance(mode, str) else mode)
 
     # ---- deciding -------------------------------------------------------------------------------------
 
@@ -263,14 +322,14 @@ class ARRCOCModel(nn.Module):
     ) -> Prepared:
         """Encode, decide, drop: everything before the base model is called.
 
-        Call the base model on `.compacted.kwargs` within `lora_for(model.base, .mode)`.
+        Call `.model` on `.compacted.kwargs`.
 
         Args:
             inputs: ordinary processor inputs with images.
             budget: visual tokens to keep per image (in mode "saccade" beside the gestalt); None: the
                 model's own (in mode "saccade" with the default count: 529 with the gestalt).
-            mode: one of `MODES`; None: the model's own. In mode "full" everything is kept and nothing
-                scored.
+            mode: one of `arr_coc.modes.MODES`; None: the model's own. In mode "full" everything is kept and
+                nothing scored.
             gestalt: the compressor of modes "saccade" and "compress", one of `gestalt.COMPRESSORS`; None:
                 see `default_gestalt`.
             watch: where to add the time of each stage.
@@ -279,23 +338,36 @@ class ARRCOCModel(nn.Module):
         Raises:
             ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
         """
-        mode = self._checked(self.mode if mode is None else mode)
+        wanted = find_mode(self.mode if mode is None else mode)
         gestalt = default_gestalt(self.adapter) if gestalt is None else gestalt
         find_compressor(gestalt)
         if budget is not None:
             parse_budget(budget)  # before any work is done
         call = Call(
             inputs,
-            mode,
+            wanted,
             partial(self._budget, budget),
             gestalt,
             watch or Stopwatch(self.device),
             encoded or EncodedImages(),
             setting(self.base, inputs, "use_cache") is not False,
-            mode == "saccade" and budget is None and self.budget == DEFAULT_BUDGET,
+            budget is None and self.budget == DEFAULT_BUDGET,
         )
-        with lora_for(self.base, runs_as(self.adapter, mode)[0]):
-            return prepare(Chooser(self.adapter, self.layer, self.stem, dict(self.convs), self.strict), call)
+        return prepare(self.chooser, call)
+
+    def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:
+        """Whether a call goes to the base model as it is: mode "full", or a prompt without images.
+
+        Raises:
+            ValueError: another mode continues a cache, or has videos, which are not pruned.
+        """
+        if find_mode(mode).stock:
+            return True
+        refuse_cache(inputs.get("past_key_values"))
+        if self.adapter.has_images(inputs):
+            return False
+        refuse_arguments({name: inputs.get(name) for name in VIDEO_NAMES})
+        return True
 
     # ---- the base model's own calls -------------------------------------------------------------------
 
@@ -304,7 +376,7 @@ class ARRCOCModel(nn.Module):
 
         Args:
             budget: visual tokens to keep per image; None: the model's own.
-            mode: one of `MODES`; None: the model's own.
+            mode: one of `arr_coc.modes.MODES`; None: the model's own.
             inputs: ordinary processor inputs, `labels`, and whatever else the base model takes.
 
         Returns:
@@ -317,18 +389,14 @@ class ARRCOCModel(nn.Module):
             ValueError: a bad budget or mode, or arguments that can't be honoured while tokens are
             dropped.
         """
-        mode = self._checked(self.mode if mode is None else mode)
-        if mode != "full":
-            refuse_cache(inputs.get("past_key_values"))
-        if mode == "full" or not self.adapter.has_images(inputs):
-            with lora_for(self.base, "full"):
-                output = self.base(**inputs)
+        mode = self.mode if mode is None else mode
+        if self._is_stock(mode, inputs):
+            output = self.base(**inputs)
             allocations, fallback, columns = [], False, None
         else:
             refuse_arguments(inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
-            with lora_for(self.base, prepared.mode):
-                output = self.base(**prepared.compacted.kwargs)
+            output = prepared.model(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
         output.allocations, output.allocation = allocations, next(iter(allocations), None)
@@ -348,7 +416,7 @@ class ARRCOCModel(nn.Module):
 
         Args:
             budget: visual tokens to keep per image; None: the model's own.
-            mode: one of `MODES`; None: the model's own.
+            mode: one of `arr_coc.modes.MODES`; None: the model's own.
             return_allocation: return a `Generated` instead of the ids.
             inputs: ordinary processor inputs and ordinary arguments of `generate`.
 
@@ -360,19 +428,15 @@ class ARRCOCModel(nn.Module):
             ValueError: a bad budget or mode, or arguments that can't be honoured while tokens are
             dropped.
         """
-        mode = self._checked(self.mode if mode is None else mode)
-        if mode != "full":
-            refuse_cache(inputs.get("past_key_values"))
-        if mode == "full" or not self.adapter.has_images(inputs):
+        mode = self.mode if mode is None else mode
+        if self._is_stock(mode, inputs):
             allocations, fallback, note = [], False, None
-            with lora_for(self.base, "full"):
-                output = self.base.generate(**inputs)
+            output = self.base.generate(**inputs)
         else:
             refuse_settings(self.base, inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
             mode, note = prepared.mode, prepared.note
-            with lora_for(self.base, prepared.mode):
-                output = generate_whole(self.base, inputs, prepared.compacted)
+            output = generate_whole(prepared.model, inputs, prepared.compacted)
             allocations, fallback = prepared.allocations, prepared.fallback
         if not return_allocation:
             return output

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +23,12 @@ from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.gaze import coupling, gaze_of_words
 from arr_coc.gestalt import find_compressor
-from arr_coc.layer import ARRCOCLayer
-from arr_coc.lora import lora_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import BEFORE, Call, Chooser, default_gestalt, prepare, runs_as
-from arr_coc.realize import Stopwatch, pictures
+from arr_coc.modes import FULL, find_mode
+from arr_coc.modes.call import Call, default_gestalt, runs_as
+from arr_coc.modes.cues import pictures
+from arr_coc.modes.whole import VIEW
+from arr_coc.realize import Stopwatch
 from arr_coc.session import Answer, Session
 from arr_coc.texture import channel_names, generate_texture_array
 from arr_coc.trace import Reply, Trace, Word
@@ -76,8 +77,9 @@ def observe(
     full = _answer_whole(session, question, answer, max_new_tokens, on_text) if compare else None
     view, texture = _seen(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
-    whole = answer.mode == "saccade" and answer.read == answer.kept  # an image too small to choose from
-    if words and answer.mode in ("prune", "weight", *BEFORE) and not answer.fallback and not whole:
+    ran = find_mode(answer.mode)
+    whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
+    if words and ran.gather is not None and not answer.fallback and not whole:
         pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
     return Trace(
         picture=_fitted(view, answer.grid[1:]),
@@ -108,12 +110,12 @@ def _answer_whole(
     on_text: Callable[[str], None] | None,
 ) -> Reply:
     """The answer from all tokens; the one given where it is that already."""
-    if answer.mode == "full":
+    if find_mode(answer.mode).stock:
         return Reply(answer.text, answer.ms)
     again = None if on_text is None else lambda _: on_text(answer.text)
-    whole = session.ask(question, mode="full", max_new_tokens=max_new_tokens, on_text=again)
+    whole = session.ask(question, mode=FULL.name, max_new_tokens=max_new_tokens, on_text=again)
     shared = 0.0
-    if answer.mode in ("prune", "weight"):  # what was encoded for one served both
+    if not find_mode(answer.mode).before_encoder:  # what was encoded for one served both
         shared = max(0.0, answer.ms["encode"] - whole.ms["encode"])
     more = {stage: whole.ms[stage] + shared for stage in ("encode", "total")}
     return Reply(whole.text, whole.ms | more)
@@ -134,8 +136,8 @@ def _seen(session: Session, question: str, answer: Answer, gestalt: str | None) 
     adapter, layer = session.model.adapter, session.model.layer
     inputs, encoded = session.inputs(question), session.encoded(answer.mode)
     view = pictures(adapter, inputs, encoded)[0]
-    textures = encoded.textures
-    if answer.mode == "compress":
+    textures = encoded.textures.get(layer.config.channels)
+    if find_mode(answer.mode).coarse:
         textures = None
         if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
             view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
@@ -156,25 +158,6 @@ def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
 # ---- the words ----------------------------------------------------------------------------------------
 
 
-class _Given(Exception):
-    """Raised by a listener in place of scoring; `args` is what it was given."""
-
-
-class _Listener(ARRCOCLayer):
-    """A layer that hears what it is to score, in whatever mode, and scores nothing."""
-
-    def relevance(
-        self,
-        texture: Tensor,
-        query: Tensor,
-        query_mask: Tensor,
-        vision: Tensor | None = None,
-        gestalt: Tensor | None = None,
-        coupling: Tensor | None = None,
-    ) -> NoReturn:
-        raise _Given(texture, query, vision, gestalt, coupling)
-
-
 @torch.no_grad()
 def word_heat(
     session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
@@ -188,7 +171,7 @@ def word_heat(
     Args:
         session: of the image; what it has encoded already is not encoded again.
         question: any text.
-        mode: one that scores: "prune", "weight", "sparse" or "saccade".
+        mode: one that scores.
         kept: how many cells are kept.
         gestalt: as in `Session.ask`.
 
@@ -263,27 +246,21 @@ def _ask_sets(
         gestalt: the compressor's name.
     """
     model, gestalt = session.model, gestalt or default_gestalt(session.model.adapter)
-    mode, _ = runs_as(model.adapter, mode)
+    ran, _ = runs_as(model.adapter, find_mode(mode))
+    if ran.gather is None:
+        raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
     layer, encoded = model.layer, session.encoded(mode)
-    listener = _Listener(layer.config).to(next(layer.parameters()))
-    listener.trained = layer.trained
-    chooser = Chooser(model.adapter, listener, model.stem, dict(model.convs), strict=True)
-    call = Call(inputs, mode, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
-    with lora_for(model.base, mode):
-        try:
-            prepare(chooser, call)
-        except _Given as heard:
-            texture, query, vision, coarse, found = heard.args
-        else:
-            raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
-        looks: list[Tensor | None] = [None] * len(sets)
-        if found is not None:  # an untrained layer: where each set looks
-            name = gestalt if mode in BEFORE else "pool4"
-            view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
-            maps = gaze_of_words(model.adapter, inputs, sets, view, neutral, features=encoded.features)
-            looks = [coupling(seen, found.shape[1:])[None].to(found) for seen in maps]
+    call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
+    cues = ran.gather(model.chooser, call)[0]
+    couplings: list[Tensor | None] = [None] * len(sets)
+    if cues.coupling is not None:  # an untrained layer: where each set looks
+        name = gestalt if ran.before_encoder else VIEW
+        view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
+        adapter = model.adapter_for(ran)
+        maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
+        couplings = [coupling(look, cues.coupling.shape[1:])[None].to(cues.coupling) for look in maps]
     records = []
-    for words, look in zip(sets[:, asked], looks, strict=True):
-        relevance = layer.relevance(texture, query, words[None], vision, coarse, look)
+    for words, look in zip(sets[:, asked], couplings, strict=True):
+        relevance = layer.relevance(*cues._replace(query_mask=words[None], coupling=look))
         records += layer.allocate(relevance, kept)
     return [record.cpu() for record in records]

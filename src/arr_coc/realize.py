@@ -1,20 +1,19 @@
-"""Realizing relevance for one call: from pictures, a question and what is known of the cells to kept cells.
+"""Realizing relevance: from what is known of an image's cells to a map, and from the map to kept cells.
 
-    pictures -> texture -+-> layer.relevance -> layer.allocate -> Allocation per image
-    question embeddings -+          ^
-    `Seen`: encoded cells, or a stem's, or a coupling found elsewhere; a gestalt vector
+    score(layer, cues, watch)               -> Relevance per image (differentiable)
+    decide(layer, cues, grids, budgets, watch) -> Decision: an Allocation per image
 
-Each image is decided by the question of its own row, within its own budget. No state is kept between
-calls, except what the caller keeps in `EncodedImages`.
+`Cues` is all that scoring reads. Who gathers them (encoded tokens, a stem, a model's own attention) is not
+known here, and no model is: torch alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,10 +21,12 @@ from torch import Tensor
 from arr_coc.allocation import TENSIONS, Allocation, Reason, grid_positions
 from arr_coc.attending import Budget, NonFiniteScores, gate
 from arr_coc.layer import ARRCOCLayer, Relevance
-from arr_coc.seam import Compacted, FamilyAdapter, Grid, Layout, VisualFeatures
-from arr_coc.texture import generate_texture_array
+
+Grid = tuple[int, int, int]
+"""(T, H, W) of the cells of an image or clip."""
 
 STAGES = ("texture", "score", "gestalt", "encode", "prefill", "decode", "total")
+"""The stages of a call whose time is taken, in order."""
 
 
 class Stopwatch:
@@ -55,52 +56,22 @@ class Stopwatch:
             self.ms[stage] += 1000.0 * (self.now() - start)
 
 
-@dataclass
-class EncodedImages:
-    """What a call knows of its images, whatever the question; a session keeps it for its next one.
+class Cues(NamedTuple):
+    """All that scoring reads of one image and its question, a batch of one: the arguments of
+    `ARRCOCLayer.relevance`.
 
-    Everything is None, or missing, before it is needed.
-
-    Attributes:
-        features: the encoded images.
-        pictures: per image what the model saw, [3, h, w] in [0, 1].
-        textures: per image the texture array [1, C, H, W].
-        stems: by the gestalt that lay under them, per image the cells a stem saw, [N, D].
-        gestalts: by compressor, the coarse views.
-        neutral: by compressor, per image what a neutral question attends to (see `gaze`).
+    texture [1, C, H, W]; query [1, L, D], word embeddings of the question; query_mask bool [1, L]; vision
+    [1, N, D], the cells as encoded tokens or in their place as a stem sees them, None if neither is at hand;
+    gestalt [1, D], the mean token of a coarse view, None: that of `vision`; coupling [1, H, W], logits of a
+    coupling with the question found elsewhere, None: the participatory scorer finds it.
     """
 
-    features: VisualFeatures | None = None
-    pictures: list[Tensor] | None = field(default=None, repr=False)
-    textures: list[Tensor] | None = field(default=None, repr=False)
-    stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
-    gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
-    neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What may be seen of the images of a call beside texture and question, for scoring their cells.
-
-    Attributes:
-        counts: visual tokens of each image in the prompt.
-        grids: (T, H, W) of each.
-        cells: per image [N, D], encoded or by a stem; None: nothing.
-        gestalt: per image [D], the mean of a coarse view; None: that of the cells.
-        coupling: per image [H, W], logits of the coupling with the question; None: the layer finds it.
-    """
-
-    counts: Sequence[int]
-    grids: Sequence[Grid]
-    cells: Sequence[Tensor] | None = None
-    gestalt: Sequence[Tensor] | None = None
-    coupling: Sequence[Tensor] | None = None
-
-
-def seen_whole(features: VisualFeatures) -> Seen:
-    """Everything encoded may be seen."""
-    cells = [features.cell_tokens(image) for image in range(len(features.grids))]
-    return Seen(features.counts, features.grids, cells)
+    texture: Tensor
+    query: Tensor
+    query_mask: Tensor
+    vision: Tensor | None = None
+    gestalt: Tensor | None = None
+    coupling: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -109,54 +80,97 @@ class Decision:
 
     Attributes:
         allocations: one per image, tensors on the CPU.
-        gates: per image the factor [N_i] for each cell, or None: the relevance itself in mode "weight";
-            where the relevance carries a gradient, 1 going forward and the way back to the scores of
-            kept tokens.
+        gates: per image the factor [N] for each cell, or None: the relevance itself where cells are scaled by
+            it; where the relevance carries a gradient, 1 going forward and the way back to the scores of kept
+            tokens.
         fallback: deciding failed, all tokens are kept.
     """
 
     allocations: list[Allocation]
-    gates: list[Tensor] | None
-    fallback: bool
+    gates: list[Tensor] | None = None
+    fallback: bool = False
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A call that is ready for the base model, and what was decided for it.
+def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
+    """Score the cells of each image by its own question.
 
-    Attributes:
-        compacted: what the base model gets.
-        allocations: one per image.
-        fallback: deciding failed, all tokens are kept.
-        mode: what really ran.
-        read: per image the visual tokens that the language model gets.
-        cells: per image how many cells it has.
-        note: why another mode ran than was asked for; None where it didn't.
+    Args:
+        layer: whose scorers and balancer.
+        cues: one per image.
+        watch: where to add the time.
+
+    Raises:
+        NonFiniteScores: a relevance that isn't finite.
     """
+    with watch("score"):
+        maps = [layer.relevance(*one) for one in cues]
+        # One question to the device for all images, not one each.
+        finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
+        if not all(finite):
+            raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
+    return maps
 
-    compacted: Compacted
-    allocations: list[Allocation]
-    fallback: bool
-    mode: str
-    read: list[int]
-    cells: list[int]
-    note: str | None = None
+
+def decide(
+    layer: ARRCOCLayer,
+    cues: Sequence[Cues],
+    grids: Sequence[Grid],
+    budgets: Sequence[Budget | None],
+    watch: Stopwatch,
+) -> Decision:
+    """Decide which cells of each image stay.
+
+    Args:
+        layer: whose relevance and allocation.
+        cues: one per image.
+        grids: (T, H, W) of each.
+        budgets: of each; None: all of its cells.
+        watch: where to add the time.
+
+    Raises:
+        NonFiniteScores: a relevance that isn't finite.
+        ValueError: a budget above the number of cells.
+    """
+    maps = score(layer, cues, watch)
+    with watch("score"):
+        allocations = [
+            everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
+            for relevance, budget, grid in zip(_on_cpu(maps), budgets, grids, strict=True)
+        ]
+    relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
+    if not any(relevance.requires_grad for relevance in relevances):
+        return Decision(allocations)
+    return Decision(allocations, [gate(relevance) for relevance in relevances])
+
+
+def weigh(layer: ARRCOCLayer, cues: Sequence[Cues], grids: Sequence[Grid], watch: Stopwatch) -> Decision:
+    """Decide how strongly each cell counts, with all of them kept; arguments as of `decide`."""
+    maps = score(layer, cues, watch)
+    whole = [everything_kept(grid, relevance) for grid, relevance in zip(grids, maps, strict=True)]
+    return Decision(whole, [relevance.balanced.flatten() for relevance in maps])
+
+
+def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
+    """The same relevance on the CPU, without gradient: what is decided from it waits for the device once."""
+    named = [{k: v for k, v in relevance._asdict().items() if v is not None} for relevance in maps]
+    parts = [part for one in named for part in one.values()]
+    flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
+    fetched = iter(flat.split([part.numel() for part in parts]))
+    return [
+        Relevance(**{k: next(fetched).view(v.shape).to(v.dtype) for k, v in one.items()}) for one in named
+    ]
 
 
 def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
-    """The record of an image of which every token was kept: its maps are those given, or 1
-    everywhere.
-    """
+    """The record of an image of which every token was kept: its maps are those given, or 1 everywhere."""
     keep = torch.arange(grid[0] * grid[1] * grid[2])
     ones = torch.ones(grid)
     maps = {name: ones for name in ("information", "perspectival", "participatory", "balanced")}
     weights, tensions, order = torch.ones(3), torch.full((3,), 0.5), keep
     if relevance is not None:
         maps = {name: getattr(relevance, name).detach().float().cpu().view(grid) for name in maps}
-        weights, tensions = (
-            relevance.weights[0].detach().float().cpu(),
-            relevance.tensions[0].detach().cpu(),
-        )
+        weights = relevance.weights[0].detach().float().cpu()
+        tensions = relevance.tensions[0].detach().cpu()
         order = maps["balanced"].flatten().argsort(descending=True, stable=True)
     return Allocation(
         grid=grid,
@@ -170,130 +184,3 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
         void=False,
         **maps,
     )
-
-
-def all_kept(images: VisualFeatures | Layout, fallback: bool = False) -> Decision:
-    """Keep everything, undecided."""
-    return Decision([everything_kept(grid) for grid in images.grids], None, fallback)
-
-
-def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:
-    """Per row the word embeddings [L, D] of its question, in the dtype and on the device of `like`."""
-    ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
-    question = adapter.question_mask(ids, mask)
-    text = mask & (ids != adapter.image_token_id)  # for a prompt without words of its own
-    question = torch.where(question.any(dim=1, keepdim=True), question, text)
-    embed = adapter.model.get_input_embeddings()
-    return [embed(row[words]).to(like) for row, words in zip(ids, question, strict=True)]
-
-
-def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> list[Tensor]:
-    """Per image what the model saw, recovered once: [3, h, w] in [0, 1]."""
-    if encoded.pictures is None:
-        encoded.pictures = adapter.images(inputs, encoded.features)
-    return encoded.pictures
-
-
-def score(
-    adapter: FamilyAdapter,
-    layer: ARRCOCLayer,
-    inputs: Mapping[str, Any],
-    encoded: EncodedImages,
-    watch: Stopwatch,
-    seen: Seen | None = None,
-) -> list[Relevance]:
-    """Score the cells of each image by the question of its row.
-
-    Args:
-        adapter: of the model.
-        layer: whose scorers and balancer.
-        inputs: processor inputs.
-        encoded: of these images; textures are filled in.
-        watch: where to add the time.
-        seen: what else may be seen; None: the encoded features, which are there then.
-
-    Raises:
-        NonFiniteScores: a relevance that isn't finite.
-    """
-    if seen is None:
-        assert encoded.features is not None, "images are encoded before they are scored"
-        seen = seen_whole(encoded.features)
-    like = next(layer.parameters())
-    with watch("texture"):
-        if encoded.textures is None:
-            encoded.textures = [
-                generate_texture_array(picture[None].to(like), grid[1:], layer.config.channels)
-                for picture, grid in zip(pictures(adapter, inputs, encoded), seen.grids, strict=True)
-            ]
-    with watch("score"):
-        queries = question_embeddings(adapter, inputs, like)
-
-        def one(some: Sequence[Tensor] | None, image: int) -> Tensor | None:
-            return None if some is None else some[image][None].to(like)
-
-        maps = []
-        for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], seen.counts)):
-            query = queries[row][None]
-            words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-            known = (one(some, image) for some in (seen.cells, seen.gestalt, seen.coupling))
-            maps.append(layer.relevance(encoded.textures[image], query, words, *known))
-        # One question to the device for all images, not one each.
-        finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
-        if not all(finite):
-            raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
-    return maps
-
-
-def fetch(maps: Sequence[Relevance]) -> list[Relevance]:
-    """The same relevance on the CPU, without gradient: what is decided from it waits for the device once."""
-    named = [{k: v for k, v in relevance._asdict().items() if v is not None} for relevance in maps]
-    parts = [part for one in named for part in one.values()]
-    flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
-    fetched = iter(flat.split([part.numel() for part in parts]))
-    return [
-        Relevance(**{k: next(fetched).view(v.shape).to(v.dtype) for k, v in one.items()}) for one in named
-    ]
-
-
-def decide(
-    adapter: FamilyAdapter,
-    layer: ARRCOCLayer,
-    inputs: Mapping[str, Any],
-    encoded: EncodedImages,
-    budgets: Sequence[Budget | None],
-    mode: str,
-    watch: Stopwatch,
-    seen: Seen | None = None,
-) -> Decision:
-    """Decide which cells of each image stay, or (mode "weight") how strongly each counts.
-
-    Args:
-        adapter: of the model.
-        layer: whose relevance and allocation.
-        inputs: processor inputs.
-        encoded: of these images.
-        budgets: per image; None: all of its cells.
-        mode: as asked.
-        watch: where to add the time.
-        seen: as in `score`.
-
-    Raises:
-        NonFiniteScores: a relevance that isn't finite. Whatever else fails in scoring comes through
-        as it is.
-    """
-    if seen is None:
-        assert encoded.features is not None, "images are encoded before they are scored"
-        seen = seen_whole(encoded.features)
-    maps = score(adapter, layer, inputs, encoded, watch, seen)
-    relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
-    if mode == "weight":
-        whole = [everything_kept(grid, relevance) for grid, relevance in zip(seen.grids, maps, strict=True)]
-        return Decision(whole, relevances, False)
-    with watch("score"):
-        allocations = [
-            everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
-            for relevance, budget, grid in zip(fetch(maps), budgets, seen.grids, strict=True)
-        ]
-    if not any(relevance.requires_grad for relevance in relevances):
-        return Decision(allocations, None, False)
-    return Decision(allocations, [gate(relevance) for relevance in relevances], False)

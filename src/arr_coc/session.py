@@ -7,7 +7,7 @@ conversation and keeps nothing of earlier answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,12 @@ from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.decoding import generate_whole, refuse_settings
 from arr_coc.images import ImageSource, open_image
-from arr_coc.lora import adapters_of, lora_for
+from arr_coc.modes import MODES, PRUNE, find_mode
+from arr_coc.modes.call import EncodedImages, runs_as
 from arr_coc.prefix import Prefix, after, read_prefix
-from arr_coc.prepare import runs_as
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.realize import Stopwatch
 from arr_coc.seam import PROMPT_NAMES
+from arr_coc.seam.prompt import ImagePrompt, chat_prompt
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -70,14 +71,6 @@ class Answer:
     def grid(self) -> tuple[int, int, int]:
         """(T, H, W) of the cells to choose from; in mode "compress" those of the coarse view."""
         return self.allocation.grid
-
-
-def chat_prompt(processor: Any, question: str) -> str:
-    """What a processor makes of a question about an image, as text with one placeholder for it."""
-    content = [{"type": "image"}, {"type": "text", "text": question}]
-    return processor.apply_chat_template(
-        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-    )
 
 
 class NewTokens(BaseStreamer):
@@ -137,26 +130,21 @@ class Session:
         self.image = open_image(image)
         self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
-        batch = processor(images=[self.image], text=[processor.image_token], return_tensors="pt")
-        self._placeholder = processor.image_token * int(
-            (batch["input_ids"] == processor.image_token_id).sum()
-        )
-        self._names = [name for name in PROMPT_NAMES if name in batch]
-        self._visual = {
-            name: value.to(model.device) if isinstance(value, Tensor) else value
-            for name, value in batch.items()
-            if name not in PROMPT_NAMES
-        }
+        self._prompt = ImagePrompt(processor, self.image)
+        self._visual = self._on_device(self._prompt.visual)
 
     def encoded(self, mode: str) -> EncodedImages:
-        """What is known of the image in a mode: modes with other adapters encode it in their own way."""
-        base = self.model.base
-        adapters = tuple(adapters_of(base, runs_as(self.model.adapter, mode)[0]))
-        known = self._encoded.setdefault(adapters, EncodedImages())
-        for other in self._encoded.values():  # of pixels, all know the same
-            known.pictures = known.pictures or other.pictures
-            known.textures = known.textures or other.textures
-        return known
+        """What is computed of the image already in a mode; modes with other LoRAs encode it in their own way.
+
+        Raises:
+            ValueError: there is no such mode.
+        """
+        ran, _ = runs_as(self.model.adapter, find_mode(mode))
+        images = self._encoded.setdefault(ran.kinds(self.model.loras.kinds), EncodedImages())
+        for other in list(self._encoded.values()):  # pixels are the same to all
+            images.pictures = images.pictures or other.pictures
+            images.textures |= other.textures
+        return images
 
     def prompt(self, question: str) -> str:
         """`chat_prompt` of the model's processor."""
@@ -176,19 +164,10 @@ class Session:
             token = getattr(processor, name, None)
             if token and token in question:
                 raise ValueError(f"the question holds {token!r}, the model's own placeholder; leave it out")
-        text = self.prompt(question)
-        before, after = text.split(processor.image_token)
-        bos = processor.tokenizer.bos_token
-        prompt = processor.tokenizer(
-            before + self._placeholder + after,
-            add_special_tokens=bos is None or not text.startswith(bos),
-            return_tensors="pt",
-        )
-        ids = prompt["input_ids"].to(self.model.device)
+        prompt = self._prompt.inputs(question)
+        inputs = self._on_device({name: prompt[name] for name in PROMPT_NAMES if name in prompt})
+        inputs |= self._visual
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **self._visual}
-        if "mm_token_type_ids" in self._names:
-            inputs["mm_token_type_ids"] = (ids == processor.image_token_id).long()
         longest = int(self.model.adapter.positions(inputs).max()) + 1
         if limit is not None and longest > limit:
             raise ValueError(
@@ -197,6 +176,10 @@ class Session:
                 f"{limit}; ask a shorter question ({len(question.split())} words now)"
             )
         return inputs
+
+    def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        device = self.model.device
+        return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
         """Several questions about this image as one left-padded batch, without pixels.
@@ -220,8 +203,9 @@ class Session:
                 row["labels"] = torch.cat([torch.full_like(row["input_ids"], -100), new], 1)
                 row["input_ids"] = torch.cat([row["input_ids"], new], 1)
                 row["attention_mask"] = torch.ones_like(row["input_ids"])
-                if "mm_token_type_ids" in row:
-                    row["mm_token_type_ids"] = F.pad(row["mm_token_type_ids"], (0, len(said)))
+                for name in ("mm_token_type_ids", "token_type_ids"):
+                    if name in row:
+                        row[name] = F.pad(row[name], (0, len(said)))
         longest = max(row["input_ids"].shape[1] for row in rows)
         fill = {"input_ids": self.model.adapter.padding_id, "labels": -100}
         columns = [name for name in (*PROMPT_NAMES, "labels") if name in rows[0]]
@@ -265,28 +249,26 @@ class Session:
         model = self.model
         mode = model.mode if mode is None else mode
         watch = Stopwatch(model.device)
-        first = NewTokens(watch, self._said, on_text)
-        ran, _ = runs_as(model.adapter, mode)
-        with watch("total"), torch.no_grad(), lora_for(model.base, ran):
+        first = NewTokens(watch, self._text, on_text)
+        with watch("total"), torch.no_grad():
             inputs = self.inputs(question)
-            if mode != "full":
+            if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
             prepared = model.prepare(
                 inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded(mode)
             )
-            with lora_for(model.base, prepared.mode):  # another than before where deciding failed
-                with watch("gestalt"):
-                    kind = (prepared.mode, gestalt)
-                    if kind not in self._prefixes:  # gaps in plain positions would be cut there
-                        plain = model.adapter.plain_positions
-                        self._prefixes[kind] = None if plain else read_prefix(model.base, prepared.compacted)
-                    compacted = after(self._prefixes[kind], prepared.compacted)
-                start = watch.now()
-                options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
-                ids = generate_whole(model.base, inputs, compacted, **options)
+            with watch("gestalt"):
+                kind = (prepared.mode, gestalt)
+                if kind not in self._prefixes:  # gaps in plain positions would be cut there
+                    plain = model.adapter.plain_positions
+                    self._prefixes[kind] = None if plain else read_prefix(prepared.model, prepared.compacted)
+                compacted = after(self._prefixes[kind], prepared.compacted)
+            start = watch.now()
+            options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
+            ids = generate_whole(prepared.model, inputs, compacted, **options)
             end = watch.now()
             new = ids[0, inputs["input_ids"].shape[1] :]
-            text = self._said(new.tolist())
+            text = self._text(new.tolist())
         watch.ms["prefill"] = 1000.0 * (first.arrived() - start)
         watch.ms["decode"] = 1000.0 * (end - first.arrived())
         allocation = prepared.allocations[0]
@@ -316,12 +298,12 @@ class Session:
             ValueError: an empty or too long question, or a bad budget or mode.
         """
         if mode is None:
-            mode = "prune" if self.model.mode in ("full", "compress") else self.model.mode
+            mode = self.model.mode if MODES[self.model.mode].chooses else PRUNE.name
         with torch.no_grad():
             prepared = self.model.prepare(
                 self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
         return prepared.allocations[0]
 
-    def _said(self, ids: list[int]) -> str:
+    def _text(self, ids: list[int]) -> str:
         return self.model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()

@@ -129,7 +129,7 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
     """How many tokens were kept, why, and how the three scorers were weighed."""
     from arr_coc.allocation import Reason
 
-    counts = allocation.reasons.bincount(minlength=len(Reason)).tolist()
+    counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
     reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
     gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
     print_rows(

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.decoding import generate_whole
-from arr_coc.lora import OWN, has_lora, lora_for, without_lora
+from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import FULL, PRUNE
 from arr_coc.rivals import Selection
 from arr_coc.seam import Compacted, VisualFeatures
 from arr_coc.session import GREEDY, PROMPT_NAMES, Session
@@ -91,7 +92,7 @@ def answer_rows(
         max_new_tokens: where an answer is cut off.
     """
     model = prompts.model
-    adapted = has_lora(model.base, OWN)
+    adapted = OWN in model.loras
     known: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
         key = (row.question, row.adapted and adapted, tuple(row.chosen.keep.tolist()))
@@ -131,8 +132,8 @@ def _answer(
     whole = len(keep[0]) == len(features.cells[0])
     inputs = prompts.rows([row.question for row in rows], whole)
     compacted = model.adapter.compact(inputs, with_merged(features, [row.chosen for row in rows]), keep)
-    with without_lora(model.base, off=not rows[0].adapted):
-        ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
+    base = model.adapter_for(PRUNE if rows[0].adapted else FULL).model
+    ids = generate_whole(base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
     return _texts(model, ids[:, inputs["input_ids"].shape[1] :])
 
 
@@ -155,8 +156,8 @@ def answer_compacted(
     texts: dict[int, str] = {}
     for part in _alike(compacted, most):
         inputs = joined([compacted[n] for n in part], model.adapter.padding_id)
-        with lora_for(model.base, mode):
-            ids = model.base.generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
+        base = model.adapter_for(mode).model
+        ids = base.generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
         texts |= zip(part, _texts(model, ids[:, inputs["input_ids"].shape[1] :]), strict=True)
     return [texts[n] for n in range(len(compacted))]
 
@@ -216,8 +217,17 @@ def with_merged(features: VisualFeatures, chosen: Sequence[Selection]) -> Visual
 
 
 def prefill(
-    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, chosen: Selection
+    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, chosen: Selection, mode: str
 ) -> Tensor:
-    """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled."""
+    """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled.
+
+    Args:
+        model: that reads.
+        inputs: the prompt.
+        features: its image, encoded.
+        chosen: the cells kept.
+        mode: whose LoRAs are at work.
+    """
     compacted = model.adapter.compact(inputs, with_merged(features, [chosen]), [chosen.keep])
-    return model.base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]
+    base = model.adapter_for(mode).model
+    return base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]

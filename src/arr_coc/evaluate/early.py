@@ -16,8 +16,10 @@ from typing import Any, Literal
 from torch import Tensor
 
 from arr_coc.evaluate.view import View
-from arr_coc.prepare import encode_parts
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes import SPARSE
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.part import encode_parts
+from arr_coc.realize import Stopwatch
 from arr_coc.rivals import Selection
 from arr_coc.seam import Compacted
 
@@ -69,7 +71,7 @@ def alone(choose: Callable[[View, int, Any], Selection]) -> Prepare:
             keep = choose(view, i, budget).keep.to(view.model.device)
         layout = adapter.layout(inputs)
         with watch("encode"):
-            fine = encode_parts(adapter, inputs, [keep], [len(layout.cells[0])], "sparse")
+            fine = encode_parts(view.model.chooser, SPARSE, inputs, [keep], layout.counts)
         return Ready(adapter.assemble(inputs, layout, [keep], fine, None), keep)
 
     return prepare

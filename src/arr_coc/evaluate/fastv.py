@@ -108,9 +108,16 @@ def fastv_prefill(
             last = None if causal is None else causal[:, :, -1:]
             seen.append(attention_rows(query[:, :, -1:], key, scaling, last)[:, :, 0])
 
-    with watch_attention(model.base, "language", observe):
+    with watch_attention(model.base, "language", observe) as watched:
         hidden = _run(
-            text, range(layer), hidden, mask, positions, cache, levels=features.levels, is_image=is_image
+            watched.get_decoder(),
+            range(layer),
+            hidden,
+            mask,
+            positions,
+            cache,
+            levels=features.levels,
+            is_image=is_image,
         )
     columns = [columns[cells] for (_, columns), cells in zip(spans, features.cells, strict=True)]
     keep = [fastv(row, visual, count).keep for row, visual in zip(seen[0], columns, strict=True)]

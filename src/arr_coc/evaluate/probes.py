@@ -38,7 +38,6 @@ from arr_coc.evaluate.methods import (
 from arr_coc.evaluate.questions import Asked, Query
 from arr_coc.evaluate.reader import LONGEST, CellReader, open_reader
 from arr_coc.evaluate.scene import Scene
-from arr_coc.lora import without_lora
 from arr_coc.rivals import Selection
 from arr_coc.session import Session
 
@@ -296,15 +295,14 @@ def _chosen(stock: CellReader, scene: Scene, chosen: dict[str, Selection]) -> di
 
 def _fastv(stock: CellReader, scene: Scene, count: int) -> Probe:
     model = scene.model
-    with without_lora(model.base):
-        ran = fastv_answers(
-            model,
-            scene.prompts.rows([0], whole=True),
-            scene.view.features,
-            count,
-            layer=cut_layer(model),
-            max_new_tokens=LONGEST,
-        )
+    ran = fastv_answers(
+        model,
+        scene.prompts.rows([0], whole=True),
+        scene.view.features,
+        count,
+        layer=cut_layer(model),
+        max_new_tokens=LONGEST,
+    )
     answer = model.processor.tokenizer.decode(ran.ids[0], skip_special_tokens=True).strip()
     return {
         "answer": answer,

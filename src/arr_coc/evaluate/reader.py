@@ -19,9 +19,10 @@ from torch import Tensor
 from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
 from arr_coc.evaluate.answering import answer_compacted
-from arr_coc.lora import lora_for
 from arr_coc.metrics import exact_match
-from arr_coc.prepare import encode_parts, runs_as
+from arr_coc.modes import find_mode
+from arr_coc.modes.call import runs_as
+from arr_coc.modes.part import encode_parts
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc.training.distill import answer_costs
@@ -46,7 +47,7 @@ def open_reader(session: Session, question: str, mode: str, right: str | None = 
         raise ValueError(f"mode {mode!r} can't be probed: use 'prune' or 'sparse'")
     if right is None:
         right = session.ask(question, mode="full", max_new_tokens=LONGEST).text
-    return CellReader(session, question, right, runs_as(session.model.adapter, mode)[0])
+    return CellReader(session, question, right, runs_as(session.model.adapter, find_mode(mode))[0].name)
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,14 @@ class CellReader:
 
     def encode(self, keep: Tensor) -> VisualFeatures:
         """The encoded image, as far as cells [k] need it: in mode "sparse" the others are 0, unencoded."""
-        adapter, inputs = self.session.model.adapter, self.session.inputs(self.question)
-        if self.mode != "sparse":
+        model, mode = self.session.model, find_mode(self.mode)
+        adapter, inputs = model.adapter_for(mode), self.session.inputs(self.question)
+        if not mode.before_encoder:
             encoded = self.session.encoded(self.mode)
-            with lora_for(adapter.model, self.mode):
-                encoded.features = encoded.features or adapter.features(inputs)
+            encoded.features = encoded.features or adapter.features(inputs)
             return encoded.features
         layout = adapter.layout(inputs)
-        some = encode_parts(adapter, inputs, [keep], [len(layout.cells[0])], self.mode)
+        some = encode_parts(model.chooser, mode, inputs, [keep], layout.counts)
 
         def place(values: list[Tensor]) -> list[Tensor]:
             whole = values[0].new_zeros(layout.counts[0], values[0].shape[1])
@@ -113,8 +114,7 @@ class CellReader:
         """Of the right answer from each set of cells [k], of one encoded image each."""
         model, count = self.session.model, len(keeps)
         inputs = self.session.batch([self.question] * count, [self.right] * count)
-        with lora_for(model.base, self.mode):
-            return (-answer_costs(model, inputs, features, keeps)).tolist()
+        return (-answer_costs(model, inputs, features, keeps, mode=self.mode)).tolist()
 
     def read(self, features: VisualFeatures, keep: Tensor) -> dict[str, Any]:
         """What is said from cells [k] of one encoded image, as a row of `contenders`."""

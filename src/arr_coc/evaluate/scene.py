@@ -36,9 +36,9 @@ from arr_coc.evaluate.results import Record, encode_kept
 from arr_coc.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
 from arr_coc.evaluate.view import View, encode
 from arr_coc.images import open_image
-from arr_coc.lora import without_lora
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer, Selection
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
@@ -218,15 +218,14 @@ class Harness:
         numbers = list(range(len(scene.texts)))
         for start in range(0, len(numbers), self.rows):
             part = numbers[start : start + self.rows]
-            with without_lora(self.model.base):
-                ran = fastv_answers(
-                    self.model,
-                    scene.prompts.rows(part, whole=True),
-                    scene.view.features.repeat(len(part)),
-                    count,
-                    layer=cut_layer(self.model),
-                    max_new_tokens=self.max_new_tokens,
-                )
+            ran = fastv_answers(
+                self.model,
+                scene.prompts.rows(part, whole=True),
+                scene.view.features.repeat(len(part)),
+                count,
+                layer=cut_layer(self.model),
+                max_new_tokens=self.max_new_tokens,
+            )
             texts = self.model.processor.tokenizer.batch_decode(ran.ids, skip_special_tokens=True)
             told.said |= {i: text.strip() for i, text in zip(part, texts, strict=True)}
             told.tokens |= dict.fromkeys(part, round(ran.mean_tokens, 2))

@@ -30,8 +30,8 @@ from arr_coc.evaluate.answering import prefill
 from arr_coc.evaluate.fastv import fastv_prefill
 from arr_coc.evaluate.methods import FASTV, Method, cut_layer
 from arr_coc.evaluate.view import Tower, View, encode
-from arr_coc.lora import lora_for
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Stopwatch
 from arr_coc.rivals import Selection
 from arr_coc.seam import VisualFeatures
 
@@ -94,19 +94,18 @@ def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
     assert encoded is not None, "methods without prepare are given what was encoded"
     features = encoded.features
     now = Stopwatch(model.device).now
-    with lora_for(model.base, method.mode):
-        start = now()
-        chosen = Selection(torch.arange(len(features.cells[0]), device=model.device))
-        if method.choose is not None and trial.budget is not None:
-            fresh = replace(trial.view, features=features, tower=encoded.tower)
-            chosen = method.choose(fresh, trial.question, trial.budget)
-        selected = now()
-        if method.name == FASTV:
-            assert isinstance(trial.budget, int), "fastv is given a count"
-            fastv_prefill(model, trial.inputs, features, trial.budget, layer=cut_layer(model))
-        else:
-            prefill(model, trial.inputs, features, chosen)
-        done = now()
+    start = now()
+    chosen = Selection(torch.arange(len(features.cells[0]), device=model.device))
+    if method.choose is not None and trial.budget is not None:
+        fresh = replace(trial.view, features=features, tower=encoded.tower)
+        chosen = method.choose(fresh, trial.question, trial.budget)
+    selected = now()
+    if method.name == FASTV:
+        assert isinstance(trial.budget, int), "fastv is given a count"
+        fastv_prefill(model, trial.inputs, features, trial.budget, layer=cut_layer(model))
+    else:
+        prefill(model, trial.inputs, features, chosen, method.mode)
+    done = now()
     times = {"encode": encoded.ms, "select": 1000 * (selected - start), "prefill": 1000 * (done - selected)}
     return {stage: round(ms, 3) for stage, ms in times.items()}
 
@@ -117,8 +116,7 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
     watch = Stopwatch(model.device)
     start = watch.now()
     ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
-    with lora_for(model.base, method.mode):
-        model.base(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
+    model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
     total = 1000 * (watch.now() - start)
     times = {"encode": watch.ms["encode"], "select": watch.ms["texture"] + watch.ms["score"]}
     if watch.ms["gestalt"]:

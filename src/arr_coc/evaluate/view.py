@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,8 +24,10 @@ from torch import Tensor, nn
 from arr_coc.evaluate.questions import Asked, evidence_cells
 from arr_coc.layer import ARRCOCLayer, Relevance
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import Call, Chooser, prepare
-from arr_coc.realize import EncodedImages, Stopwatch, question_embeddings, score
+from arr_coc.modes import PRUNE
+from arr_coc.modes.call import Call, EncodedImages, prepare
+from arr_coc.modes.cues import gather, question_embeddings
+from arr_coc.realize import Cues, Stopwatch, score
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.seam import Grid, LlavaAdapter, VisualFeatures
 from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
@@ -80,14 +82,14 @@ def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFe
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         states.append(args[0])
 
-    core = model.base.model
-    last = core.multi_modal_projector if isinstance(model.adapter, LlavaAdapter) else core.visual.merger
-    hook = last.register_forward_pre_hook(note)
-    try:
-        with watch_attention(model.base, "vision", observe):
-            features = model.adapter.features(inputs)
-    finally:
-        hook.remove()
+    with watch_attention(model.base, "vision", observe) as watched:
+        core: Any = watched.model
+        last = core.multi_modal_projector if isinstance(model.adapter, LlavaAdapter) else core.visual.merger
+        hook = last.register_forward_pre_hook(note)
+        try:
+            features = model.adapter.on(watched).features(inputs)
+        finally:
+            hook.remove()
     count = len(features.cells[0])
     merged = states[0].flatten(0, -2)  # (S or N * P, d_v)
     merged = merged[int(len(merged) == count + 1) :]  # a class token may stand before the cells
@@ -233,11 +235,10 @@ class View:
         """
         prompt = self.others[i] if other else self.prompts[i]
         assert prompt is not None, "asked only where there is another question"
-        encoded = self._encoded(layer)
         watch = Stopwatch(self.model.device)
         return self._once(
             ("relevance", layer, i, other),
-            lambda: score(self.model.adapter, layer, prompt, encoded, watch)[0],
+            lambda: score(layer, self._cues(layer, prompt), watch)[0],
         )
 
     def untrained(
@@ -255,8 +256,16 @@ class View:
         assert prompt is not None, "asked only where there is another question"
         encoded = self._encoded(layer)
         watch = Stopwatch(self.model.device)
-        call = Call(prompt, "prune", lambda _: budget, "resize", watch, encoded)
-        return prepare(Chooser(self.model.adapter, layer, strict=True), call).allocations[0].keep
+        call = Call(prompt, PRUNE, lambda _: budget, "resize", watch, encoded)
+        chooser = replace(self.model.chooser, layer=layer, strict=True)
+        return prepare(chooser, call).allocations[0].keep
+
+    def _cues(self, layer: ARRCOCLayer, prompt: Mapping[str, Any]) -> list[Cues]:
+        """What a layer reads of the encoded image under one prompt."""
+        model, features = self.model, self.features
+        watch, encoded = Stopwatch(model.device), self._encoded(layer)
+        cells = [features.cell_tokens(0)]
+        return gather(model.adapter, layer, prompt, encoded, features.layout, watch, cells=cells)
 
     def _encoded(self, layer: ARRCOCLayer) -> EncodedImages:
         """What layers of the same texture share."""

@@ -4,6 +4,7 @@ all.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -28,6 +29,8 @@ from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
 
+logger = logging.getLogger(__name__)
+
 ADAPTERS: dict[str, type[FamilyAdapter]] = {
     model_type: adapter
     for adapter in (
@@ -50,6 +53,30 @@ def check_model_type(model_type: str) -> None:
             f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "
             "(a new family is one FamilyAdapter in arr_coc.seam.ADAPTERS)"
         )
+
+
+def plain_model(model: Any) -> PreTrainedModel:
+    """The transformers model inside what `torch.compile` or peft put around it.
+
+    Adapters stay in its layers; what was compiled as a whole runs uncompiled, and a warning says so.
+
+    Raises:
+        ValueError: a peft model that works on the prompt and not in the layers.
+    """
+    if hasattr(model, "_orig_mod"):
+        logger.warning(
+            "a model compiled as a whole can't be given other inputs than it was compiled for, so it runs "
+            "uncompiled; compile its parts instead (model.language_model.compile())"
+        )
+        return plain_model(model._orig_mod)
+    if not hasattr(model, "get_base_model"):
+        return model
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise ValueError(
+            f"{type(model).__name__} adds tokens to the prompt, which dropping tokens can't honour; wrap the "
+            "model without it, or use an adapter that works in the layers, such as LoRA"
+        )
+    return plain_model(model.get_base_model())
 
 
 def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
@@ -100,4 +127,5 @@ __all__ = [
     "gestalt_positions",
     "image_spans",
     "kept_columns",
+    "plain_model",
 ]

@@ -1,19 +1,19 @@
-"""Seeing attention: the queries and keys of a loaded model, observed without changing what it computes.
+"""Observation of attention: the queries and keys of a loaded model, without changing it or what it computes.
 
-    with watch_attention(model, "language", observe): model(**inputs)
+    with watch_attention(model, "language", observe) as watched: watched(**inputs)
     attention_rows(query, key, scaling, mask) -> probabilities [B, H, R, S]
     attention_received(query, key, scaling) -> [S]
 
-Laws: a watched model computes what it computes under sdpa, to the last bit; its configuration is as before
-when the watch ends, also by an error; probabilities made from what was observed are those of the model's own
-eager attention. Fast attention never makes its probabilities, so none are handed out: whoever needs rows of
-them makes those rows.
+Laws: the watched twin computes what the model computes under sdpa, to the last bit; the model itself is
+never touched; probabilities made from what was observed are those of the model's own eager attention. Fast
+attention never makes its probabilities, so none are handed out: whoever needs rows of them makes those rows.
 
 Shapes: B batch, H query heads, G key heads (H is a multiple of G), Q queries, S keys, d head width.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +22,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from arr_coc.seam.twin import adapter_state, twin, with_configs
 
 Part = Literal["language", "vision"]
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
@@ -66,7 +68,7 @@ def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
     """
     if part not in ("language", "vision"):
         raise ValueError(f'part {part!r} is unknown; use "language" or "vision"')
-    root: Any = model.get_decoder() if part == "language" else model.get_encoder(modality="image")
+    root = _part(model, part)
     modules = [m for m in root.modules() if hasattr(m, "is_causal") and hasattr(m, "config")]
     if root is model or not modules:
         raise ValueError(
@@ -77,48 +79,66 @@ def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
 
 
 @contextmanager
-def watch_attention(model: PreTrainedModel, part: Part, observe: Observer) -> Generator[None, None, None]:
-    """Call `observe` at every attention of one part of the model while the block runs.
+def watch_attention(
+    model: PreTrainedModel, part: Part, observe: Observer
+) -> Generator[PreTrainedModel, None, None]:
+    """Yield a twin of a model that calls `observe` at every attention of one of its parts.
 
-    It is called with the queries and keys that the attention uses, after rotary positions and with the keys
-    of the cache, right before the attention itself. The layer counts the part's attention modules from 0
-    (so recurrent layers have no number). None as a mask says that every query sees every key; causal
+    `observe` is called with the queries and keys that the attention uses, after rotary positions and with
+    the keys of the cache, right before the attention itself. The layer counts the part's attention modules
+    from 0 (so recurrent layers have no number). None as a mask says that every query sees every key; causal
     attention always comes with its mask. The tensors are the model's own: copy what should outlive the call,
-    write into none. What `observe` raises ends the model's call.
+    write into none. What `observe` raises ends the twin's call.
 
     A vision tower may call once per image or per window and layer, with that one's patches (Qwen, in the
     order of its windows), or once per layer for all pictures (CLIP and SigLIP, with the class token first
     where there is one).
 
-    During the watch the part runs sdpa: a model configured for sdpa computes the same bits as ever, one
-    configured for eager or flash attention the same up to rounding. Both parts of a model may be watched at
-    once, by two nested watches. Only calls made in the thread that opened the watch are observed.
+    The twin shares the model's weights (see `twin`) and runs sdpa in that part: a model configured for sdpa
+    computes the same bits as ever, one configured for eager or flash attention the same up to rounding. The
+    model itself is not touched: other calls of it, in this thread or another, are neither observed nor
+    changed. Calls of the twin are observed only in the context (`contextvars`) that opened the watch, so any
+    number of threads may watch one model. To watch both parts, watch the yielded twin again.
 
     Args:
-        model: A loaded image-text-to-text model.
+        model: a loaded image-text-to-text model.
         part: "language" or "vision".
-        observe: See `Observer`.
+        observe: see `Observer`.
 
     Raises:
-        ValueError: an unknown or missing part, or one that is being watched already.
+        ValueError: an unknown or missing part.
     """
-    layers = {module: (layer, observe) for layer, module in enumerate(attention_modules(model, part))}
-    root: Any = model.get_decoder() if part == "language" else model.get_encoder(modality="image")
-    configs: dict[int, Any] = {id(m.config): m.config for m in root.modules() if hasattr(m, "config")}
-    before = {key: config._attn_implementation for key, config in configs.items()}
-    if WATCHED in before.values():
-        raise ValueError(
-            f"the {part} part of this {type(model).__name__} is being watched already; end that watch first"
-        )
+    attention_modules(model, part)  # refused before anything is made
+    watched = _watched_twin(model, part)
+    layers = {module: (layer, observe) for layer, module in enumerate(attention_modules(watched, part))}
     token = _watching.set({**_watching.get({}), **layers})
     try:
-        for config in configs.values():
-            config._attn_implementation = {"": WATCHED}  # {"": ...}: this config, not the ones inside it
-        yield
+        yield watched
     finally:
-        for key, config in configs.items():
-            config._attn_implementation = {"": before[key]}
         _watching.reset(token)
+
+
+_TWINS: weakref.WeakKeyDictionary[nn.Module, dict[Part, tuple[Any, PreTrainedModel]]]
+_TWINS = weakref.WeakKeyDictionary()
+"""By model and part its watched twin, and the state of the user's adapters it was made under."""
+
+
+def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
+    """A twin of the model whose part runs `WATCHED` attention, made once."""
+    state, twins = adapter_state(model), _TWINS.setdefault(model, {})
+    if part not in twins or twins[part][0] != state:
+        watched = twin(model)
+        with_configs(_part(watched, part), _watched_config)
+        twins[part] = (state, watched)
+    return twins[part][1]
+
+
+def _watched_config(config: Any) -> None:
+    config._attn_implementation = {"": WATCHED}  # {"": ...}: this configuration, not the ones inside it
+
+
+def _part(model: Any, part: Part) -> Any:
+    return model.get_decoder() if part == "language" else model.get_encoder(modality="image")
 
 
 def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:

@@ -15,12 +15,13 @@ newline tokens, always stay). Nothing here scores or chooses: keep lists come fr
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -77,6 +78,15 @@ class FamilyAdapter(ABC):
         self.model: Any = model
         self.processor = processor
         self._warned = False
+
+    def on(self, model: PreTrainedModel) -> Self:
+        """The same adapter on another model of the same shape, such as a twin with LoRAs."""
+        if model is self.model:
+            return self
+        _ = self.markers  # rendered once for both
+        other = copy.copy(self)
+        other.model = model
+        return other
 
     # ---- said by the family ---------------------------------------------------------------------------
 

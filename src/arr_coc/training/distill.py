@@ -20,6 +20,7 @@ from torch import Tensor
 
 from arr_coc.decoding import generate_whole
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import PRUNE
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.attention import attention_rows, watch_attention
 from arr_coc.session import GREEDY, Session
@@ -35,7 +36,7 @@ def own_answers(
     compacted = model.adapter.compact(
         inputs, features.repeat(len(questions)), everything(features) * len(questions)
     )
-    ids = generate_whole(model.base, inputs, compacted, **GREEDY, max_new_tokens=longest)
+    ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **GREEDY, max_new_tokens=longest)
     new = ids[:, inputs["input_ids"].shape[1] :]
     return [said.strip() for said in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
 
@@ -46,7 +47,13 @@ def everything(features: VisualFeatures) -> list[Tensor]:
 
 
 def answer_costs(
-    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
+    model: ARRCOCModel,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    keep: Sequence[Tensor],
+    *,
+    mode: str = PRUNE.name,
+    base: Any = None,
 ) -> Tensor:
     """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
 
@@ -55,11 +62,14 @@ def answer_costs(
         inputs: of `Session.batch` with answers.
         features: one image per row; a gradient may come back through them.
         keep: per row the kept cells [K].
+        mode: whose LoRAs are at work.
+        base: the model to call in its place, such as one that is watched; None: that of the mode.
     """
+    base = model.adapter_for(mode).model if base is None else base
     kwargs = dict(model.adapter.compact(inputs, features, keep, use_cache=False).kwargs)
     labels = kwargs.pop("labels")
     last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
-    logits = model.base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
+    logits = base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
     wanted = labels[:, -last + 1 :]
     costs = F.cross_entropy(
         logits.transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
@@ -106,8 +116,8 @@ def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visua
         )
         most.append((rows.mean(1) * says[..., None]).sum(1))  # (B, S)
 
-    with watch_attention(model.base, "language", observe):
-        answer_costs(model, inputs, features, everything(features))
+    with watch_attention(model.adapter_for(PRUNE).model, "language", observe) as watched:
+        answer_costs(model, inputs, features, everything(features), base=watched)
     attention = torch.stack(most).amax(0)
     columns = model.adapter.columns(inputs["input_ids"], features.counts)
     cells = zip(columns, features.cells, strict=True)

@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 from arr_coc.gestalt import CELLS
 from arr_coc.layer import Relevance
-from arr_coc.lora import add_lora, lora_for
+from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
-from arr_coc.prepare import SACCADE_TOKENS
-from arr_coc.realize import Seen, question_embeddings, seen_whole
+from arr_coc.modes import SACCADE
+from arr_coc.modes.cues import question_embeddings
+from arr_coc.modes.saccade import SACCADE_TOKENS
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc.stem import Stem
@@ -155,21 +156,21 @@ class Learner(nn.Module):
             queries = question_embeddings(adapter, session.batch(questions), like)
             picture = adapter.images(session.inputs("?"), one)[0]
         if (eyes or self.recipe.eyes) == "stem":
-            seen = self.look(session, picture)
+            grid, cells, gestalt = self.look(session, picture)
         else:
             assert one is not None, "encoded eyes read an encoded image"
-            seen = seen_whole(one)
-        texture = generate_texture_array(picture[None].to(like), seen.grids[0][1:], layer.config.channels)
+            grid, cells, gestalt = one.grids[0][1:], one.cell_tokens(0), None
+        texture = generate_texture_array(picture[None].to(like), grid, layer.config.channels)
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
-        known = [some[0][None].to(like) for some in (seen.cells, seen.gestalt) if some is not None]
-        rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *known))
+        vision = [some[None].to(like) for some in (cells, gestalt) if some is not None]
+        rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *vision))
         return layer.relevance(next(rows), query, mask, *rows)
 
-    def look(self, session: Session, picture: Tensor) -> Seen:
-        """What the stem sees of the image of a session, as `prepare` has it do; whether there is a gestalt
-        under the cells is drawn.
+    def look(self, session: Session, picture: Tensor) -> tuple[tuple[int, int], Tensor, Tensor | None]:
+        """The grid (H, W) of a session's image, its cells [N, D] as the stem sees them, and the mean [D] of a
+        gestalt; whether there is a gestalt under the cells is drawn.
 
         An image that has none in use, because "saccade" keeps all its cells, gets one of a quarter of them:
         a gestalt that is no coarser than the image would teach the stem to copy it.
@@ -180,12 +181,12 @@ class Learner(nn.Module):
         coarse, mean, count = None, None, layout.counts[0]
         if torch.rand(()) < WITH_GESTALT:
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
-            with torch.no_grad(), lora_for(model.base, "saccade"):
-                view = model.adapter.features(model.adapter.coarse(inputs, cells))
+            with torch.no_grad():
+                view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
             tokens = view.cell_tokens(0).float()
-            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], [tokens.mean(0)]
-        found = stem(picture[None], layout.grids[0][1:], coarse)[0]
-        return Seen(layout.counts, layout.grids, [found], mean)
+            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
+        grid = layout.grids[0][1:]
+        return grid, stem(picture[None], grid, coarse)[0], mean
 
     def answer_loss(
         self,
@@ -275,11 +276,6 @@ def open_eyes(model: ARRCOCModel, recipe: Recipe) -> None:
             f"eyes is 'stem', but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use eyes=encoded"
         )
-    if not config.tokens or "participatory" not in config.scorers:
-        raise ValueError(
-            f"eyes is 'stem', but with tokens={config.tokens} and scorers={','.join(config.scorers)} the "
-            "layer reads no tokens: start from another allocator, or leave these fields of layer out"
-        )
     if recipe.target == "layer" and not layer.trained:
         raise ValueError(
             f"target is 'layer', but the layer in {recipe.init!r} is untrained: train it first, or use "
@@ -293,7 +289,7 @@ def open_eyes(model: ARRCOCModel, recipe: Recipe) -> None:
 def free(model: ARRCOCModel, recipe: Recipe) -> None:
     """Let learn what the recipe says of the base model: a LoRA of its language model, or its top layers."""
     if recipe.lora:
-        add_lora(model.base, recipe.lora)
+        model.loras.add(OWN, recipe.lora)
     if recipe.top_layers:
         layers = model.base.model.language_model.layers
         if recipe.top_layers > len(layers):

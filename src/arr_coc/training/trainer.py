@@ -43,8 +43,12 @@ RECIPE = "recipe.json"
 CURVE = "curve.jsonl"
 
 
-def build_learner(recipe: Recipe) -> Learner:
+def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
     """The base model and the layer that a recipe names, ready to learn.
+
+    Args:
+        recipe: what to learn, from what and how.
+        layer_class: of the layer; `runs/ablation.py` trains layers with a part left out.
 
     Raises:
         ValueError: what can't be loaded, or a layer that doesn't fit.
@@ -54,13 +58,13 @@ def build_learner(recipe: Recipe) -> Learner:
     changes, blind = dict(recipe.layer), recipe.allocator == "query-blind"
     parts: dict[str, Any] = {}
     if recipe.init is None or blind:
-        layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
+        layer = layer_class(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
         folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
         if recipe.eyes == "stem":
             parts.update(load_learned(folder, base))
         start = parts.pop("layer", None) or checkpoint.load_layer(folder, base)
-        layer = ARRCOCLayer(replace(start.config, **changes))
+        layer = layer_class(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
         layer.trained = start.trained
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
@@ -70,7 +74,14 @@ def build_learner(recipe: Recipe) -> Learner:
     return learner
 
 
-def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | None = None) -> dict[str, Any]:
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    progress: bool = True,
+    stop_at: int | None = None,
+    layer_class: type[ARRCOCLayer] = ARRCOCLayer,
+) -> dict[str, Any]:
     """Train, or go on training, and write the allocator.
 
     Args:
@@ -78,6 +89,7 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
         out: the folder; made if it isn't there.
         progress: a bar with the time left, on stderr.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
+        layer_class: as of `build_learner`.
 
     Returns:
         steps, seconds of this sitting, parameters that learned, and the last figures of the curve.
@@ -95,7 +107,7 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
     torch.manual_seed(recipe.seed)
     devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
     data = open_rows(replace(recipe, batch=recipe.batch * devices))
-    learner = build_learner(recipe)
+    learner = build_learner(recipe, layer_class)
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=recipe.steps,
@@ -211,7 +223,8 @@ class AllocatorTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW; what is freed of the base model learns at the recipe's `base_lr`."""
-        base = {id(p) for p in self.learner.model.base.parameters()}
+        model = self.learner.model
+        base = {id(p) for part in (model.base, model.loras) for p in part.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if id(p) not in base], "lr": self.recipe.lr},

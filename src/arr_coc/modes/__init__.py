@@ -1,0 +1,34 @@
+"""The modes: ways to spend visual tokens, by name.
+
+    MODES["sparse"].help, find_mode("sparse").prepare(chooser, call)
+
+A mode of one's own is one file with a `Mode` and one line here (`MODES[MINE.name] = MINE` from outside).
+Importing this costs nothing: what a mode needs is imported by its functions when they run.
+"""
+
+from __future__ import annotations
+
+from arr_coc.modes.compress import COMPRESS
+from arr_coc.modes.full import FULL
+from arr_coc.modes.mode import Mode
+from arr_coc.modes.prune import PRUNE
+from arr_coc.modes.saccade import SACCADE
+from arr_coc.modes.sparse import SPARSE
+from arr_coc.modes.weight import WEIGHT
+
+MODES: dict[str, Mode] = {mode.name: mode for mode in (FULL, PRUNE, SPARSE, SACCADE, COMPRESS, WEIGHT)}
+"""All modes by name, in the order of help and tables."""
+
+
+def find_mode(name: str) -> Mode:
+    """The mode of a name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if not isinstance(name, str) or name not in MODES:
+        raise ValueError(f"mode {name!r} is unknown; use one of {', '.join(MODES)}")
+    return MODES[name]
+
+
+__all__ = ["COMPRESS", "FULL", "MODES", "PRUNE", "SACCADE", "SPARSE", "WEIGHT", "Mode", "find_mode"]

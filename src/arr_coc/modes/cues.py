@@ -1,0 +1,101 @@
+"""Gathering: what scoring reads of each image of a call, from whatever is at hand.
+
+gather(adapter, layer, call, layout, cells=..., gestalt=..., coupling=...) -> Cues per image
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Cues, Stopwatch
+from arr_coc.seam import FamilyAdapter, Layout
+from arr_coc.texture import generate_texture_array
+
+
+def gather(
+    adapter: FamilyAdapter,
+    layer: ARRCOCLayer,
+    inputs: Mapping[str, Any],
+    encoded: EncodedImages,
+    layout: Layout,
+    watch: Stopwatch,
+    *,
+    cells: Sequence[Tensor] | None = None,
+    gestalt: Sequence[Tensor] | None = None,
+    coupling: Sequence[Tensor] | None = None,
+) -> list[Cues]:
+    """Gather what a layer reads of each image: its texture, the question of its row, and what else is known.
+
+    Args:
+        adapter: of the model.
+        layer: that will score; everything comes in its dtype and on its device.
+        inputs: processor inputs.
+        encoded: of these images; pictures and textures are filled in.
+        layout: where the images' tokens stand.
+        watch: where to add the time of the texture.
+        cells: per image [N, D], encoded cells or in their place what a stem sees.
+        gestalt: per image [D], the mean token of a coarse view.
+        coupling: per image [H, W], logits of the coupling with the question.
+    """
+    like = next(layer.parameters())
+    with watch("texture"):
+        textures = textures_of(adapter, layer, inputs, encoded, layout)
+    queries = question_embeddings(adapter, inputs, like)
+
+    def one(some: Sequence[Tensor] | None, image: int) -> Tensor | None:
+        return None if some is None else some[image][None].to(like)
+
+    cues = []
+    for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.counts)):
+        query = queries[row][None]
+        words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
+        cues.append(
+            Cues(textures[image], query, words, one(cells, image), one(gestalt, image), one(coupling, image))
+        )
+    return cues
+
+
+def textures_of(
+    adapter: FamilyAdapter,
+    layer: ARRCOCLayer,
+    inputs: Mapping[str, Any],
+    encoded: EncodedImages,
+    layout: Layout,
+) -> list[Tensor]:
+    """Per image its texture array [1, C, H, W] of the layer's channels, made once."""
+    channels, like = layer.config.channels, next(layer.parameters())
+    if channels not in encoded.textures:
+        encoded.textures[channels] = [
+            generate_texture_array(picture[None].to(like), grid[1:], channels)
+            for picture, grid in zip(pictures(adapter, inputs, encoded), layout.grids, strict=True)
+        ]
+    return encoded.textures[channels]
+
+
+def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> list[Tensor]:
+    """Per image what the model sees, recovered once: float32 [3, h, w] in [0, 1]."""
+    if encoded.pictures is None:
+        encoded.pictures = adapter.images(inputs, encoded.features)
+    return encoded.pictures
+
+
+def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:
+    """Per row the word embeddings [L, D] of its question, in the dtype and on the device of `like`."""
+    ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
+    question = adapter.question_mask(ids, mask)
+    text = mask & (ids != adapter.image_token_id)  # for a prompt without words of its own
+    question = torch.where(question.any(dim=1, keepdim=True), question, text)
+    embed = adapter.model.get_input_embeddings()
+    return [embed(row[words]).to(like) for row, words in zip(ids, question, strict=True)]
+
+
+def stretch(coarse: Tensor, grid: tuple[int, int]) -> Tensor:
+    """A coarse map [c, h, w] on a fine grid: float [c, H, W], linear between the coarse middles."""
+    return F.interpolate(coarse[None].float(), size=grid, mode="bilinear", align_corners=False)[0]

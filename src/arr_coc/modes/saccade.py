@@ -1,0 +1,76 @@
+"""Mode "saccade": a coarse view of the whole image, and fine cells where the question points.
+
+529 visual tokens whatever the size of the image: 256 of the gestalt and 273 saccades. An image of at most
+529 cells stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from arr_coc.modes.mode import Mode
+
+if TYPE_CHECKING:
+    from arr_coc.attending import Budget
+    from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
+    from arr_coc.realize import Cues
+
+SACCADE_TOKENS = 529
+"""Visual tokens of an image: 256 of the gestalt and 273 saccades."""
+
+
+def prepare(chooser: Chooser, call: Call) -> Prepared:
+    """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
+    from arr_coc.modes.part import before_encoding, gestalt_of, without
+
+    sizes = chooser.adapter_for(call.mode).layout(call.inputs).counts
+    if max(sizes) <= SACCADE_TOKENS:
+        return before_encoding(chooser, call, gather, [None] * len(sizes))
+    small = [size <= SACCADE_TOKENS for size in sizes]
+    gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
+    allowed = None if call.filling else call.budgets
+    budgets = [saccades(size, coarse, allowed) for size, coarse in zip(sizes, gestalt.counts, strict=True)]
+    return before_encoding(chooser, call, gather, budgets, gestalt)
+
+
+def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:
+    """How many fine cells of an image are kept beside its gestalt; None: all, where there is no gestalt.
+
+    Args:
+        cells: N of the image.
+        coarse: tokens of its gestalt, 0 where it has none.
+        budgets: what the caller allows; None: SACCADE_TOKENS in all.
+
+    Raises:
+        ValueError: the gestalt leaves none of SACCADE_TOKENS.
+    """
+    if not coarse:
+        return None
+    if budgets is not None:
+        return budgets(cells)
+    if coarse >= SACCADE_TOKENS:
+        raise ValueError(
+            f"the gestalt makes {coarse} tokens of an image of {cells} cells, which leaves none of "
+            f"{SACCADE_TOKENS} for saccades; use gestalt 'resize', or give a budget of saccades"
+        )
+    return SACCADE_TOKENS - coarse
+
+
+def gather(chooser: Chooser, call: Call) -> list[Cues]:
+    """What is known of the cells before any is encoded, the coarse view included."""
+    from arr_coc.modes.part import unencoded_cues
+
+    return unencoded_cues(chooser, call)
+
+
+SACCADE = Mode(
+    "saccade",
+    help="a coarse view and fine tokens where the question points",
+    encodes="the coarse view, then those cells alone",
+    prepare=prepare,
+    gather=gather,
+    chooses=True,
+    before_encoder=True,
+    gestalt=True,
+    loras=(("partial",), ("coarse", "own")),
+)

@@ -1,0 +1,131 @@
+"""The route of modes that encode every cell ("full", "prune", "weight"), also taken when deciding fails.
+
+everything(chooser, call), after_encoding(chooser, call, gather, scale=...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from arr_coc.gaze import coupling, gaze
+from arr_coc.gestalt import compress, find_compressor
+from arr_coc.modes import PRUNE
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
+from arr_coc.modes.cues import gather
+from arr_coc.realize import Cues, Decision, decide, everything_kept, weigh
+from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, VisualFeatures
+
+VIEW = "pool4"
+"""The gestalt in which an untrained layer looks, once every cell is encoded."""
+
+
+def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared:
+    """Encode every cell and keep it."""
+    features = encoded_features(chooser, call)
+    whole = Decision([everything_kept(grid) for grid in features.grids], fallback=fallback)
+    return dropped(chooser, call, features, whole)
+
+
+def fall_back(chooser: Chooser, call: Call) -> Prepared:
+    """All tokens, as mode "prune" encodes and reads them, because deciding failed."""
+    return everything(chooser, replace(call, mode=PRUNE, encoded=EncodedImages()), fallback=True)
+
+
+def after_encoding(
+    chooser: Chooser, call: Call, gather: Callable[[Chooser, Call], list[Cues]], *, scale: bool
+) -> Prepared:
+    """Encode every cell, decide by what is known of it then, and drop or scale.
+
+    Args:
+        chooser: what decides.
+        call: the call.
+        gather: what scoring reads.
+        scale: keep every cell, scaled by its relevance, instead of choosing.
+    """
+    features = encoded_features(chooser, call)
+    budgets = [call.budgets(len(cells)) for cells in features.cells]  # a bad one is refused
+
+    def choose() -> Decision:
+        cues = gather(chooser, call)
+        if scale:
+            return weigh(chooser.layer, cues, features.grids, call.watch)
+        return decide(chooser.layer, cues, features.grids, budgets, call.watch)
+
+    decision = guarded(chooser, choose)
+    if decision is None:
+        return everything(chooser, call, fallback=True)
+    return dropped(chooser, call, features, decision)
+
+
+def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: Decision) -> Prepared:
+    """The prompt from which all cells that a decision doesn't keep are dropped."""
+    adapter = chooser.adapter_for(call.mode)
+    if decision.gates is not None:
+        features = features.scale(decision.gates)
+    keep = [
+        allocation.keep.to(cells.device)
+        for allocation, cells in zip(decision.allocations, features.cells, strict=True)
+    ]
+    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache)
+    read = [len(index) for index in features.tokens_to_keep(keep)]
+    cells = [len(index) for index in features.cells]
+    return Prepared(
+        adapter.model, compacted, decision.allocations, decision.fallback, call.mode.name, read, cells
+    )
+
+
+def encoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
+    """What is known of encoded cells; for an untrained layer also where the model looks by itself."""
+    adapter, features = chooser.adapter_for(call.mode), encoded_features(chooser, call)
+    looks = None
+    if not chooser.layer.trained:
+        looks = gazed(adapter, call, VIEW, gestalt_of(chooser, call, VIEW), features.grids)
+    cells = [features.cell_tokens(image) for image in range(len(features.grids))]
+    layout = features.layout
+    return gather(
+        adapter, chooser.layer, call.inputs, call.encoded, layout, call.watch, cells=cells, coupling=looks
+    )
+
+
+def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
+    """Every cell of the images, encoded once."""
+    if call.encoded.features is None:
+        with call.watch("encode"):
+            call.encoded.features = chooser.adapter_for(call.mode).features(call.inputs)
+    return call.encoded.features
+
+
+def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
+    """The gestalt of every image by one compressor, made once."""
+    gestalts = call.encoded.gestalts
+    if name not in gestalts:
+        if find_compressor(name).factor is not None:
+            encoded_features(chooser, call)
+        adapter, features = chooser.adapter_for(call.mode), call.encoded.features
+        with call.watch("gestalt"):
+            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs)
+    return gestalts[name]
+
+
+def gazed(
+    adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
+) -> list[Tensor]:
+    """Where the model's own first layers look: logits [H, W] of each image's cells.
+
+    Args:
+        adapter: on the model that looks.
+        call: the call.
+        name: of the gestalt's compressor.
+        gestalt: where the model looks.
+        grids: of the cells.
+    """
+    neutral, features = call.encoded.neutral, call.encoded.features
+    names = (*PROMPT_NAMES, "position_ids", *adapter.visual_names)  # not what is said to `generate`
+    inputs = {name: call.inputs[name] for name in names if name in call.inputs}
+    with call.watch("score"):
+        look = gaze(adapter, inputs, gestalt, features=features, neutral=neutral.get(name))
+        neutral[name] = look.neutral
+        return [coupling(coarse, grid[1:]) for coarse, grid in zip(look.maps, grids, strict=True)]
