@@ -76,8 +76,7 @@ class TestFiles:
         up = [
             f"line {line}: {name}"
             for line, name in imported(path)
-            if name.split(".")[1] not in ("__version__",)
-            and floor(name.split(".")[1]) > floor(room(path))
+            if name.split(".")[1] not in ("__version__",) and floor(name.split(".")[1]) > floor(room(path))
         ]
         assert not up
 

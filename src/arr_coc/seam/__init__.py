@@ -25,6 +25,7 @@ from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualF
 from arr_coc.seam.llava import LlavaAdapter
 from arr_coc.seam.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.loaded import attention_window, execution_device
+from arr_coc.seam.properties import BaseProperties
 from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
@@ -105,6 +106,7 @@ __all__ = [
     "ADAPTERS",
     "GESTALT",
     "PAD",
+    "BaseProperties",
     "Compacted",
     "FamilyAdapter",
     "Grid",

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -40,11 +39,9 @@ from arr_coc.seam.compaction import (
     kept_columns,
 )
 from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
-from arr_coc.seam.loaded import attention_window
+from arr_coc.seam.loaded import attention_window, warn_of_window
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
-
-logger = logging.getLogger(__name__)
 
 
 class FamilyAdapter(ABC):
@@ -77,7 +74,7 @@ class FamilyAdapter(ABC):
             )
         self.model: Any = model
         self.processor = processor
-        self._warned = False
+        self._warnings: set[int] = set()  # one for all copies by `on`
 
     def on(self, model: PreTrainedModel) -> Self:
         """The same adapter on another model of the same shape, such as a twin with LoRAs."""
@@ -265,17 +262,6 @@ class FamilyAdapter(ABC):
         """
         return attention_window(self.model.config)
 
-    def _check_window(self, length: int) -> None:
-        """Say once that a prompt of `length` columns is longer than the window."""
-        if self.window is not None and length > self.window and not self._warned:
-            self._warned = True
-            logger.warning(
-                "the prompt has %d tokens and some layers of the language model see %d: their windows count "
-                "tokens, so with some dropped they reach further back than in the whole prompt",
-                length,
-                self.window,
-            )
-
     def needs_spare_column(self, use_cache: bool) -> bool:
         """Whether the compacted prompt must hold at least one padding column.
 
@@ -358,7 +344,7 @@ class FamilyAdapter(ABC):
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
             return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
-        self._check_window(int(attention_mask.sum(1).max()))
+        warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
         columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+
+logger = logging.getLogger(__name__)
 
 WINDOWED = (("sliding_attention", "sliding_window"), ("chunked_attention", "attention_chunk_size"))
 """Kinds of layers that see only some columns back, and the setting that says how many."""
@@ -38,3 +41,22 @@ def attention_window(config: Any) -> int | None:
     kinds = getattr(text, "layer_types", None)
     widths = [getattr(text, name, None) for kind, name in WINDOWED if kinds is None or kind in kinds]
     return min((width for width in widths if width), default=None)
+
+
+def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
+    """Say once that tokens are dropped from a prompt that is longer than a window.
+
+    Args:
+        window: columns that it holds; None: there is none.
+        length: columns of the whole prompt.
+        warned: windows that were spoken of; this one is added.
+    """
+    if window is None or length <= window or window in warned:
+        return
+    warned.add(window)
+    logger.warning(
+        "the prompt has %d tokens and some layers of the language model see %d: their windows count tokens, so "
+        "with some dropped they reach further back than in the whole prompt",
+        length,
+        window,
+    )
