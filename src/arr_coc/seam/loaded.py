@@ -55,8 +55,8 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
         return
     warned.add(window)
     logger.warning(
-        "the prompt has %d tokens and some layers of the language model see %d: their windows count tokens, so "
-        "with some dropped they reach further back than in the whole prompt",
+        "the prompt has %d tokens and some layers of the language model see %d: their windows count tokens, "
+        "so with some dropped they reach further back than in the whole prompt",
         length,
         window,
     )
