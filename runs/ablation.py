@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from arr_coc.balancing import AdaptiveTensionBalancer
-from arr_coc.checkpoint import WEIGHTS_NAME, read_settings, save_layer
 from arr_coc.config import ARRCOCConfig
 from arr_coc.knowing import same_start
 from arr_coc.layer import ARRCOCLayer, Relevance
+from arr_coc.saved import WEIGHTS_NAME, read_settings, save_layer
 
 SCORERS = ("information", "perspectival", "participatory")
 CLOSED = -1e4
@@ -121,7 +121,7 @@ class PartialBalancer(AdaptiveTensionBalancer):
 
 
 class WithoutScorers(Ablation):
-    """A layer in which some scorers have no part: gate 0, no statistics, no say about a void image.
+    """A layer in which some scorers have no part: gate 0, no statistics.
 
     Their maps stay in the record, untrained, until `ordinary`, which makes that of the participatory scorer flat.
     """
@@ -142,11 +142,6 @@ class WithoutScorers(Ablation):
             for name, logits in zip(SCORERS, super().scores(*args, **options), strict=True)
         )
         return information, perspectival, participatory
-
-    def voids(self, relevance: Relevance) -> Tensor | None:
-        if "participatory" in self.without:  # a flat map has no peak
-            relevance = relevance._replace(participatory=torch.zeros_like(relevance.participatory))
-        return super().voids(relevance)
 
     def silence(self, layer: ARRCOCLayer) -> None:
         _, statistics = policy_inputs(layer.balancer)

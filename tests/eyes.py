@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from arr_coc import gestalt, prepare
+from arr_coc import gestalt
 from arr_coc.config import ARRCOCConfig
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import saccade
+from arr_coc.modes.call import Prepared
+from arr_coc.seam import Compacted
 from arr_coc.stem import Stem
-from tiny import WIDTH, picture, prompts, tiny
+from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
 KINDS = ("gaze", "covering", "stem")
 """By what cells are known before the encoder: where an untrained model looks, the gestalt token that covers
 them, or what a stem sees."""
 IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]  # 30 and 45 cells
 ROWS = [("What is the number on the door?", IMAGES[:1]), ("Where?", IMAGES[1:])]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+sparse_families = pytest.mark.parametrize("family", QWEN_FAMILIES)
+llava_families = pytest.mark.parametrize("family", LLAVA_FAMILIES)
 TOTAL, COARSE = 40, 9
 """Small stand-ins for 529 and 256: the first image keeps all of its cells, the second has a gestalt of 8."""
 
 
 def set_constants(monkeypatch: pytest.MonkeyPatch, total: int = TOTAL, coarse: int = COARSE) -> None:
     """Visual tokens in mode "saccade", and the most of a gestalt."""
-    monkeypatch.setattr(prepare, "SACCADE_TOKENS", total)
+    monkeypatch.setattr(saccade, "SACCADE_TOKENS", total)
     monkeypatch.setattr(gestalt, "CELLS", coarse)
 
 
@@ -74,3 +80,50 @@ def patches_seen(model: ARRCOCModel) -> Iterator[list[int]]:
         yield seen
     finally:
         hook.remove()
+
+
+@contextmanager
+def calls_of(modules: Sequence[nn.Module], *, begun: bool = False) -> Iterator[list[int]]:
+    """Which of some modules are called, by index, whether in their own tree or in that of a twin.
+
+    Args:
+        modules: of a model's own tree; a module and its twin hold the same dictionary of parameters.
+        begun: count calls that begin; else those that end.
+    """
+    indices = {id(module._parameters): index for index, module in enumerate(modules)}
+    calls: list[int] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        if id(module._parameters) in indices:
+            calls.append(indices[id(module._parameters)])
+
+    register = nn.modules.module.register_module_forward_hook
+    if begun:
+        register = nn.modules.module.register_module_forward_pre_hook
+    hook = register(note)
+    try:
+        yield calls
+    finally:
+        hook.remove()
+
+
+@torch.no_grad()
+def prepared_for(model: ARRCOCModel, inputs: dict, mode: str, **more: Any) -> Prepared:
+    return model.prepare(inputs, mode=mode, **more)
+
+
+def assert_same(found: Compacted, expected: Compacted) -> None:
+    """The same call of the base model, to the last bit."""
+    assert torch.equal(found.columns, expected.columns)
+    one, other = dict(found.kwargs), dict(expected.kwargs)
+    seen = [kwargs.pop("mm_encoder_outputs")["image"] for kwargs in (one, other)]
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert same(seen[0].pooler_output, seen[1].pooler_output)
+    levels = [getattr(output, "deepstack_features", None) or [] for output in seen]
+    assert len(levels[0]) == len(levels[1])
+    assert all(same(*pair) for pair in zip(*levels, strict=True))
+
+
+def same(found: list[Tensor], expected: list[Tensor]) -> bool:
+    return len(found) == len(expected) and all(map(torch.equal, found, expected))

@@ -729,7 +729,7 @@ class TestOpenData:
         assert next(examples).answers == ()
 
     def test_what_arr_coc_draw_writes(self, tmp_path):
-        from arr_coc.drawing import command as draw_pages
+        from arr_coc.cli.draw import command as draw_pages
 
         draw_pages(count=1, size="224x224", seed=0, split="test", out=str(tmp_path), as_json=True)
         examples = list(open_data(f"jsonl:{tmp_path}")[1])

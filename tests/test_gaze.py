@@ -19,10 +19,13 @@ from arr_coc.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_of_wor
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import EncodedImages, Stopwatch, score
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.cues import gather
+from arr_coc.realize import Stopwatch, score
 from arr_coc.seam import GESTALT, FamilyAdapter, VisualFeatures, adapter_for, gather_columns
 from arr_coc.seam.attention import attention_modules
 from arr_coc.world import draw_page
+from eyes import calls_of
 from tiny import FAMILIES, picture, prompts, tiny
 
 SPARSE = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
@@ -178,12 +181,8 @@ def test_words_are_looked_at_one_by_one_in_one_pass(family: str) -> None:
     asked = adapter.question_mask(inputs["input_ids"])[0]
     first = asked & (asked.cumsum(0) <= 5)  # "Where"
     sets = torch.stack([asked, first, asked & ~first])
-    ran: list[int] = []
-    hook = tiny(family).model.get_decoder().layers[0].register_forward_hook(lambda *_: ran.append(1))
-    try:
+    with calls_of(tiny(family).model.get_decoder().layers[:1]) as ran:
         maps = gaze_of_words(adapter, inputs, sets, gestalt, whole.neutral[0], features=features)
-    finally:
-        hook.remove()
     assert len(ran) == 1
     assert close(maps[:1], whole.maps)
     assert close(
@@ -226,13 +225,8 @@ def test_only_the_layers_needed_run(family: str) -> None:
     model: Any = tiny(family).model
     with torch.no_grad():
         features, gestalt = encoded(adapter, inputs)
-    ran: list[int] = []
     decoder = model.get_decoder()
-    hooks = [
-        layer.register_forward_hook(lambda *_, i=i: ran.append(i)) for i, layer in enumerate(decoder.layers)
-    ]
-    hooks.append(decoder.norm.register_forward_hook(lambda *_: ran.append(-1)))
-    try:
+    with calls_of([*decoder.layers, decoder.norm]) as ran:
         usual = [torch.full((count,), 0.01) for count in gestalt.counts]
         gaze(adapter, inputs, gestalt, range(1), features=features, neutral=usual)
         needed = [0] if family == "qwen3_5" else []  # its first layer is recurrent and has no number
@@ -240,9 +234,6 @@ def test_only_the_layers_needed_run(family: str) -> None:
         if family != "qwen3_5":
             gaze(adapter, inputs, gestalt, range(1, 2), features=features)
             assert ran == [0, 0]  # once for the question and once for the neutral one
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @torch.no_grad()
@@ -341,7 +332,9 @@ def test_the_bundled_model_looks_at_the_evidence_untrained() -> None:
         inputs = session.inputs(question.text)
         maps, neutral = gaze(model.adapter, inputs, gestalt, features=features, neutral=neutral)
         watch = Stopwatch(model.device)
-        scored = score(model.adapter, cosine, inputs, encoded, watch)[0].participatory
+        cells = [features.cell_tokens(0)]
+        cues = gather(model.adapter, cosine, inputs, encoded, features.layout, watch, cells=cells)
+        scored = score(cosine, cues, watch)[0].participatory
         evidence = evidence_cells(question.evidence, (16, 16), page.image.size).flatten()
         best = [found.flatten().topk(64).indices for found in (coupling(maps[0], (16, 16)), scored)]
         recalls.append([float(evidence[keep].float().sum() / evidence.sum()) for keep in best])

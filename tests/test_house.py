@@ -109,7 +109,8 @@ def test_core_imports_without_transformers() -> None:
         for path in sorted((PACKAGE / "core").rglob("*.py"))
     ]
     code = (
-        f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name.removesuffix('.__init__'))\n"
+        f"import importlib, sys\nfor name in {names!r}:\n"
+        "    importlib.import_module(name.removesuffix('.__init__'))\n"
         "heavy = {'transformers', 'peft', 'gradio', 'huggingface_hub', 'accelerate'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

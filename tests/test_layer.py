@@ -276,7 +276,7 @@ class TestAllocate:
             "rank 1 <= K 3",
         ]
 
-    def test_void_and_the_strong_peak_that_overrules_it(self):
+    def test_void_whatever_peaks(self):
         flat, peak = torch.rand(1, 16, 16) * 0.3, torch.full((1, 16, 16), 0.02)
         peak[0, 5, 9] = 0.98
         (a,) = layer().allocate(self.relevance(flat, structured=False), 64)
@@ -284,8 +284,10 @@ class TestAllocate:
         assert torch.equal(a.keep, even_grid((16, 16), 64))
         assert not layer(void=False).allocate(self.relevance(flat, structured=False), 64)[0].void
         (b,) = layer().allocate(self.relevance(peak, peak, structured=False), 64)
-        assert not b.void
-        assert b.order[0] == 5 * 16 + 9
+        assert b.void  # a peak where there is no structure is a question's wish
+        (c,) = layer().allocate(self.relevance(peak, peak, structured=True), 64)
+        assert not c.void
+        assert c.order[0] == 5 * 16 + 9
 
     def test_untrained_on_noise_is_void_whatever_the_question(self):
         model = layer(dim=192)

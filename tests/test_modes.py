@@ -16,11 +16,12 @@ from packaging.version import Version
 from torch import Tensor
 from torch.nn import functional as F
 
-from arr_coc import gestalt, prepare
+from arr_coc import gestalt
 from arr_coc.allocation import Reason
 from arr_coc.decoding import CHUNKED_PREFILL
 from arr_coc.gestalt import COMPRESSORS, CONVS, ConvCompressor
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import MODES
 from arr_coc.seam import GESTALT
 from eyes import (
     IMAGES,
@@ -298,7 +299,7 @@ class TestSessions:
         """What one mode has found out is right for the next one."""
         model = wrapped()
         session = model.session(IMAGES[1])
-        for mode in (*prepare.MODES, *reversed(prepare.MODES)):
+        for mode in (*MODES, *reversed(MODES)):
             for name in (None, "pool4") if mode in ("saccade", "compress") else (None,):
                 shared = session.ask("What?", mode=mode, gestalt=name, max_new_tokens=NEW)
                 alone = model.ask(IMAGES[1], "What?", mode=mode, gestalt=name, max_new_tokens=NEW)

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from arr_coc.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
-from arr_coc.checkpoint import load_base, load_layer, save_layer
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer, Relevance
+from arr_coc.checkpoint import load_base, load_layer
+from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.saved import save_layer
 from arr_coc.texture import generate_texture_array
 from arr_coc.training.recipe import load_recipe
 from arr_coc.training.trainer import build_learner
@@ -130,15 +131,6 @@ class TestScorers:
             r = kind(ARRCOCConfig(WIDTH, preset=preset)).relevance(*scene())
             first = r.balanced.flatten(1).argsort(stable=True)
             assert torch.equal(first, getattr(r, left[0]).flatten(1).argsort(stable=True))
-
-
-def test_a_left_out_coupling_overrules_no_void():
-    peak = torch.full((1, 16, 16), 0.02)
-    peak[0, 5, 9] = 0.98
-    half = torch.full((1, 3), 0.5)
-    r = Relevance(peak, peak, peak, peak, half, half, peak.logit(), torch.tensor([False]))
-    void = {name: trained(kind).allocate(r, 64)[0].void for name, kind in ABLATIONS.items()}
-    assert void == {name: name == "no-participatory" for name in ABLATIONS}
 
 
 def test_learned_pooling_needs_the_scorer_that_pools():

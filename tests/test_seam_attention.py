@@ -8,11 +8,13 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+import threading
 import weakref
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig
 from torch import Tensor
 
 from arr_coc.seam.attention import (
@@ -40,11 +42,23 @@ def configured(model: Any) -> list[str]:
     return [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
 
 
+def state(model: Any) -> dict[str, Any]:
+    """By which a change of a model would show: its modules, attributes, weights and configuration."""
+    return {
+        "modules": [(name, type(module), id(module)) for name, module in model.named_modules()],
+        "attributes": [sorted(vars(module)) for module in model.modules()],
+        "attention": configured(model),
+        "config": model.config.to_dict(),
+        "weights": {name: (value.data_ptr(), value._version) for name, value in model.state_dict().items()},
+        "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()],
+    }
+
+
 @torch.no_grad()
 def calls_of(model: Any, part: Part, inputs: dict[str, Any]) -> list[Call]:
     seen: list[Call] = []
-    with watch_attention(model, part, lambda *call: seen.append(call)):
-        model(**inputs)
+    with watch_attention(model, part, lambda *call: seen.append(call)) as watched:
+        watched(**inputs)
     return seen
 
 
@@ -53,17 +67,20 @@ def calls_of(model: Any, part: Part, inputs: dict[str, Any]) -> list[Call]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_watch_changes_nothing(family: str, part: Part) -> None:
     built, inputs = ragged(family)
-    before, stock = configured(built.model), built.model(**inputs).logits
-    layers = []
-    with watch_attention(built.model, part, lambda layer, *_: layers.append(layer)):
-        watched = built.model(**inputs).logits
-    assert torch.equal(watched, stock)
-    assert configured(built.model) == before
+    model, layers = built.model, []
+    stock, before = model(**inputs).logits, state(model)
+    with watch_attention(model, part, lambda layer, *_: layers.append(layer)) as watched:
+        assert state(model) == before
+        assert torch.equal(model(**inputs).logits, stock)
+        assert layers == []  # the model itself is not observed
+        assert torch.equal(watched(**inputs).logits, stock)
+    assert state(model) == before
     assert layers == sorted(layers)
-    assert set(layers) == set(range(len(attention_modules(built.model, part))))
-    seen = len(layers)
-    built.model(**inputs)
-    assert len(layers) == seen  # the watch has ended
+    assert set(layers) == set(range(len(attention_modules(model, part))))
+    calls = len(layers)
+    model(**inputs)
+    watched(**inputs)
+    assert len(layers) == calls  # the watch has ended
 
 
 def test_recurrent_layers_are_not_observed() -> None:
@@ -135,22 +152,29 @@ def test_decoding_is_watched_with_the_cached_keys() -> None:
     width = inputs["input_ids"].shape[1]
     seen: list[tuple[int, int]] = []
     stock = built.model.generate(**inputs, max_new_tokens=3, do_sample=False)
-    with watch_attention(built.model, "language", lambda _, q, k, *__: seen.append((q.shape[2], k.shape[2]))):
-        watched = built.model.generate(**inputs, max_new_tokens=3, do_sample=False)
-    assert torch.equal(watched, stock)
+
+    def observe(_: int, query: Tensor, key: Tensor, *__: Any) -> None:
+        seen.append((query.shape[2], key.shape[2]))
+
+    with watch_attention(built.model, "language", observe) as watched:
+        ids = watched.generate(**inputs, max_new_tokens=3, do_sample=False)
+    assert torch.equal(ids, stock)
     assert seen[::2] == [(width, width), (1, width + 1), (1, width + 2)]
 
 
 @torch.no_grad()
-def test_eager_is_watched_under_sdpa_and_comes_back() -> None:
+def test_eager_is_watched_under_sdpa_and_stays_eager() -> None:
     built, inputs = ragged("llava")
     eager = copy.deepcopy(built.model)
     eager.set_attn_implementation("eager")
+    before = eager(**inputs).logits
     with (
-        watch_attention(eager, "language", lambda *_: None),
-        watch_attention(eager, "vision", lambda *_: None),
+        watch_attention(eager, "language", lambda *_: None) as half,
+        watch_attention(half, "vision", lambda *_: None) as watched,
     ):
-        logits = eager(**inputs).logits
+        logits = watched(**inputs).logits
+        assert torch.equal(eager(**inputs).logits, before)  # with its own causal mask
+        assert set(configured(eager)) == {"eager"}
     assert torch.equal(logits, built.model(**inputs).logits)  # which is set to sdpa
     assert set(configured(eager)) == {"eager"}
 
@@ -158,38 +182,145 @@ def test_eager_is_watched_under_sdpa_and_comes_back() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_configuration_comes_back_after_an_error(family: str, part: Part) -> None:
+def test_an_error_of_the_observer_ends_the_twins_call_alone(family: str, part: Part) -> None:
     built, inputs = ragged(family)
-    before = configured(built.model)
+    stock, before = built.model(**inputs).logits, state(built.model)
 
     def observe(*_: Any) -> None:
         raise ArithmeticError("seen enough")
 
-    with pytest.raises(ArithmeticError), watch_attention(built.model, part, observe):
-        built.model(**inputs)
-    assert configured(built.model) == before
-    built.model(**inputs)  # nobody is told
+    with watch_attention(built.model, part, observe) as watched:
+        with pytest.raises(ArithmeticError):
+            watched(**inputs)
+        assert torch.equal(built.model(**inputs).logits, stock)
+    with pytest.raises(ArithmeticError), watch_attention(built.model, part, observe) as watched:
+        watched(**inputs)
+    assert state(built.model) == before
+    assert torch.equal(built.model(**inputs).logits, stock)
+    assert torch.equal(watched(**inputs).logits, stock)  # nobody is told
 
 
 @torch.no_grad()
-def test_both_parts_may_be_watched_but_none_twice() -> None:
+def test_both_parts_may_be_watched_by_watching_the_twin() -> None:
     built, inputs = ragged("qwen3_vl")
     model, counts = built.model, {"language": 0, "vision": 0}
+    stock = model(**inputs).logits
 
     def counting(part: str) -> Any:
         return lambda *_: counts.update({part: counts[part] + 1})
 
-    with watch_attention(model, "language", counting("language")):
-        with watch_attention(model, "vision", counting("vision")):
-            model(**inputs)
-        model(**inputs)
-        with (
-            pytest.raises(ValueError, match=r"the language part .* is being watched already; end that watch"),
-            watch_attention(model, "language", counting("vision")),
-        ):
-            pass
-        model(**inputs)  # the refused watch has not ended this one
-    assert counts == {"language": 3 * 2, "vision": 3 * 2}  # layers: 2; 3, each per image
+    with watch_attention(model, "language", counting("language")) as language:
+        with watch_attention(language, "vision", counting("vision")) as both:
+            assert torch.equal(both(**inputs).logits, stock)
+        assert counts == {"language": 2, "vision": 3 * 2}  # layers: 2; 3, each per image
+        language(**inputs)
+    assert counts == {"language": 4, "vision": 3 * 2}
+
+
+@torch.no_grad()
+def test_a_watch_inside_another_of_the_same_part() -> None:
+    """One observer at a time: that of the innermost watch, and after it the outer one again."""
+    built, inputs = ragged("llava")
+    first: list[int] = []
+    second: list[int] = []
+    with watch_attention(built.model, "language", lambda layer, *_: first.append(layer)) as outer:
+        with watch_attention(built.model, "language", lambda layer, *_: second.append(layer)) as inner:
+            inner(**inputs)
+        assert (first, second) == ([], [0, 1])
+        outer(**inputs)
+    assert (first, second) == ([0, 1], [0, 1])
+
+
+class TestThreads:
+    """Any number of threads may watch one model, and call it beside."""
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("attention", ["sdpa", "eager"])
+    @pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
+    def test_each_sees_its_own_calls(self, family: str, attention: str) -> None:
+        built = tiny(family)
+        model = copy.deepcopy(built.model)  # no twin of it is made yet
+        model.set_attn_implementation(attention)
+        questions = ["What?", "Where is the word?", "How many are there?", "Is it so?"]
+        inputs = [prompts(built, [(question, [picture(i)])]) for i, question in enumerate(questions)]
+        stock = [model(**one).logits for one in inputs]
+        watched_alone = [built.model(**one).logits for one in inputs]  # under sdpa
+        together, wrong = threading.Barrier(2 * len(questions)), []
+
+        def check(correct: bool, name: str) -> None:
+            if not correct:
+                wrong.append(name)
+
+        def watching(i: int) -> None:
+            calls: list[tuple[int, int]] = []
+            observe = lambda layer, query, *_: calls.append((layer, query.shape[2]))  # noqa: E731
+            together.wait(timeout=60)
+            with torch.no_grad(), watch_attention(model, "language", observe) as watched:
+                for _ in range(3):
+                    calls.clear()
+                    logits = watched(**inputs[i]).logits
+                    check(torch.allclose(logits, watched_alone[i], atol=1e-4), f"watched {i}")
+                    width = inputs[i]["input_ids"].shape[1]
+                    check(calls == [(0, width), (1, width)], f"calls of {i}: {calls}")
+
+        def calling(i: int) -> None:
+            together.wait(timeout=60)
+            with torch.no_grad():
+                for _ in range(3):
+                    check(torch.equal(model(**inputs[i]).logits, stock[i]), f"unwatched {i}")
+
+        def run(work: Any, i: int) -> None:
+            try:
+                work(i)
+            except BaseException as error:  # a thread's own error would be lost
+                wrong.append(repr(error))
+                together.abort()
+
+        threads = [
+            threading.Thread(target=run, args=(work, i))
+            for work in (watching, calling)
+            for i in range(len(questions))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert set(configured(model)) == {attention}
+
+
+@torch.no_grad()
+def test_the_twin_follows_the_models_weights_and_adapters() -> None:
+    built, inputs = ragged("llava")
+    model = copy.deepcopy(built.model)
+
+    def watched_logits() -> Tensor:
+        with watch_attention(model, "language", lambda *_: None) as watched:
+            return watched(**inputs).logits
+
+    before = watched_logits()
+    model.get_input_embeddings().weight.mul_(0.5)
+    assert torch.equal(watched_logits(), model(**inputs).logits)
+    assert not torch.equal(watched_logits(), before)
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False), "mine")
+    adapted = model(**inputs).logits
+    assert torch.equal(watched_logits(), adapted)
+    model.disable_adapters()
+    assert torch.equal(watched_logits(), model(**inputs).logits)
+    assert not torch.equal(watched_logits(), adapted)
+    model.to(torch.float64)
+    inputs["pixel_values"] = inputs["pixel_values"].double()
+    assert torch.equal(watched_logits(), model(**inputs).logits)
+
+
+def test_a_model_that_is_gone_takes_its_twins_with_it() -> None:
+    model = copy.deepcopy(tiny("llava").model)
+    with watch_attention(model, "language", lambda *_: None):
+        pass
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_watch_lets_go_of_its_observer() -> None:
@@ -210,9 +341,15 @@ def test_another_model_is_not_observed() -> None:
     built, inputs = ragged("llava")
     other = copy.deepcopy(built.model)
     seen: list[int] = []
-    with watch_attention(built.model, "language", lambda layer, *_: seen.append(layer)):
+    with (
+        watch_attention(built.model, "language", lambda layer, *_: seen.append(layer)) as watched,
+        watch_attention(other, "language", lambda *_: None) as others,
+    ):
         other(**inputs)
-    assert not seen
+        others(**inputs)
+        assert not seen
+        watched(**inputs)
+    assert seen
 
 
 def test_a_part_that_is_not_there_is_named() -> None:

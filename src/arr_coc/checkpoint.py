@@ -211,8 +211,8 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
         raise ValueError(
             f"the allocator {str(folder)!r} was saved for {settings['base_model']!r} "
             f"({settings['base_model_type']}, width {settings['base_dim']}) and doesn't fit "
-            f"{config.name_or_path!r} ({config.model_type}, width {dim}); load it with its own base model, or "
-            "leave `allocator` out"
+            f"{config.name_or_path!r} ({config.model_type}, width {dim}); load it with its own base model, "
+            "or leave `allocator` out"
         )
     was, now = settings.get("base_revision"), base_revision(model)
     if was and now and was != now:

@@ -4,15 +4,14 @@ The original prompt comes back whole, limits that count the prompt count the who
 criteria, logits processors, `prefix_allowed_tokens_fn`, streamers) get the whole one before the new tokens,
 and what can't be honoured while tokens are dropped is refused by name.
 
-Shapes: whole prompts are [B, S], compacted ones [B, S'], rows of a running generation [R, S' + new] with R a
-multiple of B (beams, returned sequences), the copies of a prompt next to each other.
+Shapes: whole prompts are [B, S], compacted ones [B, S'].
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +19,11 @@ import transformers
 from packaging.version import Version
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
-from transformers.generation import logits_process, stopping_criteria
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import ModelOutput
 
 from arr_coc.seam import Compacted
+from arr_coc.seam.callbacks import show_whole_prompt
 
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
@@ -51,17 +50,6 @@ Stock 5.18 to 5.22 fail or answer wrongly with images, whether tokens are droppe
 
 LACKING = "arr_coc_lacks_tokens"
 """The attribute of a key/value cache whose call dropped tokens."""
-
-PROMPT_COUNTS: dict[type, str] = {
-    stopping_criteria.MaxLengthCriteria: "max_length",
-    logits_process.MinLengthLogitsProcessor: "min_length",
-    logits_process.MinNewTokensLengthLogitsProcessor: "prompt_length_to_skip",
-    logits_process.ForcedEOSTokenLogitsProcessor: "max_length",
-    logits_process.SuppressTokensAtBeginLogitsProcessor: "begin_index",
-    logits_process.ExponentialDecayLengthPenalty: "regulation_start",
-    logits_process.RepetitionPenaltyLogitsProcessor: "prompt_ignore_length",
-}
-"""Callbacks of transformers' own that count the prompt, and the attribute that holds the count."""
 
 
 def named_arguments(
@@ -216,137 +204,42 @@ def refuse_pruned_cache(past: Any) -> None:
     )
 
 
-# ---- callbacks -------------------------------------------------------------------------------------------
+# ---- the call --------------------------------------------------------------------------------------------
 
 
-class WholeIds:
-    """Puts the original prompts in front of running rows, in place of the compacted ones.
-
-    Args:
-        prompts: long [B, S].
-        length: S' of the compacted prompts.
-    """
-
-    def __init__(self, prompts: Tensor, length: int) -> None:
-        self._prompts = prompts
-        self._length = length
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """[R, S' + new] -> [R, S + new]."""
-        return torch.cat([self.prompts(len(ids)).to(ids), ids[:, self._length :]], dim=1)
-
-    def prompts(self, rows: int) -> Tensor:
-        """The original prompt of each of R rows: [R, S]."""
-        return self._prompts.repeat_interleave(rows // len(self._prompts), dim=0)
-
-
-class WholeCriterion(stopping_criteria.StoppingCriteria):
-    """Shows a stopping criterion the whole prompt."""
-
-    def __init__(self, criterion: Callable[..., Any], whole: WholeIds) -> None:
-        self._criterion = criterion
-        self._whole = whole
-
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
-        """Called by `generate` after each new token."""
-        return self._criterion(self._whole(input_ids), scores, **kwargs)
-
-
-class WholeProcessor(logits_process.LogitsProcessor):
-    """Shows a logits processor the whole prompt."""
-
-    def __init__(self, processor: Callable[..., Any], whole: WholeIds) -> None:
-        self._processor = processor
-        self._whole = whole
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Called by `generate` before each new token."""
-        return self._processor(self._whole(input_ids), scores)
-
-
-def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Callbacks of a call as `generate` on the compacted prompt has to get them.
-
-    Transformers' own classes stay what they are, because `generate` lets one take the place of what the
-    settings of the same class say: those that count the prompt (`PROMPT_COUNTS`) count the compacted one, the
-    rest don't depend on what is dropped.
+class NewTokens(BaseStreamer):
+    """A streamer that notes when the first new token arrives, and hands on the answer so far.
 
     Args:
-        callbacks: stopping criteria or logits processors.
-        whole: of the call.
-        dropped: S - S'; below 0 where gestalt tokens made the prompt longer.
-        wrapper: `WholeCriterion` or `WholeProcessor`.
-    """
-    ready = []
-    for callback in callbacks:
-        if (attribute := PROMPT_COUNTS.get(type(callback))) is not None:
-            callback, count = copy.copy(callback), getattr(callback, attribute)
-            if isinstance(count, Tensor):
-                setattr(callback, attribute, (count - dropped).clamp_min(0))
-            elif count is not None:
-                setattr(callback, attribute, max(count - dropped, 0))
-        elif type(callback).__module__ not in (stopping_criteria.__name__, logits_process.__name__):
-            callback = wrapper(callback, whole)
-        ready.append(callback)
-    return ready
-
-
-def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length: int, copies: int) -> Any:
-    """A `prefix_allowed_tokens_fn` that hands the caller's the whole prompt.
-
-    Args:
-        allowed: the caller's, from the number of a row and its ids [S + new] to allowed tokens.
-        prompts: long [B, S].
-        length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences without beams).
+        now: seconds of the clock that counts.
+        decode: token ids to text.
+        on_text: told the whole answer so far after each new token; None: nobody.
     """
 
-    def compacted(row: int, ids: Tensor) -> Any:
-        return allowed(row, torch.cat([prompts[row // copies].to(ids), ids[length:]]))
-
-    return compacted
-
-
-class WholePrompt(BaseStreamer):
-    """Hands a streamer the original prompts in place of the compacted ones, then every new token."""
-
-    def __init__(self, streamer: Any, whole: WholeIds) -> None:
-        self._streamer = streamer
-        self._whole: WholeIds | None = whole
+    def __init__(
+        self,
+        now: Callable[[], float],
+        decode: Callable[[list[int]], str] = lambda _: "",
+        on_text: Callable[[str], None] | None = None,
+    ) -> None:
+        self._now, self._decode, self._on_text = now, decode, on_text
+        self._arrivals: list[float] = []
+        self._ids: list[int] = []
 
     def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompts [R, S'], then with the new token of each row [R]."""
-        if self._whole is not None:
-            value, self._whole = self._whole.prompts(len(value)).cpu(), None
-        self._streamer.put(value)
+        """Called by `generate` with the prompt and then with each new token."""
+        if len(self._arrivals) < 2:
+            self._arrivals.append(self._now())
+        if self._on_text is not None and len(self._arrivals) == 2:
+            self._ids += value.flatten().tolist()
+            self._on_text(self._decode(self._ids))
 
     def end(self) -> None:
-        """Called by `generate` at the end."""
-        self._streamer.end()
+        """Called by `generate` at the end; nothing to do."""
 
-
-def _show_whole_prompt(base: Any, kwargs: dict[str, Any], ids: Tensor, length: int) -> None:
-    """Make the callbacks among the arguments of `generate` see whole prompts [B, S] for compacted [B, S']."""
-    whole, dropped = WholeIds(ids, length), ids.shape[1] - length
-    if kwargs.get("streamer") is not None:
-        kwargs["streamer"] = WholePrompt(kwargs["streamer"], whole)
-    if kwargs.get("stopping_criteria") is not None:
-        kwargs["stopping_criteria"] = stopping_criteria.StoppingCriteriaList(
-            whole_callbacks(kwargs["stopping_criteria"], whole, dropped, WholeCriterion)
-        )
-    if kwargs.get("logits_processor") is not None:
-        kwargs["logits_processor"] = logits_process.LogitsProcessorList(
-            whole_callbacks(kwargs["logits_processor"], whole, dropped, WholeProcessor)
-        )
-    if (allowed := kwargs.get("prefix_allowed_tokens_fn")) is not None:
-        beams, returned = (
-            setting(base, kwargs, f"num_{name}") or 1 for name in ("beams", "return_sequences")
-        )
-        copies = 1 if beams > 1 else returned
-        kwargs["prefix_allowed_tokens_fn"] = whole_prefix(allowed, ids, length, copies)
-
-
-# ---- the call --------------------------------------------------------------------------------------------
+    def arrived(self) -> float:
+        """When the first new token came, in seconds of that clock."""
+        return self._arrivals[-1]
 
 
 @torch.no_grad()
@@ -374,7 +267,9 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
                 setattr(kwargs["generation_config"], limit, shorter)
             else:
                 kwargs[limit] = shorter
-    _show_whole_prompt(base, kwargs, ids, length)
+    beams = setting(base, kwargs, "num_beams") or 1
+    copies = 1 if beams > 1 else setting(base, kwargs, "num_return_sequences") or 1
+    show_whole_prompt(kwargs, ids, length, copies)
     output = base.generate(**kwargs)
     mark_caches(output, kwargs.get("past_key_values"), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences

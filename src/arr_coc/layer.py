@@ -15,7 +15,7 @@ carries its decision into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,8 +39,6 @@ from arr_coc.texture import generate_texture_array
 
 CELL = 32
 """Pixels per side of a cell where `forward` gets no grid."""
-STRONG_PEAK = 0.5
-"""The distance of the best participatory cell from the median one that overrules a semantic void."""
 ENOUGH = 0.98
 """Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
 
@@ -135,13 +133,29 @@ class ARRCOCLayer(nn.Module):
             coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
                 attention); None: the participatory scorer's.
         """
-        scores = torch.stack(self.scores(texture, query, query_mask, vision, coupling), dim=1)  # (B, 3, H, W)
+        scores = self.scores(texture, query, query_mask, vision, coupling)
+        return self.balance(scores, texture, query, query_mask, vision, gestalt)
+
+    def balance(
+        self,
+        scores: Sequence[Tensor],
+        texture: Tensor,
+        query: Tensor,
+        query_mask: Tensor,
+        vision: Tensor | None = None,
+        gestalt: Tensor | None = None,
+    ) -> Relevance:
+        """The relevance of every cell from the logits of the three scorers, [B, H, W] each.
+
+        The other arguments are those of `relevance`.
+        """
+        logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
-        logits, weights, tensions = self.balancer.mix(scores, pooled, gestalt)
-        maps = scores.sigmoid().unbind(1)
+        logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt)
+        maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured)
 
@@ -162,14 +176,14 @@ class ARRCOCLayer(nn.Module):
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
     def voids(self, relevance: Relevance) -> Tensor | None:
-        """Which images are sampled by an even grid, bool [B]: no structure, no strong participatory peak.
+        """Which images are sampled by an even grid, bool [B]: those without structure.
 
-        None where the config says `void=False`, or structure was not measured.
+        A peak of the participatory map does not save them: where there is nothing to find, a question about
+        shapes finds some. None where the config says `void=False`, or structure was not measured.
         """
         if not self.config.void or relevance.structured is None:
             return None
-        coupled = relevance.participatory.detach().flatten(1)
-        return ~relevance.structured & (coupled.amax(1) - coupled.median(1).values <= STRONG_PEAK)
+        return ~relevance.structured
 
     def allocate(
         self,

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from arr_coc.seam.twin import adapter_state, twin
+from arr_coc.seam.twin import adapter_state, refresh, twin
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -101,7 +101,7 @@ class LoRAs(nn.Module):
                 if not any(other == state for _, other in self._twins):  # the user's own adapters changed
                     self._twins.clear()
                 self._twins[active, state] = self._combined(active, state)
-            return self._twins[active, state]
+            return refresh(self._twins[active, state])
 
     def _combined(self, kinds: tuple[str, ...], state: tuple[Any, ...]) -> PreTrainedModel:
         """A twin of the base with some kinds put in beside the user's own adapters."""
@@ -157,7 +157,8 @@ class LoRAs(nn.Module):
         """Make the matrices of one kind, as peft would put them into the base; from `weights`, all of them.
 
         Raises:
-            ValueError: weights are missing, left over or of another shape.
+            ValueError: weights are missing, left over or of another shape, or there are others than matrices
+                A and B, such as biases.
         """
         from peft import inject_adapter_in_model
         from peft.tuners.lora import LoraLayer
@@ -178,6 +179,10 @@ class LoRAs(nn.Module):
             if isinstance(module, LoraLayer) and name in module.lora_A:
                 for part in ("A", "B"):
                     matrices[f"{path}.lora_{part}.weight"] = getattr(module, f"lora_{part}")[name]
+        ours = {id(matrix.weight) for matrix in matrices.values()} | {id(old) for old, _ in frozen}
+        more = [key for key, parameter in model.named_parameters() if id(parameter) not in ours]
+        if more:
+            raise ValueError(f"it has more than the two matrices of a layer, first {more[0]}")
         if weights is not None:
             self._fill(matrices, weights)
         for key, matrix in matrices.items():

@@ -57,9 +57,19 @@ def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:
 
 
 def gather(chooser: Chooser, call: Call) -> list[Cues]:
-    """What is known of the cells before any is encoded, the coarse view included."""
+    """What is known of the cells before any is encoded, the coarse view included.
+
+    Raises:
+        ValueError: no image is large enough for a coarse view, so nothing is scored.
+    """
     from arr_coc.modes.part import unencoded_cues
 
+    most = max(chooser.adapter_for(call.mode).layout(call.inputs).counts)
+    if most <= SACCADE_TOKENS:
+        raise ValueError(
+            f"mode 'saccade' scores nothing of this image: it has {most} cells, and up to {SACCADE_TOKENS} "
+            "all are kept; use 'prune' or 'weight'"
+        )
     return unencoded_cues(chooser, call)
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from arr_coc.seam.twin import adapter_state, twin, with_configs
+from arr_coc.seam.twin import adapter_state, refresh, twin, with_configs
 
 Part = Literal["language", "vision"]
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
@@ -111,7 +111,11 @@ def watch_attention(
     attention_modules(model, part)  # refused before anything is made
     watched = _watched_twin(model, part)
     layers = {module: (layer, observe) for layer, module in enumerate(attention_modules(watched, part))}
-    token = _watching.set({**_watching.get({}), **layers})
+    outer = _watching.get({})
+    if outer:  # a model that is a watched twin itself: the twin of a watched module is watched, too
+        pairs = zip(model.modules(), watched.modules(), strict=True)
+        layers = {new: outer[old] for old, new in pairs if old in outer} | layers
+    token = _watching.set({**outer, **layers})
     try:
         yield watched
     finally:
@@ -130,7 +134,7 @@ def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
         watched = twin(model)
         with_configs(_part(watched, part), _watched_config)
         twins[part] = (state, watched)
-    return twins[part][1]
+    return refresh(twins[part][1])
 
 
 def _watched_config(config: Any) -> None:

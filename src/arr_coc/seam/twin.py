@@ -13,8 +13,9 @@ from __future__ import annotations
 import copy
 import functools
 import types
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from torch import nn
@@ -35,59 +36,59 @@ CAPTURING = "transformers.utils.output_capturing"
 """Hooks of this module collect hidden states and attentions; a tree has its own, or all would come twice."""
 
 
-class Hooks(MutableMapping[int, Any]):
-    """Hooks of a twin's module by id: those of the module it stands for, as they come and go, and its own.
+_MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
+_MIRRORS = weakref.WeakKeyDictionary()
+"""By the root of a twin."""
+
+
+class HookMirror:
+    """Brings the hooks of a tree of modules to its twin, as they come and go.
 
     Args:
-        others: those of the other module.
+        pairs: modules of the first tree and their twins.
     """
 
-    def __init__(self, others: Mapping[int, Any]) -> None:
-        self._own: OrderedDict[int, Any] = OrderedDict()
-        self._others = others
+    def __init__(self, pairs: Iterable[tuple[nn.Module, nn.Module]]) -> None:
+        self._places = [(vars(old)[name], vars(new)[name]) for old, new in pairs for name in HOOKS]
+        self._sources = [source for source, _ in self._places]
+        self._mirrored: set[int] = set()
 
-    def _all(self) -> dict[int, Any]:
-        others = self._others.items()
-        return {i: hook for i, hook in others if getattr(hook, "__module__", "") != CAPTURING} | self._own
-
-    def __getitem__(self, key: int) -> Any:
-        return self._all()[key]
-
-    def __setitem__(self, key: int, hook: Any) -> None:
-        self._own[key] = hook
-
-    def __delitem__(self, key: int) -> None:
-        del self._own[key]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all()) if self._others else len(self._own)
-
-    def move_to_end(self, key: int, last: bool = True) -> None:
-        """As of an `OrderedDict`, among its own."""
-        self._own.move_to_end(key, last)
+    def update(self) -> None:
+        """Make the twin's hooks those of the first tree, beside its own; nearly free while there are none."""
+        if not self._mirrored and not any(self._sources):
+            return
+        current: set[int] = set()
+        for source, target in self._places:
+            hooks = {i: hook for i, hook in source.items() if getattr(hook, "__module__", "") != CAPTURING}
+            for i in [i for i in target if i in self._mirrored and i not in hooks]:
+                del target[i]
+            target.update(hooks)
+            current |= hooks.keys()
+        self._mirrored = current
 
 
-def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lambda _: None) -> Module:
+def refresh(root: Module) -> Module:
+    """A twin, with the hooks that the modules of the first tree have by now."""
+    _MIRRORS[root].update()
+    return root
+
+
+def twin(module: Module) -> Module:
     """Make a second tree of modules over the same parameters and buffers.
 
     Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
-    them) are shared. Hooks on a module of the first tree, now or later, run in the second as well. Methods
+    them) are shared. Hooks on modules of the first tree run in the second as well, see `refresh`. Methods
     that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. A
     module compiled by `torch.compile` is shared as a whole.
 
     Args:
         module: the root of the first tree; it is not changed.
-        replace: from a module of the first tree to what stands in its place in the second, taken as it is;
-            None: its twin.
     """
     made: dict[int, nn.Module] = {}
 
     def visit(old: nn.Module) -> nn.Module:
         if id(old) not in made:
-            made[id(old)] = _shared(old) or replace(old) or copied(old)
+            made[id(old)] = _shared(old) or copied(old)
         return made[id(old)]
 
     def copied(old: nn.Module) -> nn.Module:
@@ -96,7 +97,7 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
             if name == "_modules":
                 value = {key: child if child is None else visit(child) for key, child in value.items()}
             elif name in HOOKS:
-                value = Hooks(value)
+                value = OrderedDict()
             elif name == "_output_capturing_hooks_installed":
                 continue  # of the other tree
             elif name not in SHARED:
@@ -118,7 +119,11 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
         return value
 
     result: Any = visit(module)
-    return result
+    pairs = ((old, made[id(old)]) for old in module.modules())
+    _MIRRORS[result] = HookMirror(
+        (old, new) for old, new in pairs if type(old) is type(new) and old is not new
+    )
+    return refresh(result)
 
 
 def _shared(module: nn.Module) -> nn.Module | None:

@@ -30,6 +30,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc import checkpoint
+from arr_coc.device import resolve_device
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.learned import load_learned
 from arr_coc.model import ARRCOCModel
@@ -80,6 +81,7 @@ def train(
     *,
     progress: bool = True,
     stop_at: int | None = None,
+    device: str = "auto",
     layer_class: type[ARRCOCLayer] = ARRCOCLayer,
 ) -> dict[str, Any]:
     """Train, or go on training, and write the allocator.
@@ -89,6 +91,7 @@ def train(
         out: the folder; made if it isn't there.
         progress: a bar with the time left, on stderr.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
+        device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 
     Returns:
@@ -103,6 +106,11 @@ def train(
             raise ValueError(
                 f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
             )
+    place = resolve_device(device)
+    if place.index is not None:
+        raise ValueError(
+            f"device {device!r} is one of several: set CUDA_VISIBLE_DEVICES={place.index} and use cuda"
+        )
     claim(out, recipe)
     torch.manual_seed(recipe.seed)
     devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
@@ -126,7 +134,7 @@ def train(
         dataloader_prefetch_factor=2 if recipe.workers else None,
         dataloader_pin_memory=False,  # rows are images and texts: nothing to pin
         remove_unused_columns=False,
-        use_cpu=not torch.accelerator.is_available(),
+        use_cpu=place.type == "cpu",
         ddp_find_unused_parameters=True,
         disable_tqdm=not progress,
         report_to="none",

@@ -1,4 +1,4 @@
-"""The command `arr-coc bench`, a thin client of `bench`, and the table that it prints."""
+"""The command `arr-coc bench`: time, arithmetic and memory of a first token in every mode, as a table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from arr_coc import terminal
-from arr_coc.images import open_image
-from arr_coc.study import ModelName, silence
+from arr_coc.cli import inputs, options, terminal
 
 if TYPE_CHECKING:
     from arr_coc.bench import Row
@@ -22,7 +20,7 @@ ANY_QUESTION = "What does this image show, and what is written in it?"
 
 
 def command(
-    model: ModelName = "bundled",
+    model: options.Model = options.DEFAULT_MODEL,
     image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="An image file; a drawn page if not given.")
     ] = None,
@@ -34,44 +32,38 @@ def command(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Measured rounds, after one that is not.")] = 3,
     batch: Annotated[int, typer.Option(min=1, help="Rows of the same image and question.")] = 1,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16, float16; as saved if not given.")
-    ] = None,
-    as_json: terminal.AsJson = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    as_json: options.AsJson = False,
 ) -> None:
     """Time, arithmetic and memory up to the first token, every mode beside the stock model.
 
     From picture and question to logits, in interleaved rounds; medians.
     """
+    from arr_coc.images import open_image
+
     picture = None if image is None else open_image(image)
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
-            from arr_coc import checkpoint
             from arr_coc.bench import COMMON, bench, circumstances
             from arr_coc.evaluate.methods import load_scorer
-            from arr_coc.model import ARRCOCModel
             from arr_coc.world import draw_page
 
-            silence()
-        asked = question or ANY_QUESTION
+        text = question or ANY_QUESTION
         if picture is None:
             page = draw_page(0, (size, size), "test")
-            picture, asked = page.image, question or page.questions[0].text
+            picture, text = page.image, question or page.questions[0].text
         ways = COMMON if modes is None else tuple(name.strip() for name in modes.split(","))
-        with terminal.status("loading the model", as_json):
-            loaded = ARRCOCModel.from_pretrained(
-                None if model == checkpoint.BUNDLED else model, device=device, dtype=dtype
-            )
-            scorer = load_scorer(None, loaded)
-        with terminal.status("measuring", as_json) as shown:
+        loaded = inputs.load_model(model, device, dtype, as_json)
+        scorer = load_scorer(None, loaded)
+        with terminal.status("measuring", as_json) as spinner:
 
-            def tell(what: str) -> None:
-                if shown is not None:
-                    shown.update(f"{what} ...")
+            def progress(text: str) -> None:
+                if spinner is not None:
+                    spinner.update(f"{text} ...")
 
-            rows = bench(loaded, picture, asked, ways, rounds, batch=batch, scorer=scorer, progress=tell)
-        facts = {"name": model} | circumstances(loaded, picture, asked, batch) | {"rounds": rounds}
+            rows = bench(loaded, picture, text, ways, rounds, batch=batch, scorer=scorer, progress=progress)
+        facts = {"name": model} | circumstances(loaded, picture, text, batch) | {"rounds": rounds}
     if as_json:
         terminal.print_json({"circumstances": facts, "rows": [dataclasses.asdict(row) for row in rows]})
     else:

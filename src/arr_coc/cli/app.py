@@ -1,4 +1,4 @@
-"""The command `arr-coc app`, a thin client of `launch`."""
+"""The command `arr-coc app`: the app in a browser."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arr_coc import terminal
-from arr_coc.app import launch, require_gradio
+from arr_coc.cli import options, terminal
 
 
 def command(
@@ -16,15 +15,15 @@ def command(
         list[str] | None,
         typer.Argument(metavar="[TRACE]...", help="Saved traces to look at; they need no model."),
     ] = None,
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="NAME|FOLDER", help="The model that answers.")
-    ] = "bundled",
+    model: options.Model = options.DEFAULT_MODEL,
     against: Annotated[
         str | None, typer.Option(metavar="NAME|FOLDER", help="A second model, to lay beside the first.")
     ] = None,
     results: Annotated[
         str | None, typer.Option(metavar="FILE", help="A result file of eval: its worst cases are shown.")
     ] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
     host: Annotated[str, typer.Option(help="Who can reach it; 0.0.0.0 is the whole network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen.")] = 7860,
     share: Annotated[
@@ -35,15 +34,20 @@ def command(
 
     Nothing leaves this machine; what was uploaded is deleted when the app ends.
     """
+    from arr_coc.app import launch, require_gradio
+
     require_gradio()
     with terminal.status("starting", False):
         from arr_coc.trace import Trace
 
+        terminal.quiet_transformers()
         opened = [Trace.load(Path(trace).expanduser()) for trace in traces or ()]
     launch(
         model_name=model,
         against=against,
         results=results,
+        device=device,
+        dtype=dtype,
         traces=opened,
         host=host,
         port=port,

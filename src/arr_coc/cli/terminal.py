@@ -1,7 +1,4 @@
-"""What the command line prints: rows, a table of times, one JSON object; and a spinner, a log.
-
-Results go to stdout, everything else to stderr.
-"""
+"""Printing of the command line: results on stdout as rows, tables or one JSON object, all else on stderr."""
 
 from __future__ import annotations
 
@@ -12,20 +9,18 @@ import logging
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.progress import track as rich_track
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from arr_coc.allocation import Allocation
     from arr_coc.session import Answer
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
-"""The option that every command has."""
 
 
 def complain(message: str) -> None:
@@ -53,9 +48,9 @@ def track(steps: Sequence[int], text: str, quiet: bool) -> Iterable[int]:
 
 
 @contextlib.contextmanager
-def quiet_stdout(wanted: bool) -> Generator[None, None, None]:
+def quiet_stdout(as_json: bool) -> Generator[None, None, None]:
     """With --json, whatever a library prints inside the block goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         yield
 
 
@@ -77,6 +72,15 @@ def logs_on_stderr(debug: bool) -> Generator[None, None, None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def quiet_transformers(bars: bool = False) -> None:
+    """Let transformers log errors alone, and show its progress bars only with `bars`."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    if not bars:
+        transformers_logging.disable_progress_bar()
 
 
 def tolerate_any_text() -> None:
@@ -146,33 +150,11 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
     )
 
 
-def target(option: str, path: str, kinds: Sequence[str], image: str | None = None) -> Path:
-    """Where to write; tried now, so that no answer is computed for nothing.
-
-    Args:
-        option: of the command line.
-        path: its value.
-        kinds: endings that are allowed.
-        image: the user's own file, which is not to be written over.
-
-    Raises:
-        ValueError: another ending, the image itself, or a place that can't be written.
-    """
-    place = Path(path).expanduser()
-    if place.suffix.lower() not in kinds:
-        raise ValueError(f"{option} {str(place)!r} must end in {' or '.join(kinds)}")
-    try:
-        before = place.exists()
-        if before and image is not None and place.samefile(Path(image).expanduser()):
-            raise ValueError(f"{option} {str(place)!r} is the image itself: choose another place")
-        with place.open("ab"):
-            pass
-    except OSError as error:
-        reason = f"cannot be written ({error.strerror}): choose another place"
-        raise ValueError(f"{option} {str(place)!r} {reason}") from error
-    if not before:
-        place.unlink()
-    return place
+def save_picture(picture: Image.Image, target: Path, quiet: bool) -> None:
+    """Write a picture and say where it is."""
+    picture.save(target)
+    if not quiet:
+        print_rows([("picture", str(target))])
 
 
 def _stdout() -> Console:

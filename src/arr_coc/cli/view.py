@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arr_coc import terminal
+from arr_coc.cli import inputs, options, terminal
 
 
 def command(
@@ -15,21 +15,21 @@ def command(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="FILE.html", help="Where to write the page.")
     ] = "arr-coc-view.html",
-    as_json: terminal.AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make one self-contained HTML page of saved traces: what was kept, why, and what came of it.
 
     Everything can be looked at there that the app shows of an answer: layers, cells, words, the budget.
     """
-    place = terminal.target("--out", out, (".html",))
+    target = inputs.output_path("--out", out, (".html",))
     with terminal.status("starting", as_json):
         from arr_coc.trace import Trace
         from arr_coc.viewer import page
 
         views = [Trace.load(Path(trace).expanduser()).view() for trace in traces]
-    place.write_text(page(views), encoding="utf-8")
-    size = place.stat().st_size
+    target.write_text(page(views), encoding="utf-8")
+    size = target.stat().st_size
     if as_json:
-        terminal.print_json({"page": str(place), "traces": len(views), "bytes": size})
+        terminal.print_json({"page": str(target), "traces": len(views), "bytes": size})
     else:
-        terminal.print_rows([("page", f"{place} ({size / 2**20:.1f} MiB, {len(views)} trace(s))")])
+        terminal.print_rows([("page", f"{target} ({size / 2**20:.1f} MiB, {len(views)} trace(s))")])

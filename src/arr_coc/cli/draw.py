@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from arr_coc import terminal
+from arr_coc.cli import options, terminal
 
 
 def command(
@@ -18,7 +18,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="The first page's seed; each page has the next one.")] = 0,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose seeds.")] = "test",
     out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Where.")] = "arr-coc-pages",
-    as_json: terminal.AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make sample pages with questions, answers and evidence boxes.
 
@@ -41,7 +41,7 @@ def command(
     except OSError as error:
         reason = f"cannot be written ({error.strerror}): choose another with --out"
         raise ValueError(f"folder {out!r} {reason}") from error
-    asked = 0
+    questions = 0
     with lines:
         for i in terminal.track(range(count), "drawing", as_json):
             page = draw_page(seed + i, width_height, split)
@@ -50,8 +50,8 @@ def command(
             for q in page.questions:
                 row = {"image": image, "question": q.text, "answer": q.answer, "family": q.family}
                 lines.write(json.dumps(row | {"boxes": q.evidence}, ensure_ascii=False) + "\n")
-            asked += len(page.questions)
+            questions += len(page.questions)
     if as_json:
-        terminal.print_json({"folder": str(folder), "pages": count, "questions": asked})
+        terminal.print_json({"folder": str(folder), "pages": count, "questions": questions})
     else:
-        terminal.print_rows([("pages", str(count)), ("questions", str(asked)), ("folder", str(folder))])
+        terminal.print_rows([("pages", str(count)), ("questions", str(questions)), ("folder", str(folder))])

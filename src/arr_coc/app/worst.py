@@ -1,4 +1,4 @@
-"""The drawer of worst cases: the questions of a result file that lost most against all tokens."""
+"""The worst cases of a result file: the questions that lost most against all tokens, with their images."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from arr_coc.evaluate.worst import Case, case_image, worst_cases
 WORST = 12
 
 
-class Drawer:
-    """A result file of `arr-coc eval`, read at once; its images are drawn when they are first looked at.
+class WorstCases:
+    """The worst cases of a result file of `arr-coc eval`; their images are drawn at first use.
 
     Args:
         path: of the file.
@@ -28,7 +28,7 @@ class Drawer:
 
     @cached_property
     def images(self) -> list[Image.Image]:
-        """One of each case.
+        """The image of each case.
 
         Raises:
             ValueError: they can't be drawn or opened here.
@@ -36,6 +36,6 @@ class Drawer:
         return [case_image(self.path, case) for case in self.cases]
 
 
-def said(case: Case) -> str:
-    """A case in a line: the question, what was said, what is right."""
+def caption(case: Case) -> str:
+    """A case in a line: the question, the answer, the right answer."""
     return f"{case['question']} {case['answer'] or 'Nothing'}, not {case['right']}"

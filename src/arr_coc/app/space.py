@@ -1,6 +1,7 @@
-"""A Space on the Hub that shows one model: the folder that is uploaded, and the command `arr-coc space`.
+"""The files of a Space on the Hub that shows one model in the app.
 
     space_files("me/my-allocator") -> {"app.py": ..., "requirements.txt": ..., "README.md": ...}
+    write_space(Path("my-space"), files)
 
 Laws: the app is `arr_coc.app`, so app.py is a few lines; versions are pinned to those that wrote the folder;
 a model that only this disk has is refused, since a Space could not load it; a file that differs is never
@@ -10,14 +11,10 @@ overwritten unasked; nothing is uploaded.
 from __future__ import annotations
 
 import json
-import shlex
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from arr_coc import __version__, terminal
+from arr_coc import __version__
 
 PYTHON = "3.12"
 APP = '''\
@@ -25,7 +22,7 @@ APP = '''\
 
 from arr_coc.app import build_app
 
-demo = build_app(model_name={model})
+demo = build_app(model_name={model}, device={device}, dtype={dtype})
 
 if __name__ == "__main__":
     demo.launch()
@@ -41,22 +38,28 @@ Written by `arr-coc space`, version {version}.
 """
 
 
-def space_files(model: str = "bundled", title: str = "See what it saw") -> dict[str, str]:
+def space_files(
+    model: str = "bundled", title: str = "See what it saw", *, device: str = "auto", dtype: str = "auto"
+) -> dict[str, str]:
     """The files of a Space, by name.
 
     Args:
         model: what is shown: an allocator or a base model on the Hub, or "bundled".
         title: of the Space.
+        device: where the model runs there, as `device.resolve_device` takes it.
+        dtype: of its base model, as `device.resolve_dtype` takes it.
 
     Raises:
-        ValueError: a model that is not on the Hub, or Gradio is missing.
+        ValueError: a model that is not on the Hub, an unknown dtype, or Gradio is missing.
     """
     from huggingface_hub import SpaceCard, SpaceCardData
 
     from arr_coc.app import require_gradio
+    from arr_coc.device import resolve_dtype
     from arr_coc.hub import BUNDLED, check_name, is_local
 
     require_gradio()  # its version is written down
+    resolve_dtype(dtype)
     bundled = model == BUNDLED
     if not bundled:
         if is_local(model):
@@ -81,9 +84,10 @@ def space_files(model: str = "bundled", title: str = "See what it saw") -> dict[
         tags=["arr-coc", "visual-token-pruning", "vision-language-model"],
         suggested_hardware="cpu-basic" if bundled else None,
     )
+    arguments = {"model": model, "device": device, "dtype": dtype}
     body = BODY.format(what=what, version=__version__)
     return {
-        "app.py": APP.format(what=what, model=json.dumps(model)),
+        "app.py": APP.format(what=what, **{name: json.dumps(text) for name, text in arguments.items()}),
         "requirements.txt": f"arr-coc[app]=={__version__}\n",
         "README.md": str(SpaceCard(f"---\n{front.to_yaml()}\n---\n{body}")),
     }
@@ -115,25 +119,3 @@ def write_space(folder: Path, files: dict[str, str], force: bool = False) -> Non
         raise ValueError(
             f"folder {str(folder)!r} can't be written ({error.strerror}): choose another"
         ) from error
-
-
-def command(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where the files go.")],
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="NAME", help="What it shows: a name on the Hub.")
-    ] = "bundled",
-    title: Annotated[str, typer.Option(help="Of the Space.")] = "See what it saw",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
-    as_json: terminal.AsJson = False,
-) -> None:
-    """Write the folder of a Space that shows a model in the app; nothing is uploaded."""
-    with terminal.status("starting", as_json):
-        files = space_files(model, title)
-    write_space(Path(folder).expanduser(), files, force)
-    if as_json:
-        terminal.print_json({"folder": folder, "files": list(files), "model": model})
-        return
-    rows = [("space", folder), ("files", ", ".join(files))]
-    rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
-    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
-    terminal.print_rows(rows)
