@@ -3,19 +3,22 @@
 #   make ask     install, then answer the built-in sample question from at most 273 of 1024 visual tokens
 #   make test    install with the test tools, then run the tests (no GPU, no network; those of the app in a browser
 #                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required)
+#   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
+#                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
-#   make clean   remove .venv and what the tools leave behind
+#   make clean   remove .venv, .venv-oldest and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
 # Installing takes some minutes and gigabytes (torch); it is done once and again only when pyproject.toml changes.
 
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask app test lint types clean
+.PHONY: ask app test test-oldest lint types clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -27,6 +30,9 @@ app: $(VENV)/installed-app
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
 
+test-oldest: $(OLDEST)/installed-dev
+	$(OLDEST)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,7 +41,7 @@ types: $(VENV)/installed-dev
 	$(BIN)/ty check --python $(VENV) src
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
+	rm -rf $(VENV) $(OLDEST) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -54,3 +60,10 @@ $(VENV)/installed-app: pyproject.toml | $(BIN)/python
 $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-app
+
+# uv resolves every direct dependency to its floor, which pip can't; it lives in the environment it fills.
+$(OLDEST)/installed-dev: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST) || { rm -rf $(OLDEST); exit 1; }
+	$(OLDEST)/bin/python -m pip install --disable-pip-version-check uv
+	$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --resolution lowest-direct -e '.[dev]'
+	@touch $@

@@ -50,6 +50,10 @@ class TestBudget:
             (1.0, 1.0),
             ("1.0", 1.0),
             (" AUTO ", "auto"),
+            (np.int64(64), 64),
+            (np.uint8(64), 64),
+            (np.float32(0.25), 0.25),
+            (np.float64(1.0), 1.0),
         ],
     )
     def test_parse(self, value, parsed):
@@ -77,6 +81,10 @@ class TestBudget:
             True,
             None,
             [],
+            np.int64(0),
+            np.float32(1.5),
+            np.float64("nan"),
+            np.bool_(True),
         ],
     )
     def test_parse_names_value_and_remedy(self, value):

@@ -39,6 +39,12 @@ class TestRegistry:
         with pytest.raises(ImportError, match=r"mm_encoder_outputs.*install transformers >= 5\.18"):
             adapter_for(model)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_a_model_without_a_head_is_refused(self, family: str) -> None:
+        headless = tiny(family).model.model
+        with pytest.raises(ValueError, match=r"has no generation head.*AutoModelForImageTextToText"):
+            adapter_for(headless)
+
 
 def described(family: str, images: list, with_processor: bool = True) -> tuple[Tiny, FamilyAdapter, dict]:
     built = tiny(family)
@@ -59,6 +65,40 @@ def test_pictures_are_recovered(family: str, with_processor: bool) -> None:
     (recovered,) = adapter.images(inputs, features)
     assert recovered.dtype == torch.float32
     assert (recovered - pixels(original)).abs().max() < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pictures_of_a_call_without_normalisation_are_recovered(family: str) -> None:
+    size = (24, 24) if family == "llava" else (48, 40)
+    built, original = tiny(family), picture(3, size)
+    text = prompts(built, [("What?", [original])])["input_ids"]
+    usual = prompts(built, [("What?", [original])])
+    plain = dict(built.processor.image_processor(images=[original], do_normalize=False, return_tensors="pt"))
+    assert not torch.equal(plain["pixel_values"], usual["pixel_values"])
+    adapter = adapter_for(built.model, built.processor)
+    (recovered,) = adapter.images({"input_ids": text} | plain)
+    (expected,) = adapter.images(usual)
+    assert (recovered - expected).abs().max() < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["llava_next", "llava_onevision"])
+@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (5, 300), (30, 2000)])
+def test_an_image_too_thin_for_a_patch_has_the_cells_of_its_base_view(
+    family: str, size: tuple[int, int]
+) -> None:
+    built, adapter, inputs = described(family, [picture(1, size)])
+    features = adapter.features(inputs)
+    assert features.grids == [(1, 6, 6)]
+    assert features.counts == [int((inputs["input_ids"] == adapter.image_token_id).sum())]
+    (recovered,) = adapter.images(inputs, features)
+    assert recovered.shape == (3, 24, 24)
+    keep = [torch.arange(0, 36, 2)]
+    compacted = adapter.compact(inputs, features, keep)
+    assert compacted.columns.shape[1] == inputs["input_ids"].shape[1] - 18
+    everything = adapter.compact(inputs, features, [torch.arange(36)])
+    assert torch.equal(built.model(**everything.kwargs).logits, built.model(**inputs).logits)
 
 
 @torch.no_grad()

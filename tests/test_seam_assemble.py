@@ -179,7 +179,9 @@ class TestWithGestalt:
             assert torch.equal(standing[~text[standing]], image_columns[tokens[row]])
             assert torch.equal(kwargs["input_ids"][row, real], ids[row, standing])
             assert torch.equal(positions[..., row, real], whole[..., row, standing].to(positions.dtype))
-            assert torch.equal(kwargs["labels"][row, real], inputs["labels"][row, standing])
+            after = kwargs["labels"][row, real]
+            assert torch.equal(after[1:], inputs["labels"][row, standing][1:])
+            assert after[0] == (-100 if columns[0] == PAD else inputs["labels"][row, standing][0])
 
             assert gestalts.sum() == gestalt.counts[row]
             first = int(gestalts.nonzero()[0])

@@ -11,6 +11,7 @@ spends `AUTO_RANGE` tokens, few on a peaked map and many on a flat one. A select
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,6 +72,8 @@ def parse_budget(value: Budget) -> Budget:
             raise ValueError(f"budget {value!r} is not a number; {_REMEDY}") from None
     if isinstance(budget, str):
         return "auto"
+    if isinstance(budget, numbers.Real) and not isinstance(budget, bool):  # NumPy's numbers are others' too
+        budget = int(budget) if isinstance(budget, numbers.Integral) else float(budget)
     if isinstance(budget, bool) or not isinstance(budget, int | float):
         raise ValueError(f"budget {value!r} is a {type(value).__name__}; {_REMEDY}")
     if isinstance(budget, int) and budget < 1:

@@ -1,21 +1,29 @@
 """Generating from a compacted prompt so that a caller sees an ordinary `generate`.
 
-The original prompt comes back whole, limits that count the prompt count the whole one, and what can't be
-honoured while tokens are dropped is refused by name.
+The original prompt comes back whole, limits that count the prompt count the whole one, callbacks (stopping
+criteria, logits processors, `prefix_allowed_tokens_fn`, streamers) get the whole one before the new tokens,
+and what can't be honoured while tokens are dropped is refused by name.
+
+Shapes: whole prompts are [B, S], compacted ones [B, S'].
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils import ModelOutput
 
 from arr_coc.seam import Compacted
+from arr_coc.seam.callbacks import show_whole_prompt
 
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
@@ -27,7 +35,6 @@ REFUSED = {
     "negative_prompt_ids": "guidance runs a second prompt without the images",
     "token_healing": "healing rewrites the end of the prompt",
     "inputs_embeds": "tokens to drop are found by their ids, pass input_ids",
-    "inputs": "pass input_ids by name",
     "mm_encoder_outputs": "images are encoded here, pass pixel_values",
     "pixel_values_videos": "videos are not pruned yet",
     "video_grid_thw": "videos are not pruned yet",
@@ -35,6 +42,71 @@ REFUSED = {
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
 VIDEO_NAMES = ("pixel_values_videos", "video_grid_thw")
 """Those that come with a video."""
+
+CHUNKED_PREFILL = Version("5.23")
+"""The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.
+Stock 5.18 to 5.22 fail or answer wrongly with images, whether tokens are dropped or not.
+"""
+
+LACKING = "arr_coc_lacks_tokens"
+"""The attribute of a key/value cache whose call dropped tokens."""
+
+
+def named_arguments(
+    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call of the base model by name, the prompt as `input_ids`.
+
+    Stock `generate` and `forward` take positional arguments, the prompt first (`generate` calls it `inputs`).
+
+    Args:
+        call: the base model's `generate` or `forward`.
+        args: positional arguments.
+        kwargs: arguments by name.
+
+    Returns:
+        All of them by name. A prompt that came as `inputs` is `input_ids`.
+
+    Raises:
+        ValueError: too many positional arguments, or an argument given twice.
+    """
+    parameters = inspect.signature(call).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(args) > len(names):
+        raise ValueError(f"{len(args)} positional arguments were given but there are {len(names)}; name them")
+    positional = dict(zip(names, args, strict=False))
+    if twice := sorted(set(positional) & set(kwargs)):
+        raise ValueError(f"{', '.join(twice)} was given twice, by position and by name; pass it once")
+    named = {**positional, **kwargs}
+    prompt = named.pop("inputs", None)
+    if prompt is not None:
+        if named.get("input_ids") is not None:
+            raise ValueError("inputs and input_ids were both given, and both are the prompt; pass input_ids")
+        named["input_ids"] = prompt
+    return named
+
+
+def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `generate` with the attention mask that stock `generate` infers where none is given.
+
+    A padding token in the prompt is padding, unless it also ends sequences (it could then be text). With no
+    padding token in the prompt nothing is added. `forward` infers nothing, neither here nor in stock.
+
+    Args:
+        base: whose generation_config says the tokens that the call doesn't.
+        kwargs: arguments of `generate`, `input_ids` [B, S] among them.
+
+    Returns:
+        The same arguments, with `attention_mask` long [B, S] where one is inferred.
+    """
+    ids = kwargs.get("input_ids")
+    pad, eos = (setting(base, kwargs, f"{name}_token_id") for name in ("pad", "eos"))
+    if kwargs.get("attention_mask") is not None or not isinstance(ids, Tensor) or pad is None:
+        return dict(kwargs)
+    ends = torch.as_tensor([] if eos is None else eos).flatten().tolist()
+    if int(pad) in ends or not bool((ids == pad).any()):
+        return dict(kwargs)
+    return {**kwargs, "attention_mask": (ids != pad).long()}
 
 
 def setting(base: PreTrainedModel, kwargs: Mapping[str, Any], name: str) -> Any:
@@ -52,7 +124,8 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
     Raises:
         ValueError: names the setting, the reason and the remedy.
     """
-    refuse_arguments({name: setting(base, kwargs, name) for name in (*REFUSED, "cache_implementation")})
+    names = (*REFUSED, "cache_implementation", "prefill_chunk_size")
+    refuse_arguments({name: setting(base, kwargs, name) for name in names})
 
 
 def refuse_arguments(asked: Mapping[str, Any]) -> None:
@@ -71,6 +144,12 @@ def refuse_arguments(asked: Mapping[str, Any]) -> None:
         raise ValueError(f"{name} can't be used while tokens are dropped: {why}; use mode='full'")
     if asked.get("cache_implementation") == "paged":
         raise ValueError("a paged cache can't be used while tokens are dropped; use mode='full' or no paging")
+    chunk, installed = asked.get("prefill_chunk_size"), Version(transformers.__version__)
+    if chunk is not None and installed < CHUNKED_PREFILL:
+        raise ValueError(
+            f"prefill_chunk_size {chunk} is wrong with images in transformers {installed}, tokens dropped or "
+            f"not; install transformers >= {CHUNKED_PREFILL}, or leave it out"
+        )
 
 
 def refuse_cache(past: Any) -> None:
@@ -87,21 +166,45 @@ def refuse_cache(past: Any) -> None:
         )
 
 
-class WholePrompt(BaseStreamer):
-    """Hands a streamer the original prompt in place of the compacted one, then every new token."""
+def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
+    """Write on the key/value caches of a call that they lack tokens of the prompt, if they do.
 
-    def __init__(self, streamer: Any, prompt: Tensor) -> None:
-        self._streamer = streamer
-        self._prompt: Tensor | None = prompt
+    Args:
+        output: what the base model returned; the caches in it, if any, are marked.
+        past: the cache that the caller passed to be filled, or None.
+        columns: long [B, S'], `Compacted.columns` of the call.
+        length: S of the whole prompt.
+    """
+    if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
+        return
+    results = output.to_tuple() if isinstance(output, ModelOutput) else output
+    for cache in (past, *(results if isinstance(results, tuple) else ())):
+        if isinstance(cache, Cache):
+            setattr(cache, LACKING, True)
 
-    def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompt, then with each new token."""
-        value, self._prompt = value if self._prompt is None else self._prompt, None
-        self._streamer.put(value)
 
-    def end(self) -> None:
-        """Called by `generate` at the end."""
-        self._streamer.end()
+def refuse_pruned_cache(past: Any) -> None:
+    """Refuse to continue, in mode "full", a cache of a call that dropped tokens (see `mark_caches`).
+
+    Its columns are fewer than those of the prompt that the caller holds, so the stock model would read the
+    prompt's end again or skip some of it. A cache that was emptied since is as good as new.
+
+    Raises:
+        ValueError: says why and what to do instead.
+    """
+    if not getattr(past, LACKING, False):
+        return
+    if past.get_seq_length() == 0:
+        delattr(past, LACKING)
+        return
+    raise ValueError(
+        "past_key_values come from a call that dropped visual tokens, and mode='full' can't continue them: "
+        "they are shorter than the prompt; use mode='full' in every turn, or pass the whole conversation "
+        "with its images and no cache"
+    )
+
+
+# ---- the call --------------------------------------------------------------------------------------------
 
 
 class NewTokens(BaseStreamer):
@@ -151,7 +254,7 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
 
     Returns:
         What `base.generate` returns, with sequences [B * num_return_sequences, S + new] that begin with
-        the original prompts.
+        the original prompts. A cache that it hands out is marked where tokens were dropped (`mark_caches`).
     """
     kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
     length = compacted.columns.shape[1]
@@ -164,9 +267,11 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
                 setattr(kwargs["generation_config"], limit, shorter)
             else:
                 kwargs[limit] = shorter
-    if kwargs.get("streamer") is not None:
-        kwargs["streamer"] = WholePrompt(kwargs["streamer"], ids.cpu())
+    beams = setting(base, kwargs, "num_beams") or 1
+    copies = 1 if beams > 1 else setting(base, kwargs, "num_return_sequences") or 1
+    show_whole_prompt(kwargs, ids, length, copies)
     output = base.generate(**kwargs)
+    mark_caches(output, kwargs.get("past_key_values"), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)

@@ -133,7 +133,7 @@ def _deep_gray(image: Image.Image) -> Image.Image:
         values = (values - low) / (full - low)
     else:
         values = values / max(65535.0, values.max())
-    return Image.fromarray(np.rint(values.clip(0, 1) * 255).astype(np.uint8), "L").convert("RGB")
+    return Image.fromarray(np.rint(values.clip(0, 1) * 255).astype(np.uint8)).convert("RGB")
 
 
 def _grow(image: Image.Image) -> Image.Image:

@@ -16,6 +16,7 @@ carries its decision into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,15 @@ from arr_coc.balancing import AdaptiveTensionBalancer
 from arr_coc.config import ARRCOCConfig
 from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer, pool_query, same_start
 from arr_coc.texture import generate_texture_array
+
+Watch = Callable[[str], AbstractContextManager[Any]]
+"""What takes the time of a block: from the name of a stage to a context."""
+
+
+def unwatched(stage: str) -> AbstractContextManager[None]:
+    """The `Watch` of nobody."""
+    return nullcontext()
+
 
 CELL = 32
 """Pixels per side of a cell where `forward` gets no grid."""
@@ -120,6 +130,7 @@ class ARRCOCLayer(nn.Module):
         vision: Tensor | None = None,
         gestalt: Tensor | None = None,
         coupling: Tensor | None = None,
+        watch: Watch = unwatched,
     ) -> Relevance:
         """The relevance of every cell, with gradient to all parameters but those of `compress` and `exploit`.
 
@@ -132,9 +143,12 @@ class ARRCOCLayer(nn.Module):
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
                 attention); None: the participatory scorer's.
+            watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
-        scores = self.scores(texture, query, query_mask, vision, coupling)
-        return self.balance(scores, texture, query, query_mask, vision, gestalt)
+        with watch("scoring"):
+            scores = self.scores(texture, query, query_mask, vision, coupling)
+        with watch("balancing"):
+            return self.balance(scores, texture, query, query_mask, vision, gestalt)
 
     def balance(
         self,

@@ -28,10 +28,14 @@ from arr_coc.card import SHARED, Facts, model_card, save_card
 from arr_coc.decoding import (
     VIDEO_NAMES,
     generate_whole,
+    mark_caches,
+    named_arguments,
     refuse_arguments,
     refuse_cache,
+    refuse_pruned_cache,
     refuse_settings,
     setting,
+    with_inferred_mask,
 )
 from arr_coc.device import resolve_device, resolve_dtype
 from arr_coc.gestalt import find_compressor
@@ -43,7 +47,7 @@ from arr_coc.lora import LoRAs
 from arr_coc.modes import FULL, Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
 from arr_coc.realize import Stopwatch
-from arr_coc.seam import FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
 from arr_coc.session import Answer, Session
 from arr_coc.stem import Stem
 
@@ -86,7 +90,7 @@ class Generated:
     details: Any = None
 
 
-class ARRCOCModel(nn.Module):
+class ARRCOCModel(BaseProperties, nn.Module):
     """A vision-language model that keeps only the visual tokens a question needs.
 
     Use `from_pretrained` for a named or the bundled model, `wrap` for one you have loaded.
@@ -138,9 +142,9 @@ class ARRCOCModel(nn.Module):
             raise ValueError(f"the layer is {self.layer.config.dim} wide but the base model {dim}")
         if stem is not None and stem.dim != dim:
             raise ValueError(f"the stem is {stem.dim} wide but the base model {dim}")
-        self.layer.to(base.device)
-        self.stem = None if stem is None else stem.to(base.device, base.dtype).requires_grad_(False)
-        self.convs = nn.ModuleDict(convs or {}).to(base.device).requires_grad_(False)
+        self.layer.to(self.device)
+        self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
+        self.convs = nn.ModuleDict(convs or {}).to(self.device).requires_grad_(False)
         self.loras = LoRAs(base) if loras is None else loras
         self.budget = parse_budget(self.layer.config.budget if budget is None else budget)
         self.mode = mode
@@ -251,16 +255,6 @@ class ARRCOCModel(nn.Module):
 
     # ---- properties -----------------------------------------------------------------------------------
 
-    @property
-    def config(self) -> Any:
-        """The base model's configuration."""
-        return self.base.config
-
-    @property
-    def device(self) -> torch.device:
-        """Where the base model lives."""
-        return self.base.device
-
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
         super().train(mode)
@@ -361,9 +355,11 @@ class ARRCOCModel(nn.Module):
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images.
 
         Raises:
-            ValueError: another mode continues a cache, or has videos, which are not pruned.
+            ValueError: another mode continues a cache, or has videos, which are not pruned; or mode "full"
+                continues a cache that lacks tokens.
         """
         if find_mode(mode).stock:
+            refuse_pruned_cache(inputs.get("past_key_values"))
             return True
         refuse_cache(inputs.get("past_key_values"))
         if self.adapter.has_images(inputs):
@@ -373,25 +369,29 @@ class ARRCOCModel(nn.Module):
 
     # ---- the base model's own calls -------------------------------------------------------------------
 
-    def forward(self, *, budget: Budget | None = None, mode: str | None = None, **inputs: Any) -> Any:
+    def forward(
+        self, *args: Any, budget: Budget | None = None, mode: str | None = None, **inputs: Any
+    ) -> Any:
         """Call the base model on the kept tokens.
 
         Args:
             budget: visual tokens to keep per image; None: the model's own.
             mode: one of `arr_coc.modes.MODES`; None: the model's own.
+            args: what the base model takes by position, `input_ids` first.
             inputs: ordinary processor inputs, `labels`, and whatever else the base model takes.
 
         Returns:
             The base model's own output. Its logits are those of the kept sequence. It also has
             `allocations` (one per image), `allocation` (the first, or None), `fallback` (bool) and
             `columns` (long [B, S'], the original column of each position, -1 for padding and -2
-            for a gestalt; None if nothing was decided).
+            for a gestalt; None if nothing was decided). With `return_dict=False` its tuple, without these.
 
         Raises:
             ValueError: a bad budget or mode, or arguments that can't be honoured while tokens are
             dropped.
         """
         mode = self.mode if mode is None else mode
+        inputs = named_arguments(self.base.forward, args, inputs)
         if self._is_stock(mode, inputs):
             output = self.base(**inputs)
             allocations, fallback, columns = [], False, None
@@ -401,6 +401,9 @@ class ARRCOCModel(nn.Module):
             output = prepared.model(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
+            mark_caches(output, inputs.get("past_key_values"), columns, inputs["input_ids"].shape[1])
+        if isinstance(output, tuple):
+            return output
         output.allocations, output.allocation = allocations, next(iter(allocations), None)
         output.fallback, output.columns = fallback, columns
         return output
@@ -408,7 +411,7 @@ class ARRCOCModel(nn.Module):
     @torch.no_grad()
     def generate(
         self,
-        *,
+        *args: Any,
         budget: Budget | None = None,
         mode: str | None = None,
         return_allocation: bool = False,
@@ -420,6 +423,7 @@ class ARRCOCModel(nn.Module):
             budget: visual tokens to keep per image; None: the model's own.
             mode: one of `arr_coc.modes.MODES`; None: the model's own.
             return_allocation: return a `Generated` instead of the ids.
+            args: what the base model's `generate` takes by position, the prompt first.
             inputs: ordinary processor inputs and ordinary arguments of `generate`.
 
         Returns:
@@ -431,11 +435,13 @@ class ARRCOCModel(nn.Module):
             dropped.
         """
         mode = self.mode if mode is None else mode
+        inputs = named_arguments(self.base.generate, args, inputs)
         if self._is_stock(mode, inputs):
             allocations, fallback, note = [], False, None
             output = self.base.generate(**inputs)
         else:
             refuse_settings(self.base, inputs)
+            inputs = with_inferred_mask(self.base, inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode)
             mode, note = prepared.mode, prepared.note
             output = generate_whole(prepared.model, inputs, prepared.compacted)

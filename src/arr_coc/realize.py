@@ -118,10 +118,8 @@ def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Re
     Raises:
         NonFiniteScores: a relevance that isn't finite.
     """
-    with watch("scoring"):
-        scores = [layer.scores(c.texture, c.query, c.query_mask, c.vision, c.coupling) for c in cues]
+    maps = [layer.relevance(*one, watch=watch) for one in cues]
     with watch("balancing"):
-        maps = [layer.balance(s, *one[:5]) for s, one in zip(scores, cues, strict=True)]
         # One question to the device for all images, not one each.
         finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
         if not all(finite):

@@ -114,7 +114,8 @@ class Prepared:
         mode: the name of the mode that ran.
         read: per image the visual tokens that the language model gets.
         cells: per image how many cells it has.
-        note: why another mode ran than was asked for; None where it didn't.
+        note: why another mode ran than was asked for, or why a budget was left out of account; None where
+            neither was.
     """
 
     model: Any = field(repr=False)
@@ -152,7 +153,8 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     mode, note = runs_as(chooser.adapter, call.mode)
     if note is not None:
         logger.warning(note)
-    return replace(mode.prepare(chooser, replace(call, mode=mode)), note=note)
+    prepared = mode.prepare(chooser, replace(call, mode=mode))
+    return replace(prepared, note=note or prepared.note)
 
 
 def guarded(chooser: Chooser, choose: Callable[[], Decision]) -> Decision | None:

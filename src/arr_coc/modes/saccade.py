@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from arr_coc.modes.mode import Mode
@@ -24,13 +26,35 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     from arr_coc.modes.part import before_encoding, gestalt_of, without
 
     sizes = chooser.adapter_for(call.mode).layout(call.inputs).counts
+    note = unspent(sizes, None if call.filling else call.budgets)
     if max(sizes) <= SACCADE_TOKENS:
-        return before_encoding(chooser, call, gather, [None] * len(sizes))
+        return replace(before_encoding(chooser, call, gather, [None] * len(sizes)), note=note)
     small = [size <= SACCADE_TOKENS for size in sizes]
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
     allowed = None if call.filling else call.budgets
     budgets = [saccades(size, coarse, allowed) for size, coarse in zip(sizes, gestalt.counts, strict=True)]
-    return before_encoding(chooser, call, gather, budgets, gestalt)
+    return replace(before_encoding(chooser, call, gather, budgets, gestalt), note=note)
+
+
+def unspent(sizes: Sequence[int], budgets: Budgets | None) -> str | None:
+    """Why all cells of small images are kept under a smaller budget; None where there is no such image.
+
+    Args:
+        sizes: cells N of each image.
+        budgets: what the caller allows; None: the caller doesn't say.
+    """
+    from arr_coc.attending import budget_count
+
+    if budgets is None:
+        return None
+    small = [(size, budgets(size)) for size in sizes if size <= SACCADE_TOKENS]
+    whole = [str(size) for size, budget in small if budget == "auto" or budget_count(budget, size) < size]
+    if not whole:
+        return None
+    return (
+        f"saccade kept all {', '.join(whole)} cells whatever the budget: images of at most {SACCADE_TOKENS} "
+        "cells have no coarse view and are read whole; use sparse or prune for fewer"
+    )
 
 
 def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:

@@ -24,6 +24,8 @@ from arr_coc.seam.compaction import (
 from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualFeatures
 from arr_coc.seam.llava import LlavaAdapter
 from arr_coc.seam.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
+from arr_coc.seam.loaded import attention_window, execution_device
+from arr_coc.seam.properties import BaseProperties
 from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
@@ -86,11 +88,17 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
         processor: its processor, if at hand.
 
     Raises:
-        ValueError: an unsupported model type.
+        ValueError: an unsupported model type, or a model without a generation head.
         ImportError: a transformers without the seam.
     """
     check_model_type(model.config.model_type)
-    return ADAPTERS[model.config.model_type](model, processor)
+    adapter = ADAPTERS[model.config.model_type](model, processor)
+    if not model.can_generate():
+        raise ValueError(
+            f"{type(model).__name__} has no generation head, so it can't answer; load the checkpoint with "
+            "AutoModelForImageTextToText.from_pretrained"
+        )
+    return adapter
 
 
 __all__ = [
@@ -98,6 +106,7 @@ __all__ = [
     "ADAPTERS",
     "GESTALT",
     "PAD",
+    "BaseProperties",
     "Compacted",
     "FamilyAdapter",
     "Grid",
@@ -110,9 +119,11 @@ __all__ = [
     "Qwen3_5Adapter",
     "VisualFeatures",
     "adapter_for",
+    "attention_window",
     "check_model_type",
     "compact_columns",
     "consecutive_positions",
+    "execution_device",
     "gather_columns",
     "gestalt_columns",
     "gestalt_positions",

@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 
 from arr_coc.seam.compaction import (
     GESTALT,
+    PAD,
     Span,
     compact_columns,
     consecutive_positions,
@@ -38,6 +39,8 @@ from arr_coc.seam.compaction import (
     kept_columns,
 )
 from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
+from arr_coc.seam.loaded import attention_window, warn_of_window
+from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
 
 
@@ -71,6 +74,7 @@ class FamilyAdapter(ABC):
             )
         self.model: Any = model
         self.processor = processor
+        self._warnings: set[int] = set()  # one for all copies by `on`
 
     def on(self, model: PreTrainedModel) -> Self:
         """The same adapter on another model of the same shape, such as a twin with LoRAs."""
@@ -208,15 +212,14 @@ class FamilyAdapter(ABC):
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Recover the exact pictures the model saw: per image float32 [3, h, w] in [0, 1].
 
-        Undoes the patch layout and the normalisation; no original image is needed.
+        Undoes the patch layout and the normalisation, if there was one; no original image is needed.
         """
         processor = getattr(self.processor, "image_processor", None)
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
         std = torch.tensor(getattr(processor, "image_std", None) or self.std).view(3, 1, 1)
-        if getattr(processor, "do_normalize", True) is False:
-            mean, std = torch.zeros_like(mean), torch.ones_like(std)
+        usual = getattr(processor, "do_normalize", True) is not False
         pictures = [picture.float() for picture in self.patches(inputs, features)]
-        return [p.mul(std.to(p.device)).add_(mean.to(p.device)).clamp_(0.0, 1.0) for p in pictures]
+        return undo_normalisation(pictures, mean, std, usual)
 
     # ---- the question ---------------------------------------------------------------------------------
 
@@ -248,6 +251,16 @@ class FamilyAdapter(ABC):
         return torch.stack(rows)
 
     # ---- the route ------------------------------------------------------------------------------------
+
+    @property
+    def window(self) -> int | None:
+        """Columns that the narrowest layer of the language model sees back, itself included; None: all of
+        them.
+
+        Windows count columns, not positions. So dropping tokens equals masking them while the whole prompt
+        fits the window; in a longer one a window reaches further back over the dropped tokens.
+        """
+        return attention_window(self.model.config)
 
     def needs_spare_column(self, use_cache: bool) -> bool:
         """Whether the compacted prompt must hold at least one padding column.
@@ -331,6 +344,7 @@ class FamilyAdapter(ABC):
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
             return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
+        warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
         columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
@@ -352,6 +366,8 @@ class FamilyAdapter(ABC):
         ):
             if kwargs.get(name) is not None:
                 kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
+        if kwargs.get("labels") is not None:  # padding predicts nothing, whatever comes after it
+            kwargs["labels"][:, 1:].masked_fill_(columns[:, :-1] == PAD, -100)
         kwargs |= {
             "input_ids": gather_columns(ids, columns, fill=self.padding_id, gestalt=self.image_token_id),
             "attention_mask": mask,

@@ -3,7 +3,8 @@ row.
 
 The cells are those of the tiled picture, unpadded; the base view and the newline tokens always stay and
 are not counted (the base view is a coarse look at the whole, the newlines say where rows end). An image
-that comes as a base view alone (OneVision with several images in a prompt) has that view's cells.
+that comes as a base view alone (OneVision with several images in a prompt), or so thin that its tiles hold no
+whole patch of it, has that view's cells.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ class Tiling(NamedTuple):
     tiles: tuple[int, int]  # (down, across)
     window: tuple[int, int, int, int]  # top, left, height, width of the unpadded picture
     grid: tuple[int, int]  # (H, W) of its tokens; smaller than the window if the model shrinks it
+
+    @property
+    def empty(self) -> bool:
+        """Whether the picture is too thin for a patch: a side of its grid is 0."""
+        return 0 in self.grid
 
 
 class LlavaNextAdapter(LlavaAdapter):
@@ -51,8 +57,8 @@ class LlavaNextAdapter(LlavaAdapter):
         full_height, full_width = tiles[0] * side, tiles[1] * side
         numbered = torch.arange(full_height * full_width).view(1, full_height, full_width)
         inside = unpad_image(numbered, size)[0]
-        top, left = divmod(int(inside[0, 0]), full_width)
         height, width = inside.shape
+        top, left = divmod(int(inside[0, 0]), full_width) if inside.numel() else (0, 0)
         return Tiling(tiles, (top, left, height, width), self.shrunk(height, width, inputs))
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
@@ -60,12 +66,14 @@ class LlavaNextAdapter(LlavaAdapter):
         base = self.side**2
         layout: list[tuple[Grid, Tensor]] = []
         for image, count in enumerate(counts):
-            if self.single_view(inputs, image):
-                expected, grid, cells = base + 1, (1, self.side, self.side), torch.arange(base)
-            else:
-                height, width = self.tiling(inputs, image).grid
-                expected, grid = base + height * (width + 1), (1, height, width)
-                cells = base + torch.arange(height * (width + 1)).view(height, width + 1)[:, :width].flatten()
+            expected, grid, cells = base + 1, (1, self.side, self.side), torch.arange(base)
+            if not self.single_view(inputs, image):
+                tiling = self.tiling(inputs, image)
+                height, width = tiling.grid
+                expected = base + height * (width + 1)
+                if not tiling.empty:
+                    numbered = base + torch.arange(height * (width + 1)).view(height, width + 1)
+                    grid, cells = (1, height, width), numbered[:, :width].flatten()
             if count != expected:
                 raise ValueError(
                     f"{self.model.config.model_type} made {count} tokens for image {image} where "
@@ -83,10 +91,11 @@ class LlavaNextAdapter(LlavaAdapter):
         pictures = []
         for image, views in enumerate(inputs["pixel_values"]):
             views = views[:, :, :covered, :covered]  # (views, 3, covered, covered), base view first
-            if self.single_view(inputs, image):
+            tiling = None if self.single_view(inputs, image) else self.tiling(inputs, image)
+            if tiling is None or tiling.empty:
                 pictures.append(views[0])
                 continue
-            (down, across), (top, left, height, width), _ = self.tiling(inputs, image)
+            (down, across), (top, left, height, width), _ = tiling
             tiles = views[1 : 1 + down * across].view(down, across, 3, covered, covered)
             whole = tiles.permute(2, 0, 3, 1, 4).reshape(3, down * covered, across * covered)
             pictures.append(whole[:, top * p : (top + height) * p, left * p : (left + width) * p])

@@ -1,0 +1,57 @@
+"""What others read of a model object, answered by the base model inside: a wrapper's properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from arr_coc.seam.loaded import execution_device
+
+
+class BaseProperties:
+    """Properties of the base model that `transformers.pipeline` and training loops read of a model.
+
+    For a class that holds its base model as `base`.
+    """
+
+    base: Any
+
+    @property
+    def config(self) -> Any:
+        """The base model's configuration."""
+        return self.base.config
+
+    @property
+    def generation_config(self) -> Any:
+        """The base model's settings of `generate`."""
+        return self.base.generation_config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the base model's calls run, also where its weights are kept elsewhere."""
+        return execution_device(self.base)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the base model's weights."""
+        return self.base.dtype
+
+    @property
+    def hf_device_map(self) -> Any:
+        """The devices of a base model that is spread over several; None: it is on one."""
+        return getattr(self.base, "hf_device_map", None)
+
+    @property
+    def input_modalities(self) -> Any:
+        """What the base model reads, such as ("image", "text")."""
+        return self.base.input_modalities
+
+    @property
+    def output_modalities(self) -> Any:
+        """What the base model writes."""
+        return self.base.output_modalities
+
+    def can_generate(self) -> bool:
+        """Always: a model without a generation head isn't wrapped."""
+        return True
