@@ -19,7 +19,7 @@ from arr_coc.evaluate.results import read_results, write_results
 from arr_coc.evaluate.run import fingerprint
 from arr_coc.evaluate.summary import summarise
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.lora import add_partial
+from arr_coc.lora import COARSE, PARTIAL
 from arr_coc.model import ARRCOCModel
 from eyes import build
 from tiny import WIDTH, save_tiny
@@ -94,9 +94,11 @@ class TestCard:
         save_tiny("qwen3_vl", tmp_path)
         model = ARRCOCModel.from_pretrained(tmp_path)
         assert "stem.safetensors" not in model_card(model, name="a").text
-        add_partial(model.base, 2)
+        for kind in (PARTIAL, COARSE):
+            model.loras.add(kind, 2)
         text = model_card(model, name="a").text
-        size = sum(p.numel() for n, p in model.base.named_parameters() if ".coarse." in n)
+        size = sum(p.numel() for p in model.loras.parameters_of(COARSE))
+        assert size > 0
         assert "| `coarse/adapter_model.safetensors` | LoRA of the language model, for reading" in text
         assert f"| {size:,} |" in text
         assert "| `adapter_model.safetensors`" not in text

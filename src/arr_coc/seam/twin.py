@@ -41,7 +41,8 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
 
     def visit(old: nn.Module) -> nn.Module:
         if id(old) not in made:
-            made[id(old)] = _shared(old) or replace(old) or copied(old)
+            other = old if _is_compiled(old) else replace(old)
+            made[id(old)] = copied(old) if other is None else other  # `or` would ask a module for its length
         return made[id(old)]
 
     def copied(old: nn.Module) -> nn.Module:
@@ -71,9 +72,9 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
     return result
 
 
-def _shared(module: nn.Module) -> nn.Module | None:
-    """A compiled module itself: its compiled code runs its own tree, whatever tree it stands in."""
-    return module if hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod") else None
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether `torch.compile` made it: compiled code runs its own tree, whatever tree it stands in."""
+    return hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod")
 
 
 def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
