@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGenerat
 
 from arr_coc import checkpoint
 from arr_coc.bench import bench, circumstances, find_way, prompt
-from arr_coc.benching import print_bench
+from arr_coc.cli.bench import print_bench
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.realize import Stopwatch

@@ -21,6 +21,10 @@ teach() {  # teach NAME RECIPE [KEY=VALUE ...]: one allocator, unless it is ther
     [ -f "$out/$name/curve.png" ] || $arr train "$@" --out "$out/$name"
 }
 
+ablate() {  # ablate NAME RECIPE [KEY=VALUE ...]: the layer with one part left out, as an ordinary allocator
+    $python runs/ablation.py "$@" --out "$out/ablation/$1"
+}
+
 measure() {  # measure NAME [ARGUMENT ...]: two processes share the pages, each with one thread; then one result
     local name=$1; shift
     for part in 1 2; do
@@ -50,12 +54,12 @@ $python runs/adversarial.py "$out/allocator" runs/results/adversarial.json
 # 4. Ablations: stage 1 alone, 200 steps on small pages each; what each part is worth.
 short="steps=200 sizes=512,512,768 questions=12"
 teach ablation/all relevance $short
-teach ablation/no-information relevance $short layer.scorers=perspectival,participatory
-teach ablation/no-perspectival relevance $short layer.scorers=information,participatory
-teach ablation/no-participatory relevance $short layer.scorers=information,perspectival
-teach ablation/fixed-mixture relevance $short layer.balancer=fixed
-teach ablation/balancer-without-image relevance $short layer.balancer=blind
-teach ablation/texture-alone relevance $short layer.tokens=false
+ablate no-information relevance $short
+ablate no-perspectival relevance $short
+ablate no-participatory relevance $short
+ablate fixed-mixture relevance $short
+ablate balancer-without-image relevance $short
+ablate texture-alone relevance $short
 teach ablation/linear relevance $short layer.preset=linear
 #    Estimators: from an untrained layer, taught by answers alone. (scores-only has no way for an answer to teach, and the
 #    recipe refuses it here: what it leaves is the untrained layer.)

@@ -14,13 +14,14 @@ from PIL import Image
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
-from arr_coc import app, cli
-from arr_coc.app import asking, measuring, samples, screen
-from arr_coc.app.asking import Asked, Now, Stopped
+from arr_coc import app
+from arr_coc.app import asking, handlers, measuring, samples, screen
+from arr_coc.app.asking import Request, Stopped, Update
 from arr_coc.app.canvas import StatusLine, TokenCanvas
 from arr_coc.app.models import Models
 from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
 from arr_coc.app.tab import Tab
+from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc.trace import Trace
@@ -54,11 +55,11 @@ def image(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages that would appear on the page."""
-    messages: list[str] = []
-    monkeypatch.setattr(screen.gr, "Warning", messages.append)
-    return messages
+    texts: list[str] = []
+    monkeypatch.setattr(handlers.gr, "Warning", texts.append)
+    return texts
 
 
 def last(work: Iterator[Any]) -> Any:
@@ -66,23 +67,25 @@ def last(work: Iterator[Any]) -> Any:
 
 
 def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **more: Any) -> dict[str, Any]:
-    now = last(asking.ask(models, tab, Asked(image, question, **{"percent": 25.0, "mode": "prune"} | more)))
-    assert now.shown is not None
-    return now.shown
+    update = last(
+        asking.ask(models, tab, Request(image, question, **{"percent": 25.0, "mode": "prune"} | more))
+    )
+    assert update.view is not None
+    return update.view
 
 
 class TestBudget:
     @pytest.mark.parametrize(("percent", "budget"), [(6, 0.06), (100, 1.0), (0.5, 0.005)])
     def test_percent(self, percent: float, budget: float) -> None:
-        assert Asked(None, "", percent).budget == pytest.approx(budget)
+        assert Request(None, "", percent).budget == pytest.approx(budget)
 
     def test_auto(self) -> None:
-        assert Asked(None, "", 6, auto=True).budget == "auto"
+        assert Request(None, "", 6, auto=True).budget == "auto"
 
     @pytest.mark.parametrize("percent", [0, -1, 101, float("nan")])
     def test_refused(self, percent: float) -> None:
         with pytest.raises(ValueError, match="slider"):
-            _ = Asked(None, "", percent).budget
+            _ = Request(None, "", percent).budget
 
 
 class TestAsking:
@@ -95,10 +98,10 @@ class TestAsking:
         assert tab.view == view
 
     def test_streams(self, models: Models, image: str) -> None:
-        seen = list(asking.ask(models, Tab(), Asked(image, "What is it?", 25, mode="prune")))
-        assert len(seen) > 3
-        assert [now.shown for now in seen[:-1]] == [None] * (len(seen) - 1)
-        assert seen[-1].status.startswith("Answered in ")
+        updates = list(asking.ask(models, Tab(), Request(image, "What is it?", 25, mode="prune")))
+        assert len(updates) > 3
+        assert [update.view for update in updates[:-1]] == [None] * (len(updates) - 1)
+        assert updates[-1].status.startswith("Answered in ")
 
     def test_full_mode_shows_no_difference(self, models: Models, image: str) -> None:
         view = ask(models, Tab(), image, mode="full")
@@ -106,16 +109,16 @@ class TestAsking:
         assert {view["reason_names"][str(reason)] for reason in view["reasons"]} == {"all kept"}
 
     @pytest.mark.parametrize(
-        ("asked", "why"),
+        ("asked_for", "why"),
         [
-            (Asked(None, "What?"), "no image"),
-            (Asked("x.png", "  "), "question is empty"),
-            (Asked("missing.png", "What?"), "does not exist"),
+            (Request(None, "What?"), "no image"),
+            (Request("x.png", "  "), "question is empty"),
+            (Request("missing.png", "What?"), "does not exist"),
         ],
     )
-    def test_refused(self, models: Models, asked: Asked, why: str) -> None:
+    def test_refused(self, models: Models, asked_for: Request, why: str) -> None:
         with pytest.raises(ValueError, match=why):
-            list(asking.ask(models, Tab(), asked))
+            list(asking.ask(models, Tab(), asked_for))
 
     def test_an_image_is_encoded_once(self, models: Models, image: str) -> None:
         tab = Tab()
@@ -129,9 +132,9 @@ class TestAsking:
     def test_two_tabs_do_not_mix(self, models: Models, image: str) -> None:
         one, two = Tab(), Tab()
         other = picture(3, (32, 64))
-        first = asking.ask(models, one, Asked(image, "What is it?", 25, mode="prune"))
-        second = asking.ask(models, two, Asked(other, "Why?", 50, mode="prune"))
-        views = [now.shown for _ in range(2000) for work in (first, second) if (now := next(work, None))]
+        first = asking.ask(models, one, Request(image, "What is it?", 25, mode="prune"))
+        second = asking.ask(models, two, Request(other, "Why?", 50, mode="prune"))
+        views = [update.view for _ in range(2000) for work in (first, second) if (update := next(work, None))]
         a, b = (view for view in views if view is not None)
         a, b = (a, b) if a["question"] == "What is it?" else (b, a)
         assert (a["grid"], b["grid"]) == ([6, 8], [8, 4])
@@ -142,22 +145,22 @@ class TestAsking:
     def test_stop(self, models: Models, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
         tab = Tab()
         before = ask(models, tab, image)
-        spoken: list[str] = []
+        texts: list[str] = []
         whole = Session.ask
 
         def slow(self: Session, question: str, *, on_text: Callable[[str], None], **more: Any) -> Any:
-            def hear(text: str) -> None:
-                spoken.append(text)
+            def stop(text: str) -> None:
+                texts.append(text)
                 tab.stopping = True
                 on_text(text)
 
-            return whole(self, question, on_text=hear, **more)
+            return whole(self, question, on_text=stop, **more)
 
         monkeypatch.setattr(Session, "ask", slow)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Asked(image, "Why?", 25, mode="prune")))
+            list(asking.ask(models, tab, Request(image, "Why?", 25, mode="prune")))
         monkeypatch.undo()
-        assert models.submit(lambda _: len(spoken)).result() == 1  # the model's thread is free again
+        assert models.submit(lambda _: len(texts)).result() == 1  # the model's thread is free again
         assert tab.view is before
         tab.stopping = False
         assert ask(models, tab, image, "Why?")["question"] == "Why?"
@@ -165,13 +168,13 @@ class TestAsking:
     def test_stop_while_waiting(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Asked(image, "Why?")))
+            list(asking.ask(models, tab, Request(image, "Why?")))
         assert tab.view is None
 
     def test_swap(self, models: Models, image: str) -> None:
         tab = Tab()
         view = ask(models, tab, image)
-        both = last(asking.swap(models, tab, "Why?")).shown
+        both = last(asking.swap(models, tab, "Why?")).view
         assert both["a"] is view
         assert (both["b"]["question"], both["b"]["budget"], both["b"]["mode"]) == ("Why?", 0.25, "prune")
         assert tab.view is view
@@ -179,13 +182,40 @@ class TestAsking:
     def test_against_itself(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
-        both = last(asking.against(models, tab)).shown
+        both = last(asking.against(models, tab)).view
         assert both["a"]["keep"] == both["b"]["keep"]
 
     @pytest.mark.parametrize("work", [lambda *a: asking.swap(*a, "Why?"), asking.against])
-    def test_nothing_is_shown(self, models: Models, work: Callable[..., Iterator[Now]]) -> None:
+    def test_before_the_first_answer(self, models: Models, work: Callable[..., Iterator[Update]]) -> None:
         with pytest.raises(ValueError, match="ask a question first"):
             list(work(models, Tab()))
+
+
+class TestModels:
+    def test_models_are_loaded_to_the_device_in_the_dtype(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(
+            ARRCOCModel, "from_pretrained", lambda *names, **settings: calls.append((*names, settings))
+        )
+        blocks = app.build_app(model_name="one", against="two", device="cpu", dtype="bfloat16")
+        for which in range(2):
+            blocks.models.submit(lambda model: model, which).result()
+        blocks.models.close()
+        settings = {"device": "cpu", "dtype": "bfloat16"}
+        assert calls == [("one", settings), ("two", settings)]
+
+    def test_a_device_that_is_not_there_is_refused_at_once(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        with pytest.raises(ValueError, match="'cuda' can't be used on this machine"):
+            app.build_app(device="cuda")
+        with pytest.raises(ValueError, match="dtype 'int8' is unknown"):
+            app.build_app(dtype="int8")
+        assert main(["app", "--device", "cuda"]) == 2
+        err = capsys.readouterr().err
+        assert "'cuda' can't be used on this machine" in err
+        assert err.count("\n") == 1
 
 
 class TestMeasuring:
@@ -198,16 +228,16 @@ class TestMeasuring:
         monkeypatch.setitem(measuring.PROBES, name, ("title", probe))
         tab = Tab()
         ask(models, tab, image)
-        told = list(measuring.measure(models, tab, name))
-        assert "Measuring ... 50%" in [now.status for now in told]
-        assert told[-1].shown["probes"] == {name: {"about": "What is it?", "on": [64, 48]}}
+        updates = list(measuring.measure(models, tab, name))
+        assert "Measuring ... 50%" in [update.status for update in updates]
+        assert updates[-1].view["probes"] == {name: {"about": "What is it?", "on": [64, 48]}}
         assert len(tab.history) == 1
 
     def test_a_real_one(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
-        found = last(measuring.measure(models, tab, "sweep")).shown["probes"]["sweep"]
-        assert found["points"][-1]["kept"] == 48
+        sweep = last(measuring.measure(models, tab, "sweep")).view["probes"]["sweep"]
+        assert sweep["points"][-1]["kept"] == 48
 
 
 class TestTraces:
@@ -216,29 +246,29 @@ class TestTraces:
         ask(models, made, image)
         made.trace.save(tmp_path / "a.safetensors")
         lazy = Models("a model that does not exist")
-        found = samples.samples([tmp_path / "a.safetensors"])
-        built = screen.build(lazy, found, None, lazy=True)
+        chosen = samples.samples([tmp_path / "a.safetensors"])
+        built = screen.build(lazy, chosen, None, lazy=True)
         assert not lazy.ready()
         tab = Tab()
-        status, view, shown, question, *_ = screen.on_open(tab, str(tmp_path / "a.safetensors"))
+        status, view, picture, question, *_ = handlers.on_open(tab, str(tmp_path / "a.safetensors"))
         assert (status, view["answer"], question) == ("Opened.", made.view["answer"], "What is it?")
-        assert shown.size == (64, 48)
+        assert picture.size == (64, 48)
         assert built.models is lazy
 
     def test_a_measure_of_an_opened_trace_reads_its_picture(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
         ask(models, made, image)
         tab.open(made.trace)
-        both = last(asking.swap(models, tab, "Why?")).shown
+        both = last(asking.swap(models, tab, "Why?")).view
         assert both["b"]["grid"] == [6, 8]
 
-    def test_no_trace(self, tmp_path: Path, said: list[str]) -> None:
+    def test_no_trace(self, tmp_path: Path, messages: list[str]) -> None:
         (tmp_path / "<b>.safetensors").write_bytes(b"nope")
         tab = Tab()
-        screen.on_open(tab, str(tmp_path / "<b>.safetensors"))
-        assert len(said) == 1
-        assert said[0].startswith("&#x27;&lt;b&gt;.safetensors&#x27; is not a saved trace")
-        assert str(tmp_path) not in said[0]
+        handlers.on_open(tab, str(tmp_path / "<b>.safetensors"))
+        assert len(messages) == 1
+        assert messages[0].startswith("&#x27;&lt;b&gt;.safetensors&#x27; is not a saved trace")
+        assert str(tmp_path) not in messages[0]
         assert tab.view is None
 
     def test_export(self, models: Models, image: str) -> None:
@@ -254,81 +284,81 @@ class TestTraces:
 
     def test_the_shipped_one_is_of_the_first_sample(self) -> None:
         first, *others = samples.samples()
-        asked = Asked(first.image, first.question)
+        request = Request(first.image, first.question)
         assert first.trace is not None
         sample = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))
         assert (first.trace.question, first.trace.answer) == (sample["question"], sample["answer"])
-        assert (first.trace.budget, first.trace.mode) == (asked.budget, asked.mode)
+        assert (first.trace.budget, first.trace.mode) == (request.budget, request.mode)
         assert Image.open(first.image).convert("RGB").tobytes() == first.trace.picture.tobytes()
         assert len(others) == 3
 
     @pytest.mark.slow
     def test_the_shipped_one_is_what_the_bundled_model_says(self, tmp_path: Path) -> None:
-        now, shipped = samples.write_shipped(tmp_path / "a.safetensors"), Trace.load(samples.SHIPPED)
-        assert (now.answer, now.allocation.keep.tolist()) == (
+        made, shipped = samples.write_shipped(tmp_path / "a.safetensors"), Trace.load(samples.SHIPPED)
+        assert (made.answer, made.allocation.keep.tolist()) == (
             shipped.answer,
             shipped.allocation.keep.tolist(),
         )
 
 
 class TestScreen:
-    def test_a_broken_upload_is_a_message(self, tmp_path: Path, image: str, said: list[str]) -> None:
+    def test_a_broken_upload_is_a_message(self, tmp_path: Path, image: str, messages: list[str]) -> None:
         tab = Tab()
-        assert screen.on_upload(tab, image)[1] == "Ask something about it."
+        assert handlers.on_upload(tab, image)[1] == "Ask something about it."
         (tmp_path / "<b>.png").write_bytes(b"\x89PNG\r\n\x1a\nnope")
-        assert screen.on_upload(tab, str(tmp_path / "<b>.png")) == [image, screen.ALL_STAYS]
-        assert len(said) == 1
-        assert said[0].startswith("Image &#x27;&lt;b&gt;.png&#x27; is not an image")
+        assert handlers.on_upload(tab, str(tmp_path / "<b>.png")) == [image, handlers.UNCHANGED]
+        assert len(messages) == 1
+        assert messages[0].startswith("Image &#x27;&lt;b&gt;.png&#x27; is not an image")
 
-    def test_what_is_refused_is_a_message(self, models: Models, said: list[str]) -> None:
-        *_, (status, shown) = screen.on_ask(models, Tab(), None, "What?", 6, False, "prune", True)
-        assert status == screen.ALL_STAYS
-        assert shown == screen.gr.skip()
-        assert said == ["There is no image: upload one, paste one or choose a sample"]
+    def test_what_is_refused_is_a_message(self, models: Models, messages: list[str]) -> None:
+        *_, (status, view) = handlers.on_ask(models, Tab(), None, "What?", 6, False, "prune", True)
+        assert status == handlers.UNCHANGED
+        assert view == handlers.gr.skip()
+        assert messages == ["There is no image: upload one, paste one or choose a sample"]
 
     def test_what_breaks_is_a_message(
-        self, models: Models, image: str, said: list[str], monkeypatch: pytest.MonkeyPatch
+        self, models: Models, image: str, messages: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("secret")
 
         monkeypatch.setattr(Session, "ask", broken)
-        list(screen.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
-        assert said == ["That failed (RuntimeError); the log has the reason"]
+        list(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
+        assert messages == ["That failed (RuntimeError); the log has the reason"]
 
-    def test_a_model_that_cannot_be_loaded_is_a_message(self, image: str, said: list[str]) -> None:
+    def test_a_model_that_cannot_be_loaded_is_a_message(self, image: str, messages: list[str]) -> None:
         models = Models("./nowhere")
-        list(screen.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
+        list(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
         models.close()
-        assert len(said) == 1
-        assert "nowhere" in said[0]
+        assert len(messages) == 1
+        assert "nowhere" in messages[0]
 
     def test_a_sample_with_a_trace_needs_no_model(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
         ask(models, made, image)
         chosen = [samples.Sample(image, "What is it?", made.trace), samples.Sample(image, "Why?")]
-        (update,) = screen.on_pick(Models("nowhere"), chosen, tab, 0, 25, False, "prune", True)
+        (update,) = handlers.on_pick(Models("nowhere"), chosen, tab, 0, 25, False, "prune", True)
         assert update[1]["answer"] == made.view["answer"]
-        *_, update = screen.on_pick(models, chosen, tab, 1, 25, False, "prune", True)
+        *_, update = handlers.on_pick(models, chosen, tab, 1, 25, False, "prune", True)
         assert update[1]["question"] == "Why?"
 
     def test_buttons(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)
-        _, *updates = screen.begin(4, tab)
+        _, *updates = handlers.begin(4, tab)
         assert [update["interactive"] for update in updates] == [False, True, True, False]
         assert not tab.stopping
-        screen.on_stop(tab)
+        handlers.on_stop(tab)
         assert tab.stopping
-        updates = screen.finish(4, tab)[:4]
+        updates = handlers.finish(4, tab)[:4]
         assert [update["interactive"] for update in updates] == [True, False, False, True]
 
     def test_the_microscope_follows_only_when_open(self, models: Models, image: str) -> None:
         tab = Tab()
         view = ask(models, tab, image)
-        assert screen.finish(1, tab)[1:] == [screen.gr.skip()] * 4
-        assert screen.on_closer(tab)[0] is view
-        assert screen.finish(1, tab)[1] is view
-        screen.on_closed(tab)
+        assert handlers.finish(1, tab)[1:] == [handlers.gr.skip()] * 4
+        assert handlers.on_closer(tab)[0] is view
+        assert handlers.finish(1, tab)[1] is view
+        handlers.on_closed(tab)
         assert not tab.closer
         tab.close()
 
@@ -383,12 +413,12 @@ class TestServing:
         monkeypatch.setattr(app, "find_spec", lambda name: None)
         with pytest.raises(ValueError, match=r"pip install 'arr-coc\[app\]'"):
             app.build_app()
-        assert cli.main(["app"]) == 2
+        assert main(["app"]) == 2
         err = capsys.readouterr().err
         assert err == "arr-coc: the app needs Gradio, which is not installed: pip install 'arr-coc[app]'\n"
 
     def test_a_bad_trace_is_refused_before_anything_is_loaded(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert cli.main(["app", str(tmp_path / "none.safetensors")]) == 2
+        assert main(["app", str(tmp_path / "none.safetensors")]) == 2
         assert "is not a saved trace" in capsys.readouterr().err

@@ -241,6 +241,11 @@ class TestEvenGrid:
             assert (cells.diff() > 0).all()
             assert 0 <= cells[0] <= cells[-1] < total
 
+    @pytest.mark.parametrize("count", [0, 13])
+    def test_exception(self, count):
+        with pytest.raises(ValueError, match=f"cannot spread {count} cells over a grid of 3x4; use 1 to 12"):
+            even_grid((3, 4), count)
+
     def test_feature(self):
         assert even_grid((4, 4), 4).tolist() == [5, 7, 13, 15]
         assert even_grid((1, 8), 2).tolist() == [2, 6]
@@ -269,13 +274,12 @@ class TestExplore:
         scores = torch.zeros(1, 32, 32)
         scores[0, :8, :8] = 1 + torch.rand(8, 8)
         (s,) = allocate(scores, 80, explore=0.2)
-        seen = s.keep[s.reasons == Reason.EXPLORED]
-        y, x = seen // 32, seen % 32
-        assert len(seen) == 16
+        explored = s.keep[s.reasons == Reason.EXPLORED]
+        y, x = explored // 32, explored % 32
+        assert len(explored) == 16
         assert not ((y < 9) & (x < 9)).any()
-        assert (
-            len({(int(a) // 8, int(b) // 8) for a, b in zip(y, x, strict=True)}) >= 13
-        )  # of 15 blocks of 8x8
+        blocks = {(int(a) // 8, int(b) // 8) for a, b in zip(y, x, strict=True)}
+        assert len(blocks) >= 13  # of 15 blocks of 8x8
         between = torch.pdist(torch.stack((y, x), -1).float())
         assert between.min() >= 4
 

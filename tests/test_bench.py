@@ -31,7 +31,7 @@ from arr_coc.bench import (
     prompt,
     summarise,
 )
-from arr_coc.benching import command
+from arr_coc.cli.bench import command
 from arr_coc.model import ARRCOCModel
 from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer

@@ -15,12 +15,12 @@ from huggingface_hub import ModelCard
 
 from arr_coc import checkpoint
 from arr_coc.card import MADE, model_card, save_card
-from arr_coc.evaluate.results import read_results, write_results
-from arr_coc.evaluate.run import fingerprint
-from arr_coc.evaluate.summary import summarise
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.lora import COARSE, PARTIAL
 from arr_coc.model import ARRCOCModel
+from arr_coc.results.files import read_results, write_results
+from arr_coc.results.fingerprint import fingerprint
+from arr_coc.results.summary import summarise
 from eyes import build
 from tiny import WIDTH, save_tiny
 

@@ -15,14 +15,14 @@ import pytest
 from PIL import Image
 
 import arr_coc
-from arr_coc import cli
 from arr_coc.allocation import Allocation
-from arr_coc.cli import main
+from arr_coc.cli import inputs, main
 from arr_coc.model import ARRCOCModel
+from command_line import run, run_json
 from tiny import picture, save_tiny
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
-STAGES = {"texture", "score", "gestalt", "encode", "prefill", "decode", "total"}
+STAGES = {"texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode", "total"}
 KEYS = {"answer", "kept", "total", "read", "grid", "mode", "note", "budget", "fallback", "ms", "full"}
 
 
@@ -43,19 +43,6 @@ def image(tmp_path: Path) -> str:
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(arguments)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = run(capsys, *arguments, "--json")
-    assert (code, err) == (0, "")
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 class TestAsk:
@@ -153,7 +140,7 @@ class TestAsk:
     ) -> None:
         picture(2, (48, 48)).save(tmp_path / "sample.png")
         (tmp_path / "sample.json").write_text(json.dumps({"question": "Which?", "answer": "this"}))
-        monkeypatch.setattr(cli, "SAMPLE", tmp_path / "sample.json")
+        monkeypatch.setattr(inputs, "SAMPLE", tmp_path / "sample.json")
         code, out, _ = run(capsys, "ask", "-m", folder)
         assert code == 0
         assert "Which?" in out
@@ -172,11 +159,9 @@ class TestLook:
         assert Allocation.load("a.safetensors").kept == 5
 
     def test_json_is_the_record(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
-        allocation = Allocation.from_dict(
-            run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
-        )
+        record = run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
         expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5)
-        assert allocation.keep.tolist() == expected.keep.tolist()
+        assert record == expected.to_dict()
         assert list(Path().iterdir()) == []
 
 
@@ -194,8 +179,8 @@ class TestDraw:
         assert set(rows[0]) == {"image", "question", "answer", "family", "boxes"}
         page = draw_page(6, (320, 256), "test")
         assert (np.asarray(Image.open("pages/new/page-0001.png")) == np.asarray(page.image)).all()
-        asked = [(row["question"], row["answer"]) for row in rows if row["image"] == "page-0001.png"]
-        assert asked == [(q.text, q.answer) for q in page.questions]
+        questions = [(row["question"], row["answer"]) for row in rows if row["image"] == "page-0001.png"]
+        assert questions == [(q.text, q.answer) for q in page.questions]
 
     def test_again_gives_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
         for out in ("a", "b"):
@@ -285,9 +270,20 @@ class TestProcess:
         )
         assert done.stdout == "[]\n"
 
+    def test_importing_it_loads_no_model_library(self) -> None:
+        heavy = "torch transformers kornia gradio matplotlib huggingface_hub".split()
+        code = f"import sys, arr_coc.cli; print([m for m in {heavy!r} if m in sys.modules])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT
+        )
+        assert done.stdout == "[]\n"
+
     def test_help_and_bad_use_load_no_model_library(self) -> None:
         for arguments, wanted in (
+            (["--help"], 0),
             (["ask", "--help"], 0),
+            (["app", "--help"], 0),
+            (["--import", "no_such_module", "info"], 2),
             (["ask", "nope.png", "What?"], 2),
             (["ask", "x.png"], 2),
         ):
@@ -342,4 +338,6 @@ def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
     assert not outside
     bundled = root / "src" / "arr_coc" / "bundled"
     files = {str(path.relative_to(root / "src")) for path in bundled.rglob("*") if path.is_file()}
-    assert {"arr_coc/py.typed", "arr_coc/cli.py"} | {f for f in files if "__pycache__" not in f} <= names
+    assert {"arr_coc/py.typed", "arr_coc/cli/__init__.py"} | {
+        f for f in files if "__pycache__" not in f
+    } <= names

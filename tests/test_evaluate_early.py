@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate import METHODS, Settings, evaluate
 from arr_coc.evaluate.answering import answer_compacted, joined, visual_tokens
 from arr_coc.evaluate.methods import pick_methods
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.evaluate.results import decode_kept, read_results
 from arr_coc.evaluate.scene import Harness, Scene
 from arr_coc.evaluate.timing import Trial, measure
-from arr_coc.lora import lora_for
-from arr_coc.metrics import exact_match
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import EncodedImages, Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.realize import Stopwatch
+from arr_coc.results.files import decode_kept, read_results
 from arr_coc.session import GREEDY, Session
 from tiny import FAMILIES, LLAVA_FAMILIES, tiny
 
@@ -38,7 +38,7 @@ def model() -> ARRCOCModel:
 @pytest.fixture(autouse=True)
 def small_gestalts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arr_coc.gestalt.CELLS", GESTALT)
-    monkeypatch.setattr("arr_coc.prepare.SACCADE_TOKENS", IN_ALL)
+    monkeypatch.setattr("arr_coc.modes.saccade.SACCADE_TOKENS", IN_ALL)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def scene(model: ARRCOCModel) -> Scene:
 def ready(scene: Scene, name: str, i: int, budget: int | None) -> Any:
     method = METHODS[name]
     assert method.prepare is not None
-    known = EncodedImages(scene.view.features if "encoded" in method.needs else None)
+    encoded = EncodedImages(scene.view.features if "encoded" in method.needs else None)
     with torch.no_grad():
-        return method.prepare(scene.view, i, budget, known, Stopwatch(scene.model.device))
+        return method.prepare(scene.view, i, budget, encoded, Stopwatch(scene.model.device))
 
 
 # ---- what is read -------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_the_whole_image_is_never_encoded(scene: Scene, method: Any, monkeypatch
 
 def test_they_decide_as_the_model_does(scene: Scene) -> None:
     model, i = scene.model, 1
-    inputs = Session(model, scene.asked.image).inputs(scene.texts[i])
+    inputs = Session(model, scene.source.image).inputs(scene.texts[i])
     with torch.no_grad():
         for name, mode, budget in (("arr-coc sparse", "sparse", 9), ("arr-coc saccade", "saccade", None)):
             own = model.prepare(inputs, mode=mode, budget=budget)
@@ -111,9 +111,9 @@ def test_they_decide_as_the_model_does(scene: Scene) -> None:
 
 def test_the_oracle_and_the_control_choose_by_what_they_are_named_for(scene: Scene) -> None:
     oracle, other = METHODS["oracle"], scene.view.others[0]
-    assert oracle.choose is not None
+    assert oracle.select is not None
     assert other is not None
-    assert torch.equal(ready(scene, "oracle sparse", 0, 9).keep, oracle.choose(scene.view, 0, 9).keep)
+    assert torch.equal(ready(scene, "oracle sparse", 0, 9).keep, oracle.select(scene.view, 0, 9).keep)
     with torch.no_grad():
         theirs = scene.model.prepare(other, mode="sparse", budget=9).allocations[0].keep
     assert torch.equal(ready(scene, "shuffled question sparse", 0, 9).keep, theirs)
@@ -122,12 +122,11 @@ def test_the_oracle_and_the_control_choose_by_what_they_are_named_for(scene: Sce
 
 @torch.no_grad()
 def test_with_every_cell_kept_it_is_the_stock_model(scene: Scene) -> None:
-    """But for the adapter of what is encoded in part, if the model has one: it is taken off here."""
+    """But for the LoRA of what is encoded in part, if the model has one: the stock encoder is called here."""
     model, total = scene.model, scene.view.total
     made = ready(scene, "oracle sparse", 0, total)
-    with lora_for(model.base, "full"):
-        fine = model.adapter.encode_cells(scene.view.prompts[0], [torch.arange(total)])
-        assert torch.equal(fine.tokens[0], scene.view.features.tokens[0])
+    fine = model.adapter.encode_cells(scene.view.prompts[0], [torch.arange(total)])
+    assert torch.equal(fine.tokens[0], scene.view.features.tokens[0])
     assert made.keep.tolist() == list(range(total))
     assert "position_ids" not in made.compacted.kwargs  # nothing was dropped: the caller's own prompt
 
@@ -143,17 +142,16 @@ def test_a_batch_answers_as_its_rows(scene: Scene, name: str) -> None:
     made = [ready(scene, name, i, budget).compacted for i in range(len(scene.texts))]
     assert len({one.columns.shape[1] for one in made}) > 1  # questions of different lengths
     together = joined(made, model.adapter.padding_id)
-    with lora_for(model.base, mode):
-        logits = model.base(**together, logits_to_keep=1).logits[:, -1]
-        for row, one in zip(logits, made, strict=True):
-            alone = model.base(**one.kwargs, logits_to_keep=1).logits[0, -1]
-            assert torch.allclose(row, alone, atol=1e-4)
+    base = model.adapter_for(mode).model
+    logits = base(**together, logits_to_keep=1).logits[:, -1]
+    for row, one in zip(logits, made, strict=True):
+        alone = base(**one.kwargs, logits_to_keep=1).logits[0, -1]
+        assert torch.allclose(row, alone, atol=1e-4)
     options = {"max_new_tokens": 8}
     texts = answer_compacted(model, made, mode, most=8, **options)
     assert texts == answer_compacted(model, made, mode, most=1, **options)
     for text, one in zip(texts, made, strict=True):
-        with lora_for(model.base, mode):
-            ids = model.base.generate(**one.kwargs, **GREEDY, **options)[0, one.columns.shape[1] :]
+        ids = base.generate(**one.kwargs, **GREEDY, **options)[0, one.columns.shape[1] :]
         assert text == model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()
 
 
@@ -221,7 +219,7 @@ def test_a_run_records_them_as_the_others(tmp_path: Path, model: ARRCOCModel) ->
 
 def test_a_time_is_from_nothing_and_of_every_stage(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage is made longer by a known time, and comes back in its own place."""
-    ms = {"gestalt": 50.0, "encode": 40.0, "texture": 30.0, "score": 20.0}
+    ms = {"gestalt": 50.0, "encode": 40.0, "texture": 30.0, "scoring": 20.0}
     model = scene.model
     plain = model.prepare
 

@@ -13,24 +13,21 @@ from safetensors.torch import save_file
 
 from arr_coc.evaluate.methods import (
     METHODS,
-    Method,
     load_scorer,
     load_variant,
-    ours,
     pick_methods,
-    shrink,
-    smaller_grid,
     split_allocators,
 )
+from arr_coc.evaluate.ours import ours
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.evaluate.scene import Scene
+from arr_coc.evaluate.scene import Scene, resize_to_grid
 from arr_coc.evaluate.view import View
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import QueryBlindScorer
+from arr_coc.rivals import Method, QueryBlindScorer, smaller_grid
 from arr_coc.session import Session
 from tiny import picture, tiny
 
-SELECTING = [method for method in METHODS.values() if method.choose is not None]
+SELECTING = [method for method in METHODS.values() if method.select is not None]
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +44,9 @@ def view(model: ARRCOCModel) -> View:
 
 
 def kept(method: Method, view: View, i: int, k: int) -> list[int]:
-    assert method.choose is not None
+    assert method.select is not None
     with torch.no_grad():
-        return method.choose(view, i, k).keep.tolist()
+        return method.select(view, i, k).keep.tolist()
 
 
 @pytest.mark.parametrize("method", SELECTING, ids=lambda m: m.name)
@@ -70,28 +67,28 @@ def test_a_method_reads_the_question_only_if_it_says_so(method: Method, view: Vi
 def test_merged_tokens_come_from_the_two_that_merge(view: View) -> None:
     with torch.no_grad():
         merging = [
-            m.name for m in SELECTING if m.choose is not None and m.choose(view, 0, 20).tokens is not None
+            m.name for m in SELECTING if m.select is not None and m.select(view, 0, 20).tokens is not None
         ]
-    assert merging == ["visionzip", "prumerge+"]
+    assert merging == ["prumerge+", "visionzip"]
 
 
 def test_ours_decides_as_the_model_does(model: ARRCOCModel, view: View) -> None:
-    session = Session(model, view.asked.image)
+    session = Session(model, view.source.image)
     for budget in (5, 16, "auto"):
-        look = session.look(view.asked.queries[1].text, budget=budget)
-        assert METHODS["arr-coc"].choose is not None
+        look = session.look(view.source.queries[1].text, budget=budget)
+        assert METHODS["arr-coc"].select is not None
         with torch.no_grad():
-            found = METHODS["arr-coc"].choose(view, 1, budget).keep
+            found = METHODS["arr-coc"].select(view, 1, budget).keep
         assert torch.equal(found, look.keep)
 
 
 def test_the_shuffled_question_is_another_images(model: ARRCOCModel, view: View) -> None:
-    session = Session(model, view.asked.image)
+    session = Session(model, view.source.image)
     other = view.others[0]
     assert other is not None
     ids = other["input_ids"][0]
     text = model.processor.tokenizer.decode(ids[model.adapter.question_mask(ids[None])[0]]).strip()
-    assert text not in [query.text for query in view.asked.queries]
+    assert text not in [query.text for query in view.source.queries]
     assert kept(METHODS["shuffled question"], view, 0, 9) == session.look(text, budget=9).keep.tolist()
     assert kept(METHODS["shuffled question"], view, 0, 9) != kept(METHODS["arr-coc"], view, 0, 9)
 
@@ -139,7 +136,7 @@ def test_smaller_grids_never_exceed_the_count_or_the_image() -> None:
 def test_a_shrunk_image_has_that_grid(model: ARRCOCModel, view: View) -> None:
     for count in (4, 20, 40):
         grid = smaller_grid(view.grid[1:], count)
-        small = shrink(view.asked.image, grid, model)
+        small = resize_to_grid(view.source.image, grid, model)
         assert model.adapter.features(Session(model, small).inputs("?")).grids == [(1, *grid)]
 
 
@@ -166,8 +163,8 @@ def test_a_variant_decides_by_its_own_layer(model: ARRCOCModel, view: View, tmp_
     plain = ARRCOCModel.wrap(model.base, model.processor)  # an untrained layer
     plain.save_pretrained(tmp_path)
     variant = ours("arr-coc:plain", load_variant(str(tmp_path), model))
-    assert kept(variant, view, 0, 9) == Session(plain, view.asked.image).look(
-        view.asked.queries[0].text, budget=9
+    assert kept(variant, view, 0, 9) == Session(plain, view.source.image).look(
+        view.source.queries[0].text, budget=9
     ).keep.tolist()  # fmt: skip
     assert kept(variant, view, 0, 9) != kept(METHODS["arr-coc"], view, 0, 9)
     found, _ = pick_methods(model, ["random", "arr-coc:plain"], [("plain", model.layer)], None)
@@ -206,4 +203,4 @@ def test_a_picture_of_another_shape_keeps_it(model: ARRCOCModel) -> None:
     wide = picture(1, (512, 128))
     grid = smaller_grid((4, 16), 20)
     assert grid == (2, 8)
-    assert shrink(wide, grid, model).size == (256, 64)
+    assert resize_to_grid(wide, grid, model).size == (256, 64)

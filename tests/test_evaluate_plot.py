@@ -10,8 +10,9 @@ import pytest
 from matplotlib.text import Text
 from PIL import Image
 
+from arr_coc.evaluate.methods import METHODS
 from arr_coc.evaluate.plot import plot, spread
-from arr_coc.evaluate.summary import summarise
+from arr_coc.results.summary import summarise
 
 module = importlib.import_module("arr_coc.evaluate.plot")  # whatever the package exports by that name
 RIVALS = ("fastv", "visionzip", "divprune", "mmtok", "scope", "nobody knows")
@@ -153,14 +154,14 @@ def test_times_far_apart_are_on_a_logarithmic_axis(drawn):
 def test_after_and_before_the_encoder_differ_at_a_glance(drawn):
     lines = drawn(early()).axes[0].lines
     thick = {line.get_color() for line in lines if line.get_linewidth() > 2}
-    assert thick == {module._ACCENT, module._EARLY}
+    assert thick == {METHODS["arr-coc"].style.colour, METHODS["arr-coc sparse"].style.colour}
     assert [line.get_xdata().tolist() for line in lines if line.get_marker() == "*"] == [[529]]
 
 
 def test_ours_is_on_top_and_thickest(drawn):
     lines = drawn(results(["arr-coc", *RIVALS])).axes[0].lines
     thick = max(lines, key=lambda line: line.get_linewidth())
-    assert thick.get_color() == module._ACCENT
+    assert thick.get_color() == METHODS["arr-coc"].style.colour
     assert thick.get_zorder() == max(line.get_zorder() for line in lines)
     others = {
         (line.get_color(), line.get_marker())

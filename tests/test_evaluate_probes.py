@@ -5,22 +5,21 @@ Run: pytest tests/test_evaluate_probes.py
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
 import pytest
 import torch
 
+from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.methods import pick_methods
 from arr_coc.evaluate.probes import budget_sweep, contenders, faithfulness
-from arr_coc.evaluate.questions import Asked, Query, world_questions
+from arr_coc.evaluate.questions import ImageQueries, Query, world_questions
 from arr_coc.evaluate.reader import open_reader
-from arr_coc.evaluate.results import decode_kept
 from arr_coc.evaluate.scene import Harness
-from arr_coc.lora import add_lora, lora_for
-from arr_coc.metrics import exact_match
+from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
+from arr_coc.results.files import decode_kept
 from arr_coc.session import Session
 from eyes import build, wrapped
 from tiny import picture, tiny
@@ -42,18 +41,18 @@ def model() -> ARRCOCModel:
 
 
 @pytest.fixture(scope="module")
-def asked() -> Asked:
+def asked() -> ImageQueries:
     """A page of 8 x 8 cells. Its last question needs 6 cells, all that are nearest to its label."""
     return next(iter(world_questions(4, 256, per_page=4)))
 
 
 @pytest.fixture(scope="module")
-def session(model: ARRCOCModel, asked: Asked) -> Session:
+def session(model: ARRCOCModel, asked: ImageQueries) -> Session:
     return model.session(asked.image)
 
 
 @pytest.fixture(scope="module")
-def question(asked: Asked) -> str:
+def question(asked: ImageQueries) -> str:
     return asked.queries[3].text
 
 
@@ -129,8 +128,7 @@ def test_the_log_probability_is_the_base_models_own(session: Session, question: 
     everything = torch.arange(64)
     with torch.no_grad():
         found = reader.logprobs(reader.encode(everything), [everything])[0]
-        with lora_for(model.base, "full"):
-            loss = model.base(**batch, pixel_values=pixels).loss
+        loss = model.base(**batch, pixel_values=pixels).loss
     assert found == pytest.approx(-float(loss), abs=1e-5)
 
 
@@ -164,7 +162,7 @@ def test_log_probabilities_are_of_the_tokens_one_by_one(family: str) -> None:
 # ---- nulls and rivals -----------------------------------------------------------------------------------
 
 
-def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: Asked) -> None:
+def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: ImageQueries) -> None:
     """Same image, same question, same budget, same seed, and the allocator's own choice first."""
     query = Query("0", asked.queries[3].text, asked.queries[3].answers)
     found = contenders(model.session(asked.image), query.text, 9, right=query.answers[0])
@@ -174,7 +172,7 @@ def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: Asked
     assert found["left_out"] == {}
     methods, _ = pick_methods(model, names, [], None)
     harness = Harness(model, methods, exact_match, [9], 1, max_new_tokens=LONGEST)
-    record = harness.records(Asked(asked.image, "probe", (query,)), ())[0]
+    record = harness.records(ImageQueries(asked.image, "probe", (query,)), ())[0]
     for row in found["rows"]:
         label = f"{row['method']}@9"
         assert row["answer"] == record["said"][label]
@@ -211,19 +209,19 @@ def test_with_every_cell_all_say_the_same(family: str) -> None:
 
 def test_ours_answers_with_its_lora_and_all_else_is_the_stock_model() -> None:
     built = tiny("qwen3_vl")
-    base = copy.deepcopy(built.model)  # an adapter stays in the model it is put into
-    add_lora(base, 2)
+    model = ARRCOCModel(built.model, built.processor, strict=True)
+    model.loras.add(OWN, 2)
     generator = torch.Generator().manual_seed(0)
-    for name, parameter in base.named_parameters():
-        if "lora_" in name:
-            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
-    session = ARRCOCModel(base, built.processor, strict=True).session(picture(1, (48, 40)))
+    for parameter in model.loras.parameters_of(OWN):
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    session = model.session(picture(1, (48, 40)))
     found = contenders(session, QUESTION, 1.0, methods=["random"], right="door")
     batch = session.batch([QUESTION], ["door"]) | {"pixel_values": session.inputs(QUESTION)["pixel_values"]}
     for row, mode in zip(found["rows"], ("prune", "full"), strict=True):
         assert row["answer"] == session.ask(QUESTION, budget=1.0, mode=mode, max_new_tokens=LONGEST).text
-        with torch.no_grad(), lora_for(base, mode):
-            assert row["logprob"] == pytest.approx(-float(base(**batch).loss), abs=1e-4)
+        with torch.no_grad():
+            loss = model.adapter_for(mode).model(**batch).loss
+        assert row["logprob"] == pytest.approx(-float(loss), abs=1e-4)
     ours, random = found["rows"]
     assert abs(ours["logprob"] - random["logprob"]) > 0.01  # else the LoRA does nothing
 

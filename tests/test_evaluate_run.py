@@ -14,24 +14,21 @@ import pytest
 import torch
 
 from arr_coc.evaluate import METHODS, Settings, evaluate
-from arr_coc.evaluate.answering import Prompts, Row, answer_rows
+from arr_coc.evaluate.answering import CellPrompt, Prompts, answer_rows
 from arr_coc.evaluate.questions import (
-    Asked,
+    ImageQueries,
     Query,
     data_questions,
-    evidence_cells,
     shuffled,
     with_next,
     world_questions,
 )
-from arr_coc.evaluate.results import decode_kept, read_results
 from arr_coc.evaluate.scene import Scene
 from arr_coc.evaluate.timing import peak_megabytes
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import Selection
+from arr_coc.results.files import decode_kept, read_results
+from arr_coc.rivals import Reduction
 from arr_coc.session import Session
-from arr_coc.training.targets import evidence_mask
-from arr_coc.world import draw_page
 from tiny import picture, save_tiny
 
 BLIND = ("even grid", "visionzip", "divprune", "prumerge+", "scope")
@@ -226,10 +223,10 @@ def test_merged_tokens_are_what_is_read(model: ARRCOCModel) -> None:
     keep = torch.arange(total)
     own, none = features.tokens[0].clone(), torch.zeros_like(features.tokens[0])
     rows = [
-        Row(0, Selection(keep)),
-        Row(0, Selection(keep, own)),
-        Row(0, Selection(keep, none)),
-        Row(1, Selection(keep)),
+        CellPrompt(0, Reduction(keep)),
+        CellPrompt(0, Reduction(keep, own)),
+        CellPrompt(0, Reduction(keep, none)),
+        CellPrompt(1, Reduction(keep)),
     ]
     prompts = Prompts(scene.session, scene.texts)
     said = answer_rows(prompts, features, rows, most=8, max_new_tokens=8)
@@ -304,21 +301,8 @@ def test_other_families_run_on_files(family: str, tmp_path: Path) -> None:
         assert record["recall"]["oracle@0.5"] == 1
 
 
-def test_evidence_is_the_trainers_on_whole_cells_and_scales_elsewhere() -> None:
-    page = draw_page(0, (512, 512), "test")
-    for question in page.questions:
-        mask = evidence_cells(question.evidence, (16, 16), (512, 512))
-        assert mask.equal(torch.from_numpy(evidence_mask(question.evidence, 16, 16)))
-    # 20 px cells: a box covers columns 0, 1 and 3 px of column 2, which is too little.
-    found = evidence_cells(((0.0, 0.0, 43.0, 20.0),), (3, 4), (80, 60)).nonzero().tolist()
-    assert found == [[0, 0], [0, 1]]
-    assert evidence_cells(((41.0, 21.0, 43.0, 23.0),), (3, 4), (80, 60)).nonzero().tolist() == [[1, 2]]
-    assert evidence_cells(((19.0, 0.0, 22.0, 9.0),), (3, 4), (80, 60)).nonzero().tolist() == [[0, 1]]
-    assert not evidence_cells(((90.0, 0.0, 99.0, 9.0),), (3, 4), (80, 60)).any()
-
-
 def test_every_image_meets_the_next_ones_questions() -> None:
-    asked = [Asked(Path(k), k, (Query(k, f"{k}?", ("x",)),)) for k in "abc"]
+    asked = [ImageQueries(Path(k), k, (Query(k, f"{k}?", ("x",)),)) for k in "abc"]
     assert [(one.key, others[0].text) for one, others in with_next(asked)] == [
         ("a", "b?"),
         ("b", "c?"),

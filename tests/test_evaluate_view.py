@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.evaluate.questions import Asked, Query
+from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.view import TOWERS, View, watch_tower
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.attention import attention_modules
@@ -27,7 +27,7 @@ QUESTIONS = ("What is it?", "Where is the word?")
 def view_of(family: str, size: tuple[int, int] = (48, 32), boxes: tuple = ()) -> View:
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
-    asked = Asked(
+    asked = ImageQueries(
         picture(3, size),
         "test:3",
         tuple(Query(f"3.{i}", q, ("x",), boxes=boxes) for i, q in enumerate(QUESTIONS)),
@@ -164,7 +164,7 @@ def test_random_numbers_depend_on_seed_image_question_and_method_alone() -> None
 
     others = [
         drawn(replace(view, seed=1)),
-        drawn(replace(view, asked=replace(view.asked, key="test:4"))),
+        drawn(replace(view, source=replace(view.source, key="test:4"))),
         drawn(view, i=1),
         drawn(view, method="other"),
     ]

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.evaluate.results import encode_kept, read_results, write_results
 from arr_coc.evaluate.worst import case_image, worst_cases
+from arr_coc.results.files import encode_kept, read_results, write_results
 
 REAL = Path(__file__).parents[1] / "runs" / "results" / "sparse.jsonl.gz"
 HEADER = {"data": "world", "size": 128, "split": "test"}
@@ -105,7 +105,7 @@ def test_a_real_run() -> None:
         ({"answers": [1]}, "'answers'"),
         ({"said": None}, "'said'"),
         ({"said": {OURS: 3}}, "'said'"),
-        ({"said": {"full": "A"}}, "not what it said"),
+        ({"said": {"full": "A"}}, "not its answer"),
         ({"grid": None}, "'grid'"),
         ({"grid": [4, 4]}, "'grid'"),
         ({"grid": [1, 4, True]}, "'grid'"),
@@ -117,8 +117,8 @@ def test_a_real_run() -> None:
         ({"kept": {OURS: [1, 2]}}, "'kept'"),
         ({"kept": {OURS: "ä!"}}, "not base64"),
         ({"kept": {OURS: "AAAA"}}, "no mask of 16 cells"),
-        ({"score": {OURS: "0"}}, "should be from 0 to 1"),
-        ({"score": {OURS: float("nan")}}, "should be from 0 to 1"),
+        ({"score": {OURS: "0"}}, "should be a valid number"),
+        ({"score": {OURS: float("nan")}}, "should be a finite number"),
         ({"id": "6"}, "repeats the id"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_page_is_drawn_again(path: Path) -> None:
         ({}, "test:" + "9" * 5000, "no drawn page"),
         ({}, "nowhere:1", "split 'nowhere' is unknown"),
         ({}, "1", "no drawn page"),
-        ({"data": None}, "test:1", "says no `data`"),
+        ({"data": None}, "test:1", "has no `data`"),
         ({"data": "jsonl:"}, "jsonl:a.png", "not inside"),
         ({"data": "jsonl:{}"}, "jsonl:../secret.png", "not inside"),
         ({"data": "jsonl:{}"}, "jsonl:/etc/hostname", "not inside"),

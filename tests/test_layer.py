@@ -1,4 +1,4 @@
-"""The layer: joined parts, parameters, gradients, batches, candidates, record."""
+"""The layer: configuration, joined parts, parameters, gradients, batches, record."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from arr_coc.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.texture import generate_texture_array
 
 D = 48
+SAVED = """{"dim": 192, "channels": "mvp13", "preset": "net", "rank": null, "heads": 4, "explore": 0.0,
+ "budget": 273, "pooling": "mean", "candidates": null, "void": true,
+ "scorers": ["information", "perspectival", "participatory"], "balancer": "policy", "tokens": true}"""
+"""The layer's settings in an allocator saved before fields were retired."""
+RETIRED = {"candidates": 500, "scorers": ["participatory"], "balancer": "blind", "tokens": False}
+"""Fields that a layer no longer has, with a value of each that changed what a layer did."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,17 +44,14 @@ def question(batch=1, length=4, dim=D) -> tuple[torch.Tensor, torch.Tensor]:
 
 class TestConfig:
     def test_round_trip(self):
-        for config in (
-            ARRCOCConfig(64),
-            ARRCOCConfig(64, channels=["rgb", "sobel"], budget="auto", candidates=9),
-        ):
+        for config in (ARRCOCConfig(64), ARRCOCConfig(64, channels=["rgb", "sobel"], budget="auto", rank=8)):
             assert ARRCOCConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
     @pytest.mark.parametrize(
         "bad",
         [{"dim": 0}, {"channels": "full41"}, {"channels": ["none"]}, {"preset": "deep"}, {"rank": 10},
          {"heads": 0}, {"explore": 0.9}, {"budget": -1}, {"budget": "abc"}, {"pooling": "sum"},
-         {"candidates": 0}],
+         {"pooling": "contextual"}, {"void": "no"}],
     )  # fmt: skip
     def test_exception_names_the_value(self, bad):
         (value,) = bad.values()
@@ -60,8 +63,21 @@ class TestConfig:
         with pytest.raises(ValueError, match="colour"):
             ARRCOCConfig.from_dict({"dim": 64, "colour": 1})
 
-    def test_every_field_has_help(self):
-        assert all(f.metadata["help"] for f in ARRCOCConfig.__dataclass_fields__.values())
+    @pytest.mark.parametrize("absent", [(), ("scorers", "balancer", "tokens")])
+    def test_settings_saved_before_fields_were_retired(self, absent):
+        """As allocators of 2026-11-21 have them, and as older ones, before some of these fields came."""
+        saved = {name: value for name, value in json.loads(SAVED).items() if name not in absent}
+        config = ARRCOCConfig.from_dict(saved)
+        assert config == ARRCOCConfig(192)
+        assert all(json.loads(SAVED)[name] == value for name, value in config.to_dict().items())
+        assert not set(RETIRED) & set(config.to_dict())
+
+    @pytest.mark.parametrize(("name", "value"), RETIRED.items())
+    def test_a_retired_setting_with_another_value_is_refused(self, name, value):
+        remedy = rf"{name} is .* retired .*runs/ablation\.py.* take {name} out"
+        with pytest.raises(ValueError, match=remedy) as error:
+            ARRCOCConfig.from_dict({"dim": 64, name: value})
+        assert repr(value) in str(error.value)
 
 
 class TestSize:
@@ -79,6 +95,53 @@ class TestSize:
         assert torch.equal(drawn, torch.rand(3))
         torch.manual_seed(2)
         assert all(torch.equal(p, q) for p, q in zip(a.parameters(), layer().parameters(), strict=True))
+
+
+class TestDtype:
+    """The layer is in float32 whatever the default dtype, and whatever it or its owner is cast to."""
+
+    def assert_same(self, model: ARRCOCLayer, expected: ARRCOCLayer) -> None:
+        state = model.state_dict()
+        assert {x.dtype for x in (*state.values(), *model.buffers())} == {torch.float32}
+        assert all(torch.equal(state[name], x) for name, x in expected.state_dict().items())
+        inputs = torch.randn(1, 64, D), torch.randn(1, 4, D), page()
+        a, b = (x(*inputs, budget="auto") for x in (model, expected))
+        assert torch.equal(a.budgets, b.budgets)
+        assert torch.equal(a.allocation.keep, b.allocation.keep)
+
+    @pytest.mark.parametrize("preset", ["net", "linear"])
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+    def test_built_under_another_default(self, dtype, preset):
+        expected = layer(preset=preset)
+        torch.set_default_dtype(dtype)
+        try:
+            model = layer(preset=preset)
+            assert torch.get_default_dtype() == dtype
+            relevance = model.relevance(
+                generate_texture_array(page(), (8, 8)),
+                torch.randn(1, 4, D),
+                torch.ones(1, 4, dtype=torch.bool),
+                torch.randn(1, 64, D),
+            )
+            assert len(model.allocate(relevance, "auto")[0].keep) == 64
+        finally:
+            torch.set_default_dtype(torch.float32)
+        self.assert_same(model, expected)
+
+    @pytest.mark.parametrize("preset", ["net", "linear"])
+    @pytest.mark.parametrize(
+        "cast", [torch.nn.Module.half, torch.nn.Module.bfloat16, lambda x: x.to("cpu", torch.float16)]
+    )
+    def test_cast_alone_or_with_its_owner(self, cast, preset):
+        owner = torch.nn.ModuleDict({"layer": layer(preset=preset), "other": torch.nn.Linear(2, 2)})
+        cast(owner)
+        cast(owner["layer"])
+        assert owner["other"].weight.dtype != torch.float32
+        self.assert_same(owner["layer"], layer(preset=preset))
+
+    def test_still_moves_to_another_device(self):
+        model = layer().to("meta", torch.bfloat16)
+        assert {(x.device.type, x.dtype) for x in model.parameters()} == {("meta", torch.float32)}
 
 
 @pytest.mark.parametrize("preset", ["net", "linear"])
@@ -126,14 +189,12 @@ class TestRelevance:
             assert torch.allclose(alone.logits[0], together.logits[i], atol=1e-4)
 
 
-class TestSeenElsewhere:
-    """A coupling and a gestalt that were found by somebody else."""
-
+class TestCouplingAndGestaltFromElsewhere:
     def test_a_coupling_takes_the_place_of_the_participatory_scorer(self):
         model, (q, m) = layer(), question()
-        texture, found = generate_texture_array(page(), (8, 8)), torch.randn(1, 8, 8)
-        r = model.relevance(texture, q, m, torch.randn(1, 64, D), coupling=found)
-        assert torch.equal(r.participatory, found.sigmoid())
+        texture, coupling = generate_texture_array(page(), (8, 8)), torch.randn(1, 8, 8)
+        r = model.relevance(texture, q, m, torch.randn(1, 64, D), coupling=coupling)
+        assert torch.equal(r.participatory, coupling.sigmoid())
         own = model.relevance(texture, q, m)
         assert torch.equal(r.information, own.information)
         assert torch.equal(r.perspectival, own.perspectival)
@@ -215,7 +276,7 @@ class TestAllocate:
             "rank 1 <= K 3",
         ]
 
-    def test_void_and_the_strong_peak_that_overrules_it(self):
+    def test_void_whatever_peaks(self):
         flat, peak = torch.rand(1, 16, 16) * 0.3, torch.full((1, 16, 16), 0.02)
         peak[0, 5, 9] = 0.98
         (a,) = layer().allocate(self.relevance(flat, structured=False), 64)
@@ -223,8 +284,10 @@ class TestAllocate:
         assert torch.equal(a.keep, even_grid((16, 16), 64))
         assert not layer(void=False).allocate(self.relevance(flat, structured=False), 64)[0].void
         (b,) = layer().allocate(self.relevance(peak, peak, structured=False), 64)
-        assert not b.void
-        assert b.order[0] == 5 * 16 + 9
+        assert b.void  # a peak where there is no structure is a question's wish
+        (c,) = layer().allocate(self.relevance(peak, peak, structured=True), 64)
+        assert not c.void
+        assert c.order[0] == 5 * 16 + 9
 
     def test_untrained_on_noise_is_void_whatever_the_question(self):
         model = layer(dim=192)
@@ -285,41 +348,6 @@ class TestForward:
         model(torch.randn(1, 64, D), question()[0], page() * 0.5, budget=10)
         assert model(*inputs, budget=10).allocation.to_dict() == before
         assert set(vars(model)) == set(vars(layer()))
-
-
-class TestCandidates:
-    def test_enough_candidates_change_nothing(self):
-        texture, (q, m), vision = torch.rand(1, 13, 8, 8), question(), torch.randn(1, 64, D)
-        a, b = (layer(candidates=c).relevance(texture, q, m, vision).logits for c in (None, 64))
-        assert torch.equal(a, b)
-
-    @pytest.mark.parametrize("preset", ["net", "linear"])
-    def test_only_candidates_are_coupled(self, preset, monkeypatch):
-        model, coupled = layer(candidates=256, preset=preset), []
-        couple = model.participatory.couple
-        monkeypatch.setattr(
-            model.participatory,
-            "couple",
-            lambda t, *rest: coupled.append(t.shape[1]) or couple(t, *rest),
-        )
-        r = model.relevance(torch.rand(1, 13, 48, 72), *question(), torch.randn(1, 48 * 72, D))
-        assert r.logits.shape == (1, 48, 72)
-        assert r.logits.isfinite().all()
-        assert coupled[1] == 256
-        assert sum(coupled) < 450
-
-    def test_finds_the_evidence_of_a_large_grid(self):
-        """A patch of 3x3 cells that holds a word of the question, in 64x64 cells, by 500 candidates."""
-        (q, m), vision = question(dim=D), 0.3 * torch.randn(1, 64, 64, D)
-        vision[0, 40:43, 17:20] += 3 * q[0, 1]
-        texture = torch.full((1, 13, 64, 64), 0.5)
-        full, few = (
-            layer(candidates=c).relevance(texture, q, m, vision.flatten(1, 2)).participatory[0]
-            for c in (None, 500)
-        )
-        assert 40 <= few.argmax() // 64 < 43
-        assert 17 <= few.argmax() % 64 < 20
-        assert torch.allclose(few[41, 18], full[41, 18], atol=1e-4)
 
 
 def test_loading_marks_as_trained_and_restores(tmp_path):

@@ -13,7 +13,7 @@ import torch
 from arr_coc.attending import even_grid
 from arr_coc.rivals import (
     QueryBlindScorer,
-    Selection,
+    Reduction,
     cdpruner,
     divprune,
     even,
@@ -29,7 +29,7 @@ from arr_coc.rivals import (
     visionzip,
 )
 from arr_coc.rivals.cdpruner import greedy_map
-from arr_coc.rivals.selection import cosine, min_max, top_k
+from arr_coc.rivals.reduction import cosine, min_max, top_k
 
 
 @dataclass
@@ -808,4 +808,4 @@ class TestNulls:
 
 def test_every_rule_returns_a_selection():
     for name, rule in ALL.items():
-        assert isinstance(rule(image(12), 5), Selection), name
+        assert isinstance(rule(image(12), 5), Reduction), name

@@ -190,13 +190,6 @@ class TestAttributes:
         other: Any = twin(tree)
         assert other[0].parent is other
 
-    def test_a_module_of_ones_own_stands_in_its_place(self) -> None:
-        tree, mine = nn.Sequential(Part(), nn.Linear(3, 3)), nn.Identity()
-        other = twin(tree, lambda module: mine if isinstance(module, Part) else None)
-        assert other[0] is mine
-        assert isinstance(tree[0], Part)
-        assert other[1].weight is tree[1].weight
-
     def test_a_twin_of_a_twin(self) -> None:
         part = Part()
         second = twin(twin(part))

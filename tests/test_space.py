@@ -17,7 +17,8 @@ from huggingface_hub import SpaceCard
 from typer.testing import CliRunner
 
 from arr_coc import __version__
-from arr_coc.space import command, space_files, write_space
+from arr_coc.app.space import space_files, write_space
+from arr_coc.cli.space import command
 
 pytest.importorskip("gradio", reason="the extra app is not installed")
 
@@ -48,6 +49,17 @@ class TestFiles:
         bundled = SpaceCard(space_files()["README.md"]).data.to_dict()
         assert "models" not in bundled
         assert bundled["suggested_hardware"] == "cpu-basic"
+
+    @pytest.mark.parametrize(
+        ("options", "arguments"),
+        [((), '"bundled", device="auto", dtype="auto"'),
+         (("--device", "cuda", "--dtype", "bfloat16"), '"bundled", device="cuda", dtype="bfloat16"')],
+    )  # fmt: skip
+    def test_device_and_dtype(self, tmp_path: Path, options: tuple[str, ...], arguments: str) -> None:
+        run(str(tmp_path), *options)
+        assert f"build_app(model_name={arguments})" in (tmp_path / "app.py").read_text()
+        with pytest.raises(ValueError, match="dtype 'int8' is unknown: use auto, float32"):
+            space_files(dtype="int8")
 
     def test_pinned(self) -> None:
         assert space_files()["requirements.txt"] == f"arr-coc[app]=={__version__}\n"

@@ -47,9 +47,9 @@ class TestShapes:
     def test_one_vector_a_cell_for_any_grid_and_any_size_of_cell(
         self, grid: tuple[int, int], cell: int
     ) -> None:
-        seen = small()(pictures(2, (cell * grid[0], cell * grid[1])), grid)
-        assert seen.shape == (2, grid[0] * grid[1], DIM)
-        assert seen.isfinite().all()
+        vectors = small()(pictures(2, (cell * grid[0], cell * grid[1])), grid)
+        assert vectors.shape == (2, grid[0] * grid[1], DIM)
+        assert vectors.isfinite().all()
 
     @torch.no_grad()
     def test_cells_are_in_raster_order(self) -> None:
@@ -75,10 +75,10 @@ class TestShapes:
     def test_dtype_is_that_of_the_parameters(self, dtype: torch.dtype) -> None:
         stem = small().to(dtype)
         for size in ((2 * CELL, 3 * CELL), (56, 84)):
-            for given in (torch.float32, torch.bfloat16, torch.float64):
-                seen = stem(pictures(1, size).to(given), (2, 3), coarse(1, (1, 2)).to(given))
-                assert seen.dtype == dtype
-                assert seen.isfinite().all()
+            for other in (torch.float32, torch.bfloat16, torch.float64):
+                vectors = stem(pictures(1, size).to(other), (2, 3), coarse(1, (1, 2)).to(other))
+                assert vectors.dtype == dtype
+                assert vectors.isfinite().all()
 
 
 class TestLaws:

@@ -23,6 +23,7 @@ from arr_coc.data.registry import SHORT
 from arr_coc.model import ARRCOCModel
 from arr_coc.training.recipe import built_in
 from arr_coc.world import draw_page
+from command_line import run, run_json
 from tiny import picture, save_tiny
 
 Capture = pytest.CaptureFixture[str]
@@ -60,19 +61,6 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path / "work")
 
 
-def run(capsys: Capture, *words: str) -> tuple[int, str, str]:
-    code = main(words)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def run_json(capsys: Capture, *words: str) -> dict[str, Any]:
-    code, out, err = run(capsys, *words, "--json")
-    assert (code, err) == (0, "")
-    assert out.count("\n") == 1
-    return json.loads(out)
-
-
 def refused(capsys: Capture, *words: str) -> str:
     """The one line that a bad use is answered with."""
     code, out, err = run(capsys, *words)
@@ -100,8 +88,8 @@ class TestTrain:
         assert code == 0, err
         for text in ("folder", "made", "steps", "learned", "loss", "iou"):
             assert text in out
-        told = json.loads(Path("made/recipe.json").read_text())
-        assert (told["stage"], told["steps"], told["data"]) == ("relevance", 2, [f"jsonl:{pages}"])
+        recipe = json.loads(Path("made/recipe.json").read_text())
+        assert (recipe["stage"], recipe["steps"], recipe["data"]) == ("relevance", 2, [f"jsonl:{pages}"])
         assert [json.loads(line)["step"] for line in Path("made/curve.jsonl").open()][:2] == [1, 2]
         model = ARRCOCModel.from_pretrained("made", strict=True)
         assert model.layer.trained
@@ -132,6 +120,7 @@ class TestTrain:
             (["relevance", "steps=0"], "steps has 0: use at least 1"),
             (["relevance", "data=jsonl:nowhere", "steps=1"], "nowhere"),
             (["relevance", "model=./nowhere", "steps=1"], "model folder 'nowhere' doesn't exist"),
+            (["relevance", "--dtype", "float16"], "precision is 'float16'|precision has 'float16'"),
             (["relevance", "lora=4"], "lora is 4, but the loss of stage relevance never reaches the base"),
             ([], "(?i)missing argument 'RECIPE'"),
             (["relevance", "--outt", "x"], "(?i)no such option: --outt"),
@@ -139,6 +128,28 @@ class TestTrain:
     )
     def test_refusals(self, capsys: Capture, words: list[str], message: str) -> None:
         assert re.search(message, refused(capsys, "train", *words))
+
+    def test_a_device_that_is_not_there_leaves_no_folder(
+        self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        message = refused(capsys, "train", "relevance", "--device", "cuda")
+        assert "device 'cuda' can't be used on this machine" in message
+        assert "device 'gpu' is unknown" in refused(capsys, "train", "relevance", "--device", "gpu")
+        assert list(Path().iterdir()) == []
+
+    def test_one_gpu_of_several_is_chosen_elsewhere(
+        self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+        message = refused(capsys, "train", "relevance", "--device", "cuda:1")
+        assert "set CUDA_VISIBLE_DEVICES=1 and use cuda" in message
+
+    def test_dtype_is_the_recipes_precision(self, capsys: Capture, base: str, pages: str) -> None:
+        changes = (f"model={base}", f"data=jsonl:{pages}", "steps=1", "workers=0")
+        run_json(capsys, "train", "relevance", *changes, "--dtype", "bfloat16", "--device", "cpu")
+        assert json.loads(Path("arr-coc-allocator/recipe.json").read_text())["precision"] == "bfloat16"
 
     def test_a_folder_that_cannot_be_made(self, capsys: Capture, base: str) -> None:
         Path("taken").write_text("a file")
@@ -240,24 +251,28 @@ class TestReport:
         for name in ("run.jsonl", "run.json"):
             Path(name).write_bytes((measured / name).read_bytes())
         for name in ("run.jsonl", "run.json", "packed.jsonl.gz"):
-            code, told, _ = run(capsys, "report", name)
+            code, out, _ = run(capsys, "report", name)
             assert code == 0
-            assert told.split("picture")[0] == printed.getvalue().split("picture")[0]
+            assert out.split("picture")[0] == printed.getvalue().split("picture")[0]
             picture = Path(name.split(".json")[0] + ".png")
-            assert picture.name in told
+            assert picture.name in out
             assert Image.open(picture).width > 800
             picture.unlink()
         assert run_json(capsys, "report", "run.jsonl") == json.loads(Path("run.json").read_text())
 
     def test_other_columns_and_another_picture(self, capsys: Capture, measured: Path) -> None:
-        told = set()
-        for columns in ("short", "budgets", "families", "time", "targets"):
+        tables = set()
+        for columns in ("short", "budgets", "families", "time"):
             line = ("report", str(measured / "run.json"), "--columns", columns, "-o", "a.png")
             code, out, err = run(capsys, *line)
             assert code == 0, err
-            told.add(out)
-        assert len(told) == 5
+            tables.add(out)
+        assert len(tables) == 4
         assert [path.name for path in Path().iterdir()] == ["a.png"]
+
+    def test_columns_are_not_the_projects_own_targets(self, capsys: Capture, measured: Path) -> None:
+        message = refused(capsys, "report", str(measured / "run.json"), "--columns", "targets")
+        assert "families" in message
 
     def test_parts_joined_are_the_whole_run(self, capsys: Capture) -> None:
         small = ["eval", "--size", "128", "--questions", "5", "--per-image", "2", "--methods", "full,random"]
@@ -329,8 +344,8 @@ def vqav2(folder: Path, answer: str) -> Path:
         folder / "v2_OpenEnded_mscoco_val2014_questions.json", {"questions": [row | {"question": QUESTION}]}
     )
     people = [{"answer": text} for text in (answer, answer, *["other"] * 8)]
-    told = {"question_type": "what", "answer_type": "other", "answers": people}
-    write(folder / "v2_mscoco_val2014_annotations.json", {"annotations": [row | told]})
+    annotation = {"question_type": "what", "answer_type": "other", "answers": people}
+    write(folder / "v2_mscoco_val2014_annotations.json", {"annotations": [row | annotation]})
     return folder / "val2014/COCO_val2014_000000000042.jpg"
 
 
@@ -379,7 +394,7 @@ def test_public_data_sets_are_scored_by_their_own_metric(
     score: float,
 ) -> None:
     """A random model's words are noise, so what is said is given; all else is the run's own."""
-    monkeypatch.setattr("arr_coc.evaluate.scene.Harness._say", lambda *asked: [said] * len(asked[3]))
+    monkeypatch.setattr("arr_coc.evaluate.scene.Harness._answer", lambda *asked: [said] * len(asked[3]))
     image = make(Path("data"), answer)
     image.parent.mkdir(parents=True)
     picture(1).save(image)
@@ -396,7 +411,7 @@ def test_public_data_sets_are_scored_by_their_own_metric(
     assert record["tokens"]["arr-coc@5"] == 5
 
 
-def test_what_is_said_about_a_data_set_is_what_the_model_says(capsys: Capture, base: str) -> None:
+def test_answers_on_a_data_set_are_the_models(capsys: Capture, base: str) -> None:
     image = textvqa(Path("data"), "seventeen")
     image.parent.mkdir(parents=True)
     picture(1).save(image)

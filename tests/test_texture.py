@@ -1,18 +1,19 @@
-"""The texture array: shapes, ranges, hand-worked channels, registry."""
+"""`generate_texture_array`: shapes, refused inputs, optional inputs, laws of every channel."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
-import torch.nn.functional as F
-from kornia.color import rgb_to_lab
-from kornia.filters import laplacian, spatial_gradient
 
-from arr_coc import texture
 from arr_coc.texture import (
     CHANNEL_GROUPS,
     PRESETS,
+    ChannelContext,
     ChannelGroup,
+    array,
     channel_names,
     generate_texture_array,
     register_channel_group,
@@ -20,12 +21,25 @@ from arr_coc.texture import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _restore_registry():
+    groups = dict(CHANNEL_GROUPS)
+    yield
+    CHANNEL_GROUPS.clear()
+    CHANNEL_GROUPS.update(groups)
+
+
 def image(height=64, width=64, seed=0) -> torch.Tensor:
     return torch.rand(1, 3, height, width, generator=torch.Generator().manual_seed(seed))
 
 
-def channel(array: torch.Tensor, name: str, preset="mvp13") -> torch.Tensor:
-    return array[:, channel_names(preset).index(name)]
+def drawing() -> torch.Tensor:
+    """A colour ramp with a red block and a striped one, [1, 3, 96, 128]."""
+    y, x = torch.meshgrid(torch.arange(96.0) / 96, torch.arange(128.0) / 128, indexing="ij")
+    ramp = torch.stack((x, y * 0.8 + 0.1, x * y))[None].clone()
+    ramp[:, :, 24:40, 64:96] = torch.tensor([0.9, 0.1, 0.1]).view(3, 1, 1)
+    ramp[:, :, 64:80:2, 16:48] = 0
+    return ramp
 
 
 class TestShape:
@@ -45,15 +59,26 @@ class TestShape:
         assert array.dtype == dtype
         assert torch.equal(array, exact.to(dtype))
 
-    def test_presets_have_thirteen_named_channels(self):
-        for preset in PRESETS:
-            assert texture_size(preset) == 13 == len(set(channel_names(preset)))
+    def test_a_list_of_groups_in_its_order(self):
+        array = generate_texture_array(image(), (4, 4), ["position", "rgb"])
+        whole = generate_texture_array(image(), (4, 4), "mvp13")
+        assert torch.equal(array, whole[:, [3, 4, 0, 1, 2]])
 
+    def test_default_size_is_32x32(self):
+        assert generate_texture_array(image(1024, 1024), (32, 32)).shape == (1, 13, 32, 32)
+
+
+class TestLaw:
     def test_no_gradient(self):
         assert not generate_texture_array(image().requires_grad_(), (2, 2)).requires_grad
 
     def test_deterministic(self):
         assert torch.equal(generate_texture_array(image(), (4, 4)), generate_texture_array(image(), (4, 4)))
+
+    def test_the_image_is_not_written_to(self):
+        x = image()
+        generate_texture_array(x, (4, 4), tuple(CHANNEL_GROUPS))
+        assert torch.equal(x, image())
 
     def test_batch_equals_single(self):
         a, b = image(seed=1), image(seed=2) * 0.2
@@ -63,10 +88,45 @@ class TestShape:
     @pytest.mark.parametrize("preset", PRESETS)
     def test_no_value_is_read_back_from_an_accelerator(self, preset):
         picture = torch.empty(2, 3, 64, 48, device="meta")  # reading a value of it raises
+        optional = {
+            "features": torch.empty(2, 5, 4, 3, device="meta"),
+            "previous_frames": torch.empty(2, 1, 3, 64, 48, device="meta"),
+            "previous_relevance": torch.empty(2, 4, 3, device="meta"),
+        }
         assert generate_texture_array(picture, (4, 3), preset).shape == (2, 13, 4, 3)
+        assert generate_texture_array(picture, (4, 3), preset, **optional).shape == (2, 13, 4, 3)
 
-    def test_default_size_is_32x32(self):
-        assert generate_texture_array(image(1024, 1024), (32, 32)).shape == (1, 13, 32, 32)
+    @pytest.mark.parametrize(
+        ("preset", "mean", "cell"),
+        [
+            (
+                "mvp13",
+                [0.50259, 0.47049, 0.23735, 0.5, 0.5, 0.00686, 0.01354, 0.0164, 0.06733, 0.14518, 0.3068,
+                 0.07848, 0.45351],
+                [0.7918, 0.28125, 0.20488, 0.41667, 0.6875, 0.00739, 0.02411, 0.0288, 0.0, 0.11634, 0.58362,
+                 0.17389, 0.47004],
+            ),
+            (
+                "fast13",
+                [0.50259, 0.47049, 0.23735, 0.5, 0.5, 0.53689, 0.0164, 0.9836, 0.01633, 0.4545, 0.0, 0.36009,
+                 0.30926],
+                [0.7918, 0.28125, 0.20488, 0.41667, 0.6875, 0.29017, 0.0288, 0.9712, 0.00857, 0.46938, 0.0,
+                 0.71405, 0.36056],
+            ),
+        ],
+    )  # fmt: skip
+    def test_presets_are_those_that_allocators_were_trained_on(self, preset, mean, cell):
+        array = generate_texture_array(drawing(), (6, 8), preset)
+        assert torch.allclose(array.mean((0, 2, 3)), torch.tensor(mean), atol=1e-4)
+        assert torch.allclose(array[0, :, 2, 5], torch.tensor(cell), atol=1e-4)
+
+    def test_neither_transformers_nor_another_part_of_the_library_is_imported(self):
+        code = (
+            "import sys, arr_coc.texture; print([m for m in sys.modules if m.startswith('transformers') or "
+            "m.startswith('arr_coc.') and not m.startswith('arr_coc.texture')])"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert run.stdout.strip() == "[]"
 
 
 class TestException:
@@ -98,151 +158,137 @@ class TestException:
 
     def test_rounding_outside_is_clamped(self):
         assert generate_texture_array(torch.full((1, 3, 8, 8), 1.004), (2, 2)).max() <= 1
+        register_channel_group(
+            ChannelGroup(
+                "before", 2, "", "free",
+                lambda c: torch.stack((c.previous_relevance, c.per_cell(c.previous_luma)[:, 0]), 1) / 2,
+                needs={"previous_frames", "previous_relevance"},
+            )
+        )  # fmt: skip
+        optional = {
+            "previous_frames": torch.full((1, 1, 3, 8, 8), 1.004),
+            "previous_relevance": torch.full((1, 2, 2), 1.004),
+        }
+        texture = generate_texture_array(torch.rand(1, 3, 8, 8), (2, 2), ["before"], **optional)
+        assert torch.allclose(texture, torch.full((1, 2, 2, 2), 0.5), atol=1e-4)
 
+    @pytest.mark.parametrize(
+        ("name", "bad", "message"),
+        [
+            ("features", torch.zeros(1, 5, 4, 3), r"features must be .*\[1, any, 4, 4\], got \(1, 5, 4, 3\)"),
+            ("features", torch.zeros(5, 4, 4), "features must be"),
+            ("features", torch.zeros(1, 0, 4, 4), "features must be"),
+            (
+                "features",
+                torch.zeros(1, 5, 4, 4, dtype=torch.long),
+                "features must be .*float.*got torch.int64",
+            ),
+            ("features", torch.full((1, 5, 4, 4), torch.inf), "features must be finite"),
+            ("features", torch.full((1, 5, 4, 4), torch.nan), "features must be finite"),
+            ("features", torch.zeros(1, 5, 4, 4, device="meta"), "features is on meta and the image on cpu"),
+            (
+                "previous_frames",
+                torch.zeros(1, 3, 64, 64),
+                r"previous_frames must be .*\[1, any, 3, 64, 64\]",
+            ),
+            ("previous_frames", torch.zeros(1, 0, 3, 64, 64), "previous_frames must be"),
+            ("previous_frames", torch.zeros(1, 2, 3, 64, 32), "previous_frames must be"),
+            ("previous_frames", torch.full((1, 1, 3, 64, 64), 255.0), "previous_frames .* 255.*divide bytes"),
+            ("previous_relevance", torch.zeros(2, 4, 4), r"previous_relevance must be .*\[1, 4, 4\]"),
+            ("previous_relevance", torch.full((1, 4, 4), 7.0), "previous_relevance values .* 7; scale"),
+        ],
+    )
+    def test_optional_inputs(self, name, bad, message):
+        with pytest.raises(ValueError, match=message):
+            generate_texture_array(image(), (4, 4), **{name: bad})
 
-class TestFilter:
-    """Written for speed; kornia's and torch's own are the reference."""
+    @pytest.mark.parametrize("check", ["_finite", "_in_unit_range"])
+    def test_a_row_that_an_accelerator_finds_unsound_is_nan(self, monkeypatch, check):
+        """There the check is not read back, so it marks the row."""
+        monkeypatch.setattr(array, check, lambda name, values: torch.tensor([True, False]))
+        texture = generate_texture_array(torch.rand(2, 3, 8, 8), (2, 2), features=torch.rand(2, 1, 2, 2))
+        assert texture[0].isfinite().all()
+        assert texture[1].isnan().all()
 
-    def test_sobel_and_laplacian(self):
-        x = image(33, 20).mean(1, keepdim=True)
-        dx, dy = texture.sobel(x)
-        assert torch.allclose(torch.stack((dx, dy), 2) / 8, spatial_gradient(x, "sobel"), atol=1e-6)
-        kornia = laplacian(x, 3, border_type="replicate")
-        assert torch.allclose(texture.laplacian(x) / 16, kornia, atol=1e-6)
+    def test_optional_inputs_are_passed_by_name(self):
+        with pytest.raises(TypeError):
+            generate_texture_array(image(), (4, 4), "mvp13", torch.zeros(1, 5, 4, 4))
 
-    def test_hue(self):
-        x = image(16, 16)
-        x[..., 0] = 0  # the dark end has a formula of its own
-        assert torch.allclose(texture.lab_hue(x), rgb_to_lab(x)[:, 1:], atol=1e-3)  # of -128 to 127
-
-    @pytest.mark.parametrize("grid", [(4, 8), (5, 3), (64, 64), (70, 1)])
-    def test_cell_mean(self, grid):
-        expected = F.adaptive_avg_pool2d(image(64, 64), grid)
-        assert torch.allclose(texture.cell_mean(image(64, 64), grid), expected, atol=1e-6)
-
-
-class TestFeature:
-    def test_rgb_is_the_cell_mean(self):
-        x = image(8, 8)
-        array = generate_texture_array(x, (2, 2))
-        assert torch.allclose(array[0, :3, 0, 1], x[0, :, :4, 4:].mean((1, 2)), atol=1e-6)
-
-    def test_position_is_the_middle_of_the_cell(self):
-        array = generate_texture_array(image(), (2, 4))
-        assert channel(array, "y")[0, :, 0].tolist() == [0.25, 0.75]
-        assert channel(array, "x")[0, 0].tolist() == [0.125, 0.375, 0.625, 0.875]
-
-    def test_sobel_of_a_straight_edge(self):
-        x = torch.zeros(1, 3, 8, 8)
-        x[..., 4:] = 1  # one edge between columns 3 and 4: both have |d/dx| = 1
-        array = generate_texture_array(x, (1, 4))
-        assert torch.allclose(channel(array, "sobel_x")[0, 0], torch.tensor([0, 0.5, 0.5, 0]), atol=1e-5)
-        assert torch.allclose(channel(array, "sobel")[0, 0], torch.tensor([0, 0.5, 0.5, 0]), atol=1e-5)
-        assert channel(array, "sobel_y").max() < 1e-6
-
-    def test_spread_is_twice_the_standard_deviation_and_zero_when_uniform(self):
-        x = torch.full((1, 3, 8, 8), 0.7)
-        x[..., ::2, 4:] = 0.5
-        spread = channel(generate_texture_array(x, (1, 2)), "spread")[0, 0]
-        assert spread[0] == 0
-        assert spread[1] == pytest.approx(0.2, abs=1e-3)
-
-    def test_group_mean_looks_at_3x3_cells(self):
-        x = torch.zeros(1, 3, 20, 20)
-        x[..., 8:12, 8:12] = 0.9
-        mean = channel(generate_texture_array(x, (5, 5)), "group_mean")[0]
-        assert torch.allclose(mean[1:4, 1:4], torch.full((3, 3), 0.1), atol=1e-5)
-        assert mean[0].max() < 1e-6
-
-    @pytest.mark.parametrize("name", ["spectral_residual", "centre_surround", "colour_opponency"])
-    def test_saliency_is_dark_on_a_blank_page_and_finds_the_odd_spot(self, name):
-        x = torch.full((1, 3, 256, 256), 0.8)
-        assert channel(generate_texture_array(x, (8, 8)), name).max() < 0.02
-        x[..., 64:96, 160:192] = torch.tensor([0.9, 0.1, 0.1]).view(3, 1, 1)
-        found = channel(generate_texture_array(x, (8, 8)), name)[0]
-        assert found.argmax() == 2 * 8 + 5
-        assert found.max() > 0.3
-
-    def test_the_three_saliency_maps_differ(self):
-        """A red cell as bright as its ground is seen by colour alone; a text-like cell not by colour."""
-        x = torch.full((1, 3, 256, 256), 0.5)
-        x[..., 64:96, 160:192] = torch.tensor([0.87, 0.37, 0.2]).view(3, 1, 1)
-        array = generate_texture_array(x, (8, 8))
-        assert channel(array, "colour_opponency").max() > 0.5
-        assert channel(array, "centre_surround").max() < 0.1
-        maps = [channel(generate_texture_array(image(256, 256) ** 4, (8, 8)), n).flatten()
-                for n in ("spectral_residual", "centre_surround", "colour_opponency")]  # fmt: skip
-        assert torch.corrcoef(torch.stack(maps)).triu(1).abs().max() < 0.9
-
-    def test_spectral_residual_ignores_brightness_of_the_whole(self):
-        x = image(64, 64) * 0.5
-        a, b = (channel(generate_texture_array(v, (4, 4)), "spectral_residual") for v in (x, x + 0.4))
-        assert torch.allclose(a, b, atol=1e-3)
-
-    def test_fast13(self):
-        x = torch.zeros(1, 3, 64, 64)
-        x[..., :32] = 1
-        array = generate_texture_array(x, (4, 4), "fast13")
-        by_name = {n: array[0, i] for i, n in enumerate(channel_names("fast13"))}
-        assert torch.allclose(by_name["edges"] + by_name["no_edges"], torch.ones(4, 4))
-        assert by_name["edges"][0].argmax() in (1, 2)
-        assert by_name["motion.0"].max() == 0
-        assert by_name["high_pass"][:, [0, 3]].max() < 1e-5 < by_name["high_pass"][:, [1, 2]].min()
-        assert (by_name["low_pass"].diff(dim=1) < 0).all()
-        assert by_name["eccentricity.0"][0, 0] == pytest.approx(0.75)
-        assert (
-            by_name["centre_bias.0"][1, 1] > by_name["centre_bias.0"][0, 1] > by_name["centre_bias.0"][0, 0]
-        )
-
-    def test_edge_distance_is_exact(self):
-        x = torch.ones(1, 3, 60, 80)
-        x[..., 2:8, 2:8] = 0  # edges in cell (0, 0) of a 6x8 grid only
-        distance = channel(generate_texture_array(x, (6, 8), "fast13"), "edge_distance.0", "fast13")[0]
-        y, xs = torch.meshgrid(torch.arange(6.0), torch.arange(8.0), indexing="ij")
-        assert torch.allclose(distance, (y**2 + xs**2).sqrt() / 10, atol=1e-5)
-        blank = generate_texture_array(torch.ones(1, 3, 60, 80), (6, 8), "fast13")
-        assert (channel(blank, "edge_distance.0", "fast13") == 1).all()
-
-
-class TestRegistry:
-    @pytest.fixture(autouse=True)
-    def _restore(self, monkeypatch):
-        monkeypatch.setattr(texture, "CHANNEL_GROUPS", dict(CHANNEL_GROUPS))
-
-    def test_a_user_adds_a_group(self):
-        register_channel_group(ChannelGroup("red", 1, "mine", "cheap", lambda p, _: p.colour[:, :1] * 9))
-        array = generate_texture_array(image(), (4, 4), ["position", "red"])
-        assert array.shape == (1, 3, 4, 4)
-        assert array.max() <= 1
-        assert channel_names(["position", "red"]) == ("y", "x", "red.0")
-
-    def test_a_taken_name(self):
-        for name in ("rgb", "mvp13"):
-            with pytest.raises(ValueError, match=f"{name}.*taken"):
-                register_channel_group(ChannelGroup(name, 1, "", "free", lambda p, _: p.luma))
-        register_channel_group(CHANNEL_GROUPS["rgb"])  # the same group again changes nothing
-
-    def test_a_group_that_lies_about_its_shape(self):
-        register_channel_group(ChannelGroup("two", 2, "", "free", lambda p, _: p.colour))
+    @pytest.mark.parametrize("wrong", [lambda c: c.colour, lambda c: c.luma, lambda c: c.colour[:, :2, :1]])
+    def test_a_group_that_returns_another_shape_than_it_declares(self, wrong):
+        register_channel_group(ChannelGroup("two", 2, "", "free", wrong))
         with pytest.raises(ValueError, match="'two' returned"):
             generate_texture_array(image(), (4, 4), ["two"])
 
-    @pytest.mark.parametrize(
-        "wrong", [{"count": 0}, {"cost": "huge"}, {"channels": ("a", "b")}, {"spread": ("other",)}]
-    )
-    def test_a_group_that_contradicts_itself(self, wrong):
-        fields = {
-            "name": "mine",
-            "count": 1,
-            "source": "",
-            "cost": "free",
-            "compute": lambda p, _: p.luma,
-        }
-        with pytest.raises(ValueError, match="mine"):
-            ChannelGroup(**fields | wrong)
 
-    def test_every_group_states_source_and_cost(self):
-        for name, group in CHANNEL_GROUPS.items():
-            assert group.name == name
-            assert group.source
-            assert group.cost in ("free", "cheap", "costly")
+class TestOptionalInput:
+    def test_a_group_gets_what_was_supplied_in_float32(self):
+        contexts: list[ChannelContext] = []
+
+        def keep(context: ChannelContext) -> torch.Tensor:
+            contexts.append(context)
+            return context.colour
+
+        register_channel_group(ChannelGroup("keep", 3, "", "free", keep))
+        optional = {
+            "features": torch.randn(1, 5, 4, 2),
+            "previous_frames": torch.rand(1, 2, 3, 64, 64),
+            "previous_relevance": torch.rand(1, 4, 2),
+        }
+        doubles = {name: value.double() for name, value in optional.items()}
+        generate_texture_array(image(), (4, 2), ["keep"], **doubles)
+        generate_texture_array(image(), (4, 2), ["keep"])
+        full, still = contexts
+        assert torch.equal(full.image, image())
+        assert full.grid == (4, 2)
+        for name, value in optional.items():
+            assert torch.equal(getattr(full, name), value)
+        assert still.features is still.previous_frames is still.previous_relevance is None
+
+    @pytest.mark.parametrize("need", ["features", "previous_frames", "previous_relevance"])
+    def test_a_need_that_is_not_supplied(self, need):
+        values = {
+            "features": torch.rand(1, 1, 4, 4),
+            "previous_frames": torch.rand(1, 1, 3, 64, 64),
+            "previous_relevance": torch.rand(1, 4, 4),
+        }
+        register_channel_group(
+            ChannelGroup("demanding", 1, "", "costly", lambda c: c.colour[:, :1], needs={need})
+        )
+        others = {name: value for name, value in values.items() if name != need}
+        with pytest.raises(ValueError, match=f"'demanding' needs {need}.*pass `{need}`.*leave the group out"):
+            generate_texture_array(image(), (4, 4), ["rgb", "demanding"], **others)
+        array = generate_texture_array(image(), (4, 4), ["rgb", "demanding"], **{need: values[need]})
+        assert array.shape == (1, 4, 4, 4)
+
+    def test_features_and_relevance_become_channels_by_their_values(self):
+        register_channel_group(
+            ChannelGroup("strength", 1, "", "cheap", lambda c: c.features.mean(1, True), needs={"features"})
+        )
+        register_channel_group(
+            ChannelGroup(
+                "remembered", 1, "", "cheap", lambda c: c.previous_relevance[:, None] / 2,
+                needs={"previous_relevance"},
+            )
+        )  # fmt: skip
+        features = torch.tensor([[0.2, 0.4], [0.6, 3.0]]).expand(1, 7, 2, 2)
+        relevance = torch.tensor([[[0.0, 1.0], [0.5, 0.1]]])
+        array = generate_texture_array(
+            image(), (2, 2), ("strength", "remembered"), features=features, previous_relevance=relevance
+        )
+        expected = torch.tensor([[[[0.2, 0.4], [0.6, 1.0]], [[0.0, 0.5], [0.25, 0.05]]]])
+        assert torch.allclose(array, expected)
+
+    @pytest.mark.parametrize("preset", PRESETS)
+    def test_presets_are_those_of_a_still_where_nothing_moves(self, preset):
+        x = image()
+        optional = {"features": torch.randn(1, 3, 4, 4), "previous_relevance": torch.rand(1, 4, 4)}
+        clip = generate_texture_array(x, (4, 4), preset, previous_frames=x[:, None], **optional)
+        assert torch.equal(clip, generate_texture_array(x, (4, 4), preset))
+
+    def test_presets_need_nothing_but_an_image(self):
+        for preset in PRESETS:
+            assert texture_size(preset) == 13 == len(set(channel_names(preset)))
+            for name in PRESETS[preset]:
+                assert not CHANNEL_GROUPS[name].needs
+                assert CHANNEL_GROUPS[name].cost != "costly"

@@ -321,11 +321,6 @@ class TestRefusals:
         with pytest.raises(ValueError, match="the vision tower of llava can't encode some cells alone"):
             build_learner(run(tmp_path, pages, None, target="gradient"))
 
-    @pytest.mark.parametrize("layer", [{"tokens": False}, {"scorers": ["information"]}])
-    def test_a_layer_that_reads_no_tokens(self, base: Path, pages: Path, layer: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="the layer reads no tokens"):
-            build_learner(run(base, pages, None, target="gradient", layer=layer))
-
     def test_an_untrained_teacher(self, base: Path, pages: Path, tmp_path: Path) -> None:
         model = allocator(trained=False)
         model.save_pretrained(tmp_path)

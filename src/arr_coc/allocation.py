@@ -1,12 +1,10 @@
-"""The allocation record: one frozen account of which visual tokens of one image were kept, and why.
+"""The allocation record: which visual tokens of one image were kept, and why.
 
-Law: `keep` is strictly rising (unique, raster order), `order` holds the same indices with the most
-    relevant first,
-`positions[i] = (t, y, x)` of `keep[i]`. Every picture, statistic and test reads this record; nothing
-recomputes it.
+`keep` is strictly rising (unique, raster order), `order` holds the same indices with the most relevant first,
+and `positions[i]` is the (t, y, x) of `keep[i]`. Every picture, statistic and test reads this record; nothing
+recomputes it. The record only records; `attending` decides.
 
-Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens. This file only records;
-    `attending` decides.
+Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _FORMAT = "arr-coc allocation 1"
 
 
 class Reason(IntEnum):
-    """Why a token was kept."""
+    """Why a token was kept. The values are stored in saved records; 3 was never assigned and stays free."""
 
     RELEVANT = 0
     """Its rank is within the budget."""
@@ -36,14 +34,12 @@ class Reason(IntEnum):
     """It belongs to the share of the budget spent on coverage."""
     VOID = 2
     """The image had nothing to prefer, so the cells of an even grid were kept."""
-    GESTALT = 3
-    """It belongs to the coarse view that is always kept."""
     ALL = 4
     """Every token was kept; nothing was chosen."""
 
 
 def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
-    """Flat indices [K] -> (t, y, x) [K, 3] on a (T, H, W) grid."""
+    """Grid coordinates (t, y, x) [K, 3] of flat indices [K] on a (T, H, W) grid."""
     _, h, w = grid
     return torch.stack((keep // (h * w), keep // w % h, keep % w), dim=-1)
 
@@ -60,12 +56,12 @@ class Allocation:
         information: Float [T, H, W] in [0, 1], as are `perspectival`, `participatory` and `balanced`.
         weights: Float [3] in [0, 1], gates of the three maps in the order above.
         tensions: `compress`, `exploit`, `focus`, each in [0, 1]; 0.5 is neutral.
-        budget: What was asked for: a count, a fraction or "auto".
+        budget: The requested budget: a count, a fraction or "auto".
         reasons: Long [K], a `Reason` for each of `keep`.
         void: Whether the image had no structure, so that an even grid was kept.
 
     Raises:
-        ValueError: the tensors break the law of the record.
+        ValueError: the tensors break a law of the record; the message names it.
     """
 
     grid: tuple[int, int, int]
@@ -83,7 +79,7 @@ class Allocation:
     void: bool
 
     def __post_init__(self) -> None:
-        """Check the law of the record; everything downstream relies on it."""
+        """Check the laws of the record; everything downstream relies on them."""
         keep = self.keep
         if keep.ndim != 1 or not 0 < len(keep) <= self.total:
             raise ValueError(f"keep must hold 1..{self.total} indices, got shape {tuple(keep.shape)}")
@@ -93,17 +89,13 @@ class Allocation:
             raise ValueError("order must hold the indices of keep, each once")
         if not torch.equal(self.positions, grid_positions(keep, self.grid)):
             raise ValueError(f"positions are not those of keep on a grid of {self.grid}")
-        if (
-            self.reasons.shape != keep.shape
-            or set(self.tensions) != set(TENSIONS)
-            or self.weights.shape != (3,)
-        ):
+        complete = self.reasons.shape == keep.shape and set(self.tensions) == set(TENSIONS)
+        if not complete or self.weights.shape != (3,):
             raise ValueError(f"need a reason per kept token, 3 weights and the tensions {TENSIONS}")
         for name in ("information", "perspectival", "participatory", "balanced"):
-            if tuple(getattr(self, name).shape) != tuple(self.grid):
-                raise ValueError(
-                    f"{name} has shape {tuple(getattr(self, name).shape)}, the grid is {self.grid}"
-                )
+            shape = tuple(getattr(self, name).shape)
+            if shape != tuple(self.grid):
+                raise ValueError(f"{name} has shape {shape}, the grid is {self.grid}")
 
     @property
     def kept(self) -> int:
@@ -134,16 +126,15 @@ class Allocation:
         return ranks[self.keep]
 
     def reason_text(self, i: int) -> str:
-        """Why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
+        """The reason why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
         reason = Reason(int(self.reasons[i]))
         # Relevant tokens are the first of `order`, whatever ties rounding has made of their relevance.
-        found = (self.order == self.keep[i]).nonzero() + 1 if reason == Reason.RELEVANT else self.ranks()[i]
-        rank = int(found)
+        relevant = reason == Reason.RELEVANT
+        rank = int((self.order == self.keep[i]).nonzero() + 1 if relevant else self.ranks()[i])
         return {
             Reason.RELEVANT: f"rank {rank} <= K {self.kept}",
             Reason.EXPLORED: f"coverage, rank {rank} of {self.total}",
             Reason.VOID: f"even grid of {self.kept}: nothing in the image to prefer",
-            Reason.GESTALT: "part of the coarse view",
             Reason.ALL: f"all {self.total} tokens kept",
         }[reason]
 
@@ -164,25 +155,10 @@ class Allocation:
         return dataclasses.replace(self, **moved)
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary; `from_dict` restores the record."""
+        """The record as a JSON-safe dictionary, tensors as nested lists; `save` is the exact form."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain |= {k: v.tolist() for k, v in self._tensors().items()}
         return plain | {"grid": list(self.grid)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Allocation:
-        """Restore a record made by `to_dict`.
-
-        Raises:
-            ValueError: a field is missing or unknown, or the record breaks its law.
-        """
-        names = {f.name for f in dataclasses.fields(cls)}
-        if set(data) != names:
-            raise ValueError(f"not an allocation: fields differ in {sorted(set(data) ^ names)}")
-        longs = {k: torch.tensor(data[k], dtype=torch.long) for k in _LONGS}
-        floats = {k: torch.tensor(data[k], dtype=torch.float32) for k in _FLOATS}
-        fields: dict[str, Any] = {**data, **longs, **floats, "grid": tuple(data["grid"])}
-        return cls(**fields)
 
     def save(self, path: str | Path) -> None:
         """Write the record as one safetensors file (floats in float32).
@@ -192,9 +168,8 @@ class Allocation:
         """
         plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
         # Maps may be one tensor or views of one; the file holds each on its own.
-        tensors = {
-            k: v.cpu().clone(memory_format=torch.contiguous_format) for k, v in self._tensors().items()
-        }
+        whole = torch.contiguous_format
+        tensors = {k: v.cpu().clone(memory_format=whole) for k, v in self._tensors().items()}
         Path(path).write_bytes(to_safetensors(tensors, {"format": _FORMAT, "plain": json.dumps(plain)}))
 
     @classmethod
@@ -202,24 +177,23 @@ class Allocation:
         """Read a record written by `save`.
 
         Raises:
-            ValueError: the file is missing, or is not an allocation.
+            ValueError: the file is missing, is not an allocation, or breaks a law of the record.
         """
         try:
             with safe_open(str(path), framework="pt") as file:
                 meta = file.metadata() or {}
                 tensors = {k: file.get_tensor(k) for k in file.keys()}
         except (OSError, SafetensorError) as error:
-            raise ValueError(
-                f"{path} is not a saved allocation ({error}); write one with Allocation.save"
-            ) from error
+            remedy = "write one with Allocation.save"
+            raise ValueError(f"{path} is not a saved allocation ({error}); {remedy}") from error
         if meta.get("format") != _FORMAT:
-            raise ValueError(
-                f"{path} is not a saved allocation (format {meta.get('format')!r}, need {_FORMAT!r})"
-            )
+            wrong = f"format {meta.get('format')!r}, need {_FORMAT!r}"
+            raise ValueError(f"{path} is not a saved allocation ({wrong}); write one with Allocation.save")
         plain = json.loads(meta["plain"])
         return cls(**tensors, **plain | {"grid": tuple(plain["grid"])})
 
     def _tensors(self) -> dict[str, Tensor]:
+        """Every tensor of the record by name: indices as they are, maps and weights in float32."""
         longs = {k: getattr(self, k) for k in _LONGS}
         return longs | {k: getattr(self, k).float() for k in _FLOATS}
 

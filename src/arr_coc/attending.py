@@ -1,12 +1,11 @@
-"""Attending: how many visual tokens live, and which.
+"""Attending: the choice of how many visual tokens are kept, and which, from one relevance map per image.
 
     TokenAllocator(...)(scores [B, H, W], budget) -> one Selection(keep, order, reasons, void) per image
 
 Laws: indices are unique, in bounds and in raster order; ties go to the earlier cell; a budget is spent
-    exactly (fewer
-good cells than slots: the next best, never padding); each image is decided alone. "auto" spends
-`AUTO_RANGE` tokens, few on a peaked map and many on a flat one. Selection carries no gradient; `gate`
-carries it to the scores of the kept.
+exactly (fewer good cells than slots: the next best, never padding); each image is decided alone. "auto"
+spends `AUTO_RANGE` tokens, few on a peaked map and many on a flat one. A selection carries no gradient;
+`gate` carries it to the scores of the kept cells.
 """
 
 from __future__ import annotations
@@ -39,11 +38,14 @@ _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
 
 class NonFiniteScores(ValueError):
-    """Scores contain NaN or infinity, so nothing can be ranked."""
+    """Scores that contain NaN or infinity, so that they have no ranking."""
 
 
 class Selection(NamedTuple):
-    """What was kept of one image: keep [K] in raster order, order [K] by relevance, reasons [K]."""
+    """The kept cells of one image: keep [K] in raster order, order [K] by relevance, reasons [K].
+
+    `void` says whether they are an even grid because the image had no structure.
+    """
 
     keep: Tensor
     order: Tensor
@@ -52,7 +54,7 @@ class Selection(NamedTuple):
 
 
 def parse_budget(value: Budget) -> Budget:
-    """A valid budget from what a user typed.
+    """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto".
 
     Args:
         value: A count >= 1 (273, "273"), a fraction in (0, 1] (0.25, "0.25"; 1.0 is everything, 1 is one
@@ -79,7 +81,7 @@ def parse_budget(value: Budget) -> Budget:
 
 
 def budget_count(budget: Budget | None, total: int) -> int:
-    """Number of tokens to keep of `total`, for a count, a fraction (rounded, at least 1) or None.
+    """The number of tokens to keep of `total`, for a count or a fraction (rounded, at least 1).
 
     None is DEFAULT_BUDGET or everything, whichever is less.
 
@@ -101,31 +103,33 @@ def budget_count(budget: Budget | None, total: int) -> int:
 
 
 def effective_cells(scores: Tensor) -> Tensor:
-    """Effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
+    """The effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
 
-    Inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4. The
-    softmax entropy of scores in [0, 1] is nearly that of a flat map for every image; this spans the
-    range. Differentiable.
+    It is the inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4.
+    The softmax entropy of scores in [0, 1] is nearly that of a flat map for every image; this ratio spans
+    the range. Differentiable.
     """
     mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
-    """What "auto" would spend without its limits, [..., N] -> [...]: the effective number of cells, times
-    `PARTICULARIZE` when particularizing (compress 0), divided by it when compressing (1). Differentiable.
+    """The tokens that "auto" would spend without its limits, [..., N] -> [...]. Differentiable.
+
+    This is the effective number of cells, times `PARTICULARIZE` at the particularizing end of the tension
+    (compress 0), divided by it at the compressing end (1).
     """
     return effective_cells(scores) * PARTICULARIZE ** (1 - 2 * compress)
 
 
 def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
-    """`spent_tokens` within AUTO_RANGE and at most N: what "auto" spends before rounding."""
+    """The tokens that "auto" spends, before rounding: `spent_tokens` within AUTO_RANGE and at most N."""
     low, high = AUTO_RANGE
     return spent_tokens(scores, compress).clamp(low, high).clamp(max=float(scores.shape[-1]))
 
 
 def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> int:
-    """Number of tokens kept of `total`, known before any score: a serving engine sizes its prompt by it.
+    """The number of tokens kept of `total` before any score exists: a serving engine sizes its prompt by it.
 
     Raises:
         ValueError: as `budget_count`.
@@ -134,10 +138,10 @@ def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> i
 
 
 def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
-    """Keep the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
+    """A mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
 
     Returns:
-        Bool, shape of `scores`.
+        Bool, in the shape of `scores`.
 
     Raises:
         NonFiniteScores: a score is NaN or infinite.
@@ -151,9 +155,9 @@ def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
 
 
 def _ranked(scores: Tensor) -> Tensor:
-    """Indices [..., N], highest score first, stable."""
-    if not bool(scores.isfinite().all()):
-        bad = int((~scores.isfinite()).sum())
+    """The indices [..., N] of scores [..., N], highest first, stable; raises `NonFiniteScores`."""
+    bad = int((~scores.isfinite()).sum())
+    if bad:
         raise NonFiniteScores(
             f"{bad} of {scores.numel()} scores are NaN or infinite; check the inputs of the scorers"
         )
@@ -161,7 +165,7 @@ def _ranked(scores: Tensor) -> Tensor:
 
 
 def gate(scores: Tensor) -> Tensor:
-    """Exactly 1 for every score, with the gradient of log(score).
+    """A factor of exactly 1 for every score, with the gradient of log(score); shape of `scores`.
 
     Multiplying kept features by it changes nothing in the forward pass and lets a loss behind a frozen
     model teach the scores of the tokens that were kept.
@@ -171,13 +175,17 @@ def gate(scores: Tensor) -> Tensor:
 
 
 def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Exactly `count` distinct cells spread evenly over an (H, W) grid, rising, for any count.
+    """The flat indices [count] of cells spread evenly over an (H, W) grid, distinct and rising.
 
-    Rows in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each
+    Rows are in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each
     row.
+
+    Raises:
+        ValueError: count is not in 1..H*W.
     """
     h, w = grid
-    assert 1 <= count <= h * w, (count, grid)
+    if not 1 <= count <= h * w:
+        raise ValueError(f"cannot spread {count} cells over a grid of {h}x{w}; use 1 to {h * w}")
     rows = max(-(-count // w), min(h, count, round(math.sqrt(count * h / w))))
     i = torch.arange(count, device=device)
     row = i * rows // count
@@ -189,7 +197,7 @@ def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "c
 
 
 def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> Tensor:
-    """[H*W], ranks of all cells in an order whose every beginning covers the grid (Bayer 1973)."""
+    """The ranks [H*W] of all cells in an order whose every beginning covers the grid (Bayer 1973)."""
     h, w = grid
     y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
     key = torch.zeros_like(y)
@@ -199,14 +207,17 @@ def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> T
 
 
 def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
-    """`count` cells away from `kept` (bool [H*W]), evenly spread; those with no kept neighbour first."""
+    """Flat indices of `count` cells away from `kept` (bool [H*W]), evenly spread.
+
+    Cells without a kept neighbour come first.
+    """
     near = F.max_pool2d(kept.view(1, 1, *grid).float(), 3, 1, padding=1).flatten() > 0
     cost = spread_order(grid, kept.device) + near * kept.numel() + kept * 2 * kept.numel()
     return cost.argsort(stable=True)[:count]
 
 
 def has_structure(texture: Tensor, channels: Channels) -> Tensor:
-    """Whether there is anything in an image to prefer, [B, C, H, W] -> bool [B].
+    """Whether an image has structure, so that some cells can be preferred, [B, C, H, W] -> bool [B].
 
     Structure is coherence between cells: the autocorrelation, two cells apart, of the information inside
     cells or of their colour exceeds COHERENT. Pages and photographs have it; noise, splatter and blank
@@ -217,15 +228,14 @@ def has_structure(texture: Tensor, channels: Channels) -> Tensor:
     names = channel_names(channels)
     colour = texture[:, [names.index(c) for c in ("red", "green", "blue") if c in names]].float()
     busy = information.flatten(1)
-    coherent = (
-        torch.stack([_autocorrelation(m) for m in (information, colour) if m.shape[1]]).amax(0) > COHERENT
-    )
+    correlations = [_autocorrelation(m) for m in (information, colour) if m.shape[1]]
+    coherent = torch.stack(correlations).amax(0) > COHERENT
     sparse = (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
     return (busy.amax(1) > 0.01) & (coherent | sparse | (busy.shape[1] < FEW_CELLS))
 
 
 def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
-    """[B, c, H, W] -> [B], correlation of cells `lag` apart; 0 for a constant map."""
+    """The correlation of cells `lag` apart, [B, c, H, W] -> [B]; 0 for a constant map."""
     centred = maps - maps.mean((-2, -1), keepdim=True)
     across = (centred[..., lag:] * centred[..., :-lag]).flatten(1)
     down = (centred[..., lag:, :] * centred[..., :-lag, :]).flatten(1)
@@ -235,7 +245,7 @@ def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenAllocator:
-    """Decides which cells of each image are kept.
+    """The rule that decides which cells of each image are kept, given their scores and a budget.
 
     Attributes:
         explore: Share of the budget spent on coverage when the exploit tension is neutral, 0 to
@@ -248,7 +258,7 @@ class TokenAllocator:
     explore: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the share."""
+        """Check the explore share."""
         if not 0 <= self.explore <= MAX_EXPLORE:
             raise ValueError(f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]")
 
@@ -277,32 +287,28 @@ class TokenAllocator:
         size, h, w = scores.shape
         flat = scores.detach().flatten(1)
         ranked = _ranked(flat)
-        neutral = torch.full((size,), 0.5, device=flat.device)
+        neutral = torch.full((size,), 0.5, dtype=torch.float32, device=flat.device)
         if isinstance(budget, str) and parse_budget(budget) == "auto":
-            counts = (
-                expected_tokens(flat.float(), neutral if compress is None else compress)
-                .round()
-                .int()
-                .tolist()
-            )
+            expected = expected_tokens(flat.float(), neutral if compress is None else compress)
+            counts = expected.round().int().tolist()
         else:
             counts = [budget_count(budget, h * w)] * size
         shares = explore_share(self.explore, neutral if exploit is None else exploit).tolist()
-        empty = [False] * size if void is None else void.tolist()
-        each = zip(ranked, counts, shares, empty, strict=True)
-        return [self._select(r, k, share, blank, (h, w)) for r, k, share, blank in each]
+        voids = [False] * size if void is None else void.tolist()
+        images = zip(ranked, counts, shares, voids, strict=True)
+        return [_select(*image, (h, w)) for image in images]
 
-    def _select(
-        self, ranked: Tensor, count: int, share: float, void: bool, grid: tuple[int, int]
-    ) -> Selection:
-        reason = torch.full_like(ranked, -1)
-        if count == len(ranked):
-            reason[:], void = Reason.ALL, False
-        elif void:
-            reason[even_grid(grid, count, ranked.device)] = Reason.VOID
-        else:
-            explored = min(count - 1, math.floor(share * count + 0.5))
-            reason[ranked[: count - explored]] = Reason.RELEVANT
-            reason[coverage(reason >= 0, explored, grid)] = Reason.EXPLORED
-        keep = (reason >= 0).nonzero().flatten()
-        return Selection(keep, ranked[reason[ranked] >= 0], reason[keep], void)
+
+def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[int, int]) -> Selection:
+    """The selection of one image: `count` cells of `ranked` [N], a share of them for coverage."""
+    reason = torch.full_like(ranked, -1)
+    if count == len(ranked):
+        reason[:], void = Reason.ALL, False
+    elif void:
+        reason[even_grid(grid, count, ranked.device)] = Reason.VOID
+    else:
+        explored = min(count - 1, math.floor(share * count + 0.5))
+        reason[ranked[: count - explored]] = Reason.RELEVANT
+        reason[coverage(reason >= 0, explored, grid)] = Reason.EXPLORED
+    keep = (reason >= 0).nonzero().flatten()
+    return Selection(keep, ranked[reason[ranked] >= 0], reason[keep], void)

@@ -1,4 +1,4 @@
-"""What a first token costs, each way beside the others in one run: time, arithmetic, memory.
+"""Time, arithmetic and memory up to the first token, all modes and rivals side by side in one run.
 
     bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [Row, ...]
 
@@ -14,7 +14,7 @@ encode   the vision encoder
 prefill  the rest: making the prompt ready, and the language model
 
 A way is "stock"; a mode of ours, NAME or NAME@BUDGET, with " gaze" after the mode's name as for a checkpoint
-that nobody trained an allocator for; or a rival or null of `evaluate.methods`, on the stock model.
+without a trained allocator; or a rival or null of `arr_coc.rivals.METHODS`, on the stock model.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arr_coc.attending import Budget, parse_budget
 from arr_coc.evaluate.answering import prefill, visual_tokens
-from arr_coc.evaluate.fastv import fastv_prefill
-from arr_coc.evaluate.methods import FASTV, METHODS, Method, cut_layer
-from arr_coc.evaluate.questions import Asked, Query
+from arr_coc.evaluate.layer_pruning import cut_layer, pruned_prefill
+from arr_coc.evaluate.methods import METHODS
+from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.timing import peak_megabytes
 from arr_coc.evaluate.view import View, encode
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, MODES
 from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer
+from arr_coc.rivals.method import Method
 from arr_coc.session import chat_prompt
 
 logger = logging.getLogger(__name__)
@@ -57,8 +58,9 @@ READS_GESTALT = ("saccade", "compress")
 OTHERS = {
     name: method
     for name, method in METHODS.items()
-    if name == FASTV
-    or (method.choose is not None and method.kind in ("rival", "null") and method.mode == "full")
+    if method.kind in ("rival", "null")
+    and method.mode == "full"
+    and (method.select is not None or method.between_layers is not None)
 }
 """Rivals and nulls that run on the stock model."""
 
@@ -71,7 +73,7 @@ class Arrival:
         logits: [B, vocabulary].
         tokens: visual tokens of an image that the language model read, the mean over its layers.
         ran: the mode that ran.
-        note: why it is another than was asked for.
+        note: why another mode ran than the one named.
     """
 
     logits: Tensor = field(repr=False)
@@ -91,7 +93,7 @@ class Row:
     """What one way costs.
 
     Attributes:
-        mode: the way, as asked for.
+        mode: the way, as it was named.
         batch: rows of one image and question each.
         tokens: visual tokens of an image that the language model reads, the mean over its layers.
         ms: milliseconds from picture and question to the logits, the median of `rounds`.
@@ -105,7 +107,7 @@ class Row:
         flop_ratio: how many times fewer operations than stock: the limit of `speed`.
         of_limit: `speed` over `flop_ratio`.
         select_share: `select` over stock's time from tensors to the first token.
-        note: why another mode ran than was asked for.
+        note: why another mode ran than the one named.
     """
 
     mode: str
@@ -145,10 +147,10 @@ def bench(
         rounds: measured rounds, after one that is not.
         batch: rows; rivals take one alone.
         scorer: a query-blind scorer, for the rivals that need one.
-        progress: told what runs.
+        progress: called with what runs.
 
     Returns:
-        A row per way, in the order asked for. One that can't run here is left out with a warning.
+        A row per way, in the order of `modes`. One that can't run here is left out with a warning.
 
     Raises:
         ValueError: an unknown way, no rounds, an empty batch, or nothing that can run.
@@ -216,7 +218,7 @@ def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = No
             f"way {mode!r} is unknown; use {STOCK}, a mode ({', '.join(MODES)}) or one of {', '.join(OTHERS)}"
         )
     if not isinstance(budget, int):
-        raise ValueError(f"{name} is given a count of tokens: write {name}@273")
+        raise ValueError(f"{name} needs a count of tokens: write {name}@273")
     return lambda inputs, watch: _rival(model, method, budget, scorer, inputs, watch)
 
 
@@ -269,16 +271,16 @@ def _rival(
         raise ValueError("rivals choose for one image; measure them at batch 1")
     with watch("encode"):
         features, tower = encode(model, inputs, "tower" in method.needs)
-    if method.name == FASTV:
+    if method.between_layers is not None:
         layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
-        logits = fastv_prefill(model, inputs, features, budget, layer=cut).logits
+        logits = pruned_prefill(model, inputs, features, method.between_layers, budget, layer=cut).logits
         return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
-    assert method.choose is not None, "every other rival chooses from the encoded image"
-    with watch("score"):
-        asked = Asked(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
-        view = View(model, asked, (inputs,), features, tower, scorer=scorer)
-        chosen = method.choose(view, 0, budget)
-    return Arrival(prefill(model, inputs, features, chosen, FULL.name), len(chosen.keep))
+    assert method.select is not None, "`OTHERS` has no others"
+    with watch("scoring"):
+        source = ImageQueries(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
+        view = View(model, source, (inputs,), features, tower, scorer=scorer)
+        kept = method.select(view, 0, budget)
+    return Arrival(prefill(model, inputs, features, kept, FULL.name), len(kept.keep))
 
 
 # ---- counting and timing --------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ def _rival(
 
 @torch.no_grad()
 def count(way: Way, start: Callable[[], Inputs], device: torch.device) -> tuple[float, float, Arrival]:
-    """Run a way once: its operations in TFLOP, its peak memory in MiB, and what arrived."""
+    """Run a way once: its operations in TFLOP, its peak memory in MiB, and its first token."""
     arrived: list[Arrival] = []
     # Early versions of torch count no fused attention on CPUs.
     fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
@@ -313,7 +315,7 @@ def measure(way: Way, start: Callable[[], Inputs], device: torch.device) -> dict
     times = {
         "process": 1000 * (ready - begun),
         "gestalt": watch.ms["gestalt"],
-        "select": watch.ms["texture"] + watch.ms["score"],
+        "select": watch.choosing(),
         "encode": watch.ms["encode"],
     }
     return times | {"prefill": 1000 * (done - begun) - sum(times.values())}

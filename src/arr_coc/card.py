@@ -3,7 +3,7 @@
     model_card(model, name=..., results=["eval.jsonl"], data="200 drawn pages") -> ModelCard
 
 Laws: every figure comes from a result file of `arr-coc eval` that was measured with these very weights, with
-nulls and the best rival beside it; where there is none the card says that nothing was measured. No path of
+nulls and the best rival beside it; where there is none the card states that nothing was measured. No path of
 this disk is in it. Figures stand in the text alone: the Hub's own tables of scores are for benchmarks that
 it knows by name.
 """
@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from huggingface_hub import ModelCard, ModelCardData
 
@@ -22,9 +22,10 @@ from arr_coc.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
 from arr_coc.hub import BUNDLED, is_local
 from arr_coc.lora import COARSE, FOLDERS, OWN, PARTIAL
 from arr_coc.lora import WEIGHTS_NAME as LORA_WEIGHTS
-
-if TYPE_CHECKING:
-    from arr_coc.model import ARRCOCModel
+from arr_coc.results.fingerprint import fingerprint
+from arr_coc.results.kinds import DOWNSAMPLE, kind, split_method
+from arr_coc.results.summary import Summary, by_budget, read_summary
+from arr_coc.results.table import percent, table
 
 CARD = "README.md"
 SHARED = (*ALLOCATOR_FILES, CARD)
@@ -36,14 +37,31 @@ LORAS = {
     PARTIAL: "LoRA of the vision tower, for encoding some cells alone",
     COARSE: "LoRA of the language model, for reading a gestalt before fine tokens",
 }
-COMPARED = ("random", "downsample")
+COMPARED = ("random", DOWNSAMPLE)
 """Nulls that a card shows beside ours, with the best rival."""
 
 logger = logging.getLogger(__name__)
 
 
+class Described(Protocol):
+    """What a card reads of a model: see `arr_coc.model.ARRCOCModel`."""
+
+    base: Any
+    base_name: str
+    layer: Any
+    stem: Any
+    convs: Any
+    loras: Any
+    budget: Any
+
+    @property
+    def config(self) -> Any:
+        """The base model's configuration."""
+        ...
+
+
 class Facts(TypedDict, total=False):
-    """What a card says that the model itself doesn't know; see `model_card`."""
+    """What a card states beyond the model itself; see `model_card`."""
 
     name: str
     results: Sequence[str | Path]
@@ -52,7 +70,7 @@ class Facts(TypedDict, total=False):
 
 
 def model_card(
-    model: ARRCOCModel,
+    model: Described,
     *,
     name: str,
     results: Sequence[str | Path] = (),
@@ -65,7 +83,7 @@ def model_card(
         model: with the layer and whatever else was learned.
         name: on the Hub, or of the folder.
         results: files of `arr-coc eval` (.jsonl, .jsonl.gz or .json), measured with these weights.
-        data: what it was taught on, in words; None: the card says that nobody said so.
+        data: what it was trained on, in words; None: the card states that this is not documented.
         license: of the weights, as the Hub abbreviates it.
 
     Raises:
@@ -108,7 +126,7 @@ def save_card(card: ModelCard, folder: Path) -> None:
     card.save(path)
 
 
-def _base(model: ARRCOCModel) -> str:
+def _base(model: Described) -> str:
     """The base model in words, without the place where it lies on this disk."""
     if model.base_name == BUNDLED:
         return "the small model that ships inside the package"
@@ -120,13 +138,13 @@ def _base(model: ARRCOCModel) -> str:
     )
 
 
-def _budget(model: ARRCOCModel) -> str:
+def _budget(model: Described) -> str:
     if model.budget == "auto":
         return "64 to 400 of them, as many as the question needs"
     return f"{model.budget:.0%} of them" if isinstance(model.budget, float) else f"{model.budget} of them"
 
 
-def _use(model: ARRCOCModel, name: str) -> str:
+def _use(model: Described, name: str) -> str:
     commit = " at the commit it was trained for" if base_revision(model.base) else ""
     return (
         f"""```python
@@ -142,7 +160,7 @@ The base model is loaded with it, by its name"""
     )
 
 
-def _parts(model: ARRCOCModel) -> str:
+def _parts(model: Described) -> str:
     rows = [(WEIGHTS_NAME, "scorers, balancer, allocator", model.layer.parameters())]
     if model.stem is not None:
         rows.append(
@@ -170,7 +188,7 @@ def _count(parameters: Iterable[Any]) -> int:
     return sum(p.numel() for p in parameters)
 
 
-def _data(model: ARRCOCModel, data: str | None) -> str:
+def _data(model: Described, data: str | None) -> str:
     if data is not None:
         return data
     if not model.layer.trained:
@@ -178,7 +196,7 @@ def _data(model: ARRCOCModel, data: str | None) -> str:
     return "It was trained; on what, its author has not said."
 
 
-def _limits(model: ARRCOCModel) -> str:
+def _limits(model: Described) -> str:
     lines = [
         "What is not chosen is not read. Questions that need the whole image, such as counts, suffer first; "
         "compare with `mode='full'`, which reads all tokens and is the stock model.",
@@ -193,16 +211,12 @@ def _limits(model: ARRCOCModel) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _figures(path: str | Path, model: ARRCOCModel) -> str:
+def _figures(path: str | Path, model: Described) -> str:
     """What was measured on what, and a table: all tokens, ours, two nulls and the best rival of each budget.
 
     Raises:
         ValueError: the file can't be read, or was measured with other weights.
     """
-    from arr_coc.evaluate.run import fingerprint  # above the model, and only needed where there are results
-    from arr_coc.evaluate.summary import kind, read_summary
-    from arr_coc.evaluate.table import percent, table
-
     summary = read_summary(Path(path).expanduser())
     header = summary["header"]
     if header.get("weights", {}).get("arr-coc") != fingerprint(model.layer):
@@ -210,7 +224,7 @@ def _figures(path: str | Path, model: ARRCOCModel) -> str:
             f"result {str(path)!r} was measured with other weights than these: leave it out, or measure this "
             "allocator with arr-coc eval --allocator FOLDER"
         )
-    shown = _shown(summary)
+    rows = _excerpt(summary)
     source, _, _ = str(header["data"]).partition(":")  # without the folder behind it
     what = f"drawn pages of {header['size']} px" if source == "world" else f"`{source}`"
     text = f"{summary['questions']:,} questions about {summary['images']:,} images ({what}), "
@@ -218,25 +232,25 @@ def _figures(path: str | Path, model: ARRCOCModel) -> str:
     if summary["timed"]:
         device = header.get("machine", {}).get("device", "one machine")
         text += f"; time to first token (TTFT) is the median of {summary['timed']} questions on {device}"
-    text += ":\n\n" + table(summary | {"methods": shown}, "short")
+    text += ":\n\n" + table(summary | {"methods": rows}, "short")
     worst = [
-        (*row["worst family"], m) for m, row in shown.items() if kind(m) == "ours" and row["worst family"]
+        (*row["worst family"], method)
+        for method, row in rows.items()
+        if kind(method, header) == "ours" and row["worst family"]
     ]
     if worst:
-        family, kept, method = min(worst, key=lambda found: found[1])
+        family, kept, method = min(worst, key=lambda entry: entry[1])
         text += (
             f"\n\nWeakest: {method} keeps {percent(kept)} of the score of all tokens on `{family}` questions."
         )
     return text
 
 
-def _shown(summary: dict[str, Any]) -> dict[str, Any]:
+def _excerpt(summary: Summary) -> dict[str, Any]:
     """The rows of a summary that a card has room for."""
-    from arr_coc.evaluate.summary import by_budget, kind, split_method
-
     chosen: list[str] = []
     for group in by_budget(summary).values():  # each from the best down
-        kinds = [kind(method) for method in group]
+        kinds = [kind(method, summary["header"]) for method in group]
         if not {"full", "ours"} & set(kinds):
             continue
         rival = next((m for m, k in zip(group, kinds, strict=True) if k == "rival"), None)

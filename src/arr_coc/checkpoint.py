@@ -9,7 +9,6 @@ is a ValueError of one line that names it and the remedy.
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,19 +16,18 @@ from typing import Any, NamedTuple
 import torch
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedConfig, PreTrainedModel
 
-from arr_coc.hub import BUNDLED, commit_of, download, is_local, one_line, unreachable
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.hub import BUNDLED, commit_of, download, is_local, unreachable
+from arr_coc.layer import ARRCOCLayer
+from arr_coc.lora import FILES as LORA_FILES
+from arr_coc.saved import BUNDLED as BUNDLED_FOLDER
+from arr_coc.saved import CONFIG_NAME, PICKLES, WEIGHTS_NAME, one_line, read_layer, read_settings
 from arr_coc.seam import check_model_type
 
-BUNDLED_MODEL = Path(__file__).parent / "bundled" / "model"
-BUNDLED_ALLOCATOR = Path(__file__).parent / "bundled" / "allocator"
+BUNDLED_MODEL = BUNDLED_FOLDER / "model"
+BUNDLED_ALLOCATOR = BUNDLED_FOLDER / "allocator"
 
-CONFIG_NAME = "arr_coc_config.json"
-WEIGHTS_NAME = "arr_coc.safetensors"
-LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
 ALLOCATOR_FILES = (
     CONFIG_NAME,
     WEIGHTS_NAME,
@@ -37,7 +35,6 @@ ALLOCATOR_FILES = (
     *(f"{place}{name}" for place in ("", "partial/", "coarse/") for name in LORA_FILES),
 )
 """All that an allocator folder may hold, by name: what is fetched from the Hub and what may go there."""
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 logger = logging.getLogger(__name__)
 
@@ -201,45 +198,6 @@ def find_allocator(name: str | Path, revision: str | None = None) -> Path | None
     return folder if (folder / CONFIG_NAME).is_file() else None
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Read an allocator folder's settings.
-
-    Raises:
-        ValueError: no such file, or no valid one.
-    """
-    path = folder / CONFIG_NAME
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        missing = {"layer", "base_model", "base_model_type", "base_dim"} - set(settings)
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read ({one_line(error)})"
-        ) from error
-    if missing:
-        raise ValueError(
-            f"{str(path)!r} lacks {', '.join(sorted(missing))}; save the allocator again with save_pretrained"
-        )
-    for name in ("base_model", "base_revision"):
-        if not isinstance(settings.get(name), str | None):
-            raise ValueError(f"{name} in {str(path)!r} is {settings[name]!r} and not a name: correct it")
-    return settings
-
-
-def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
-    """Write the learned layer and its settings.
-
-    Args:
-        layer: the learned part.
-        folder: made if it is missing.
-        base: base_model, base_revision, base_model_type, base_dim.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in layer.state_dict().items()}
-    save_file(weights, folder / WEIGHTS_NAME)
-    settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base}
-    (folder / CONFIG_NAME).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-
-
 def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
     """Load the learned layer that belongs to a base model; strict.
 
@@ -253,9 +211,8 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
         raise ValueError(
             f"the allocator {str(folder)!r} was saved for {settings['base_model']!r} "
             f"({settings['base_model_type']}, width {settings['base_dim']}) and doesn't fit "
-            f"{config.name_or_path!r} "
-            f"({config.model_type}, width {dim}); load it with its own base model, or leave `allocator` "
-            "out"
+            f"{config.name_or_path!r} ({config.model_type}, width {dim}); load it with its own base model, "
+            "or leave `allocator` out"
         )
     was, now = settings.get("base_revision"), base_revision(model)
     if was and now and was != now:
@@ -266,18 +223,4 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
             settings["base_model"],
             now[:12],
         )
-    weights = folder / WEIGHTS_NAME
-    if not weights.is_file():
-        pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
-        found = f" (it has {pickles[0]}, but pickles are never loaded: convert them)" if pickles else ""
-        raise ValueError(
-            f"the allocator {str(folder)!r} has no {WEIGHTS_NAME}{found}; save it again with save_pretrained"
-        )
-    try:
-        layer = ARRCOCLayer(ARRCOCConfig.from_dict(settings["layer"]))
-        layer.load_state_dict(load_file(weights), strict=True)
-    except (RuntimeError, SafetensorError, OSError, TypeError) as error:
-        detail = " ".join(str(error).split())[:300]
-        raise ValueError(f"the weights in {str(weights)!r} don't fit {CONFIG_NAME}: {detail}") from error
-    layer.trained = bool(settings.get("trained", True))
-    return layer
+    return read_layer(folder)

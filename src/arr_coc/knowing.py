@@ -1,20 +1,19 @@
-"""Three ways of knowing where to look, each a map over the cells of an image.
+"""Knowing: three scorers, each of which maps the cells of an image to relevance, [B, C, H, W] -> [B, H, W].
 
 - `InformationScorer` (propositional): how much is inside a cell. Law: a uniform cell scores lowest.
 - `PerspectivalScorer`: what stands out. Untrained it is a parameter-free saliency, exactly.
-- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map, padding
-  does not.
+- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map; padding never.
 
-Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite
-input. Scorers run in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums
-of channels (some 35 parameters in all), the first rung of every ablation. Balancing the three maps is
-not done here.
+Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite input.
+Scorers run in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums of channels
+(some 35 parameters in all), the first rung of every ablation. The three maps are mixed in `balancing`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
@@ -26,24 +25,41 @@ from arr_coc.texture import Channels, channel_groups, channel_names, texture_siz
 FLOOR = 0.02
 """Information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite."""
 PRESETS: tuple[str, str] = ("net", "linear")
-POOLINGS: tuple[str, ...] = ("mean", "last", "learned", "contextual")
+POOLINGS: tuple[str, str, str] = ("mean", "last", "learned")
 FOLD = 256
 """Embeddings wider than this are folded to it by fixed signs before anything is learned on them."""
 PROJECTION_BUDGET = 65_536
 """Parameters that the automatic rank may spend on the two projections of the participatory scorer."""
 
 _NOISE = 0.05
+"""Spread inside a cell that counts as noise."""
 
 
-def unit(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    """Divide by the Euclidean norm over `dim`, in float32; zeros stay zeros and nothing overflows."""
+@contextmanager
+def same_start() -> Generator[None]:
+    """A context in which modules start with the same float32 weights every time.
+
+    It sets the seed and the default dtype, and restores both, so that the caller's own stay as they are.
+    """
+    dtype = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Vectors [..., D] divided by their Euclidean norm, in float32; zeros stay zeros, nothing overflows."""
     x = x.float()
-    x = x / x.abs().amax(dim, keepdim=True).clamp_min(1e-12)
-    return x / x.norm(dim=dim, keepdim=True).clamp_min(1e-12)
+    x = x / x.abs().amax(-1, keepdim=True).clamp_min(1e-12)
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
 def signs(rows: int, columns: int) -> Tensor:
-    """[rows, columns] of -1 and 1 by an integer hash: fixed, without a generator and without storage."""
+    """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, without generator or storage."""
     index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
     mixed = (index * 2654435761) % 2**32
     mixed = ((mixed >> 15 ^ mixed) * 2246822519) % 2**32
@@ -51,10 +67,10 @@ def signs(rows: int, columns: int) -> Tensor:
 
 
 def fold(x: Tensor) -> Tensor:
-    """[..., D] -> [..., min(D, FOLD)], inner products kept on average.
+    """Embeddings [..., D] hashed to [..., min(D, FOLD)], inner products kept on average.
 
-    Feature hashing (Weinberger et al., ICML 2009); keeps the learned part small at any width; at equal
-    parameters a folded rank 128 learned far faster than a rank 16 on all of D = 2048.
+    This is feature hashing (Weinberger et al., ICML 2009). It keeps the learned part small at any width: at
+    equal parameters a folded rank 128 learned far faster than a rank 16 on all of D = 2048.
     """
     dim = x.shape[-1]
     return x if dim <= FOLD else _add_folds(x * _fold_signs(dim, x.device).to(x.dtype))
@@ -62,20 +78,20 @@ def fold(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _fold_signs(dim: int, device: torch.device) -> Tensor:
-    """[dim] of -1 and 1."""
-    with torch.inference_mode(False):  # kept, and a tensor of inference mode may not meet autograd later
+    """The signs [dim] of -1 and 1 that folding multiplies by, cached for each device."""
+    with torch.inference_mode(False):  # cached, and a tensor of inference mode may not meet autograd later
         return signs(1, dim)[0].to(device)
 
 
 def _add_folds(x: Tensor) -> Tensor:
-    """[..., D] -> [..., FOLD]."""
+    """Sums of the pieces of width FOLD, [..., D] -> [..., FOLD]."""
     short = -x.shape[-1] % FOLD
     padded = F.pad(x, (0, short)) if short else x  # padding by nothing would copy
     return padded.unflatten(-1, (-1, FOLD)).sum(-2)
 
 
 def mirror_(hidden: nn.Module, last: nn.Module) -> None:
-    """Make a net start at zero without blocking its gradient (a zeroed last layer would).
+    """Make a net start at zero, in place, without blocking its gradient (a zeroed last layer would).
 
     The second half of the hidden units copies the first, and the last layer takes their difference.
     """
@@ -89,47 +105,34 @@ def mirror_(hidden: nn.Module, last: nn.Module) -> None:
 
 
 def automatic_rank(dim: int, heads: int) -> int:
-    """Rank over all heads that keeps both projections within PROJECTION_BUDGET, at most 64 a head."""
+    """The rank over all heads that keeps both projections within PROJECTION_BUDGET, at most 64 a head."""
     per_head = PROJECTION_BUDGET // (2 * min(dim, FOLD) * heads)
     return heads * max(1, min(64, per_head))
 
 
-def pool_query(
-    query: Tensor,
-    mask: Tensor,
-    how: str = "mean",
-    *,
-    importance: Tensor | None = None,
-    encode: Callable[[Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
-    """One vector for a question.
+def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Tensor | None = None) -> Tensor:
+    """The question as one vector, [B, L, D] -> [B, D].
 
     Args:
         query: Float [B, L, D], embeddings of the question's tokens.
         mask: Bool [B, L], True at content tokens (not padding, template or special tokens).
-        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`);
-            "contextual" (run through `encode`, then the last content token, which has seen the others).
+        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`).
         importance: Float [B, L] >= 0, for "learned".
-        encode: (query, mask) -> hidden states [B, L, D], for "contextual": the language model's own
-            layers.
 
     Returns:
         Float32 [B, D]; zeros where a row has no content token.
 
     Raises:
-        ValueError: the pooling is unknown, or what it needs was not given.
+        ValueError: the pooling is unknown, or "learned" lacks `importance`, or another pooling has it.
     """
     if how not in POOLINGS:
         raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
-    if (how == "learned") != (importance is not None) or (how == "contextual") != (encode is not None):
-        raise ValueError(
-            f"pooling {how!r}: pass `importance` for 'learned' only and `encode` for 'contextual' only"
-        )
+    if (how == "learned") != (importance is not None):
+        raise ValueError(f"pooling {how!r}: pass `importance` for 'learned', and for no other pooling")
     weight = mask.float()
     if importance is not None:
         weight = importance.float().masked_fill(~mask, 0.0)
-    elif how != "mean":
-        query = encode(query, mask) if encode else query
+    elif how == "last":
         weight = (mask & (mask.flip(1).cumsum(1).flip(1) == 1)).float()
     # A masked position may hold anything, and 0 * inf is not 0.
     kept = query.float().masked_fill(~mask[..., None], 0.0)
@@ -137,7 +140,7 @@ def pool_query(
 
 
 def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
-    """Channels [B, c, H, W] that their groups declare `spread` or `salient`; else local contrast.
+    """The channels [B, c, H, W] that their groups declare `spread` or `salient`; local contrast without any.
 
     Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not
     inside them.
@@ -152,9 +155,9 @@ def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
 
 
 def cell_information(texture: Tensor, channels: Channels) -> Tensor:
-    """Information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
+    """The information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
 
-    log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon
+    It is log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon
     1948), as a share of what the largest spread carries. A uniform cell has none.
     """
     spread = _pick(texture, channels, "spread")
@@ -162,41 +165,41 @@ def cell_information(texture: Tensor, channels: Channels) -> Tensor:
 
 
 def saliency(texture: Tensor, channels: Channels) -> Tensor:
-    """What stands out in any salient channel, 1 - prod(1 - s), [B, H, W] in [0, 1]; no parameters."""
+    """A saliency map without parameters: 1 - prod(1 - s) over salient channels, [B, H, W] in [0, 1]."""
     return 1 - (1 - _pick(texture, channels, "salient")).prod(dim=1)
 
 
 def _floored_logit(score: Tensor) -> Tensor:
+    """The logits of scores in [0, 1] squeezed into [FLOOR, 1 - FLOOR], shape unchanged."""
     return torch.logit(FLOOR + (1 - 2 * FLOOR) * score)
 
 
 class InformationScorer(nn.Module):
-    """Shannon information of what is inside a cell.
+    """The propositional scorer: Shannon information of what is inside a cell, [B, C, H, W] -> [B, H, W].
 
-    A convex combination of `cell_information` over the spread channels, so the law (a uniform cell
-    scores lowest, a more varied cell higher) holds for every value of the learned channel weights. Both
-    presets are the same.
+    It is a convex combination of `cell_information` over the spread channels, so the law (a uniform cell
+    scores lowest, a more varied cell higher) holds for every value of the learned channel weights.
     """
 
-    def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
+    def __init__(self, channels: Channels = "mvp13") -> None:
         """Weigh the spread channels of `channels`, equally at first."""
         super().__init__()
-        self.channels, self.preset = channels, preset
+        self.channels = channels
         count = cell_information(torch.zeros(1, texture_size(channels), 1, 1), channels).shape[1]
         self.weight = nn.Parameter(torch.zeros(count))
 
     def logits(self, texture: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, H, W]."""
+        """The map before the sigmoid, [B, C, H, W] -> [B, H, W]."""
         information = cell_information(texture, self.channels)
         return _floored_logit(torch.einsum("bchw,c->bhw", information, self.weight.softmax(0)))
 
     def forward(self, texture: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, H, W] in [FLOOR, 1 - FLOOR]."""
+        """The information map, [B, C, H, W] -> [B, H, W] in [FLOOR, 1 - FLOOR]."""
         return self.logits(texture).sigmoid()
 
 
 class PerspectivalScorer(nn.Module):
-    """What stands out: `saliency`, corrected by a small net (C -> 32 -> 16 -> 1) that starts at zero."""
+    """The perspectival scorer: `saliency` plus a small net (C -> 32 -> 16 -> 1) that starts at zero."""
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
         """Build the correction: the net, or one weight per channel for `preset="linear"`."""
@@ -215,32 +218,31 @@ class PerspectivalScorer(nn.Module):
         mirror_(self.net[2], self.net[4])
 
     def logits(self, texture: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, H, W]."""
+        """The map before the sigmoid, [B, C, H, W] -> [B, H, W]."""
         return _floored_logit(saliency(texture, self.channels)) + self.net(texture.float()).squeeze(1)
 
     def forward(self, texture: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, H, W] in [0, 1]."""
+        """The perspectival map, [B, C, H, W] -> [B, H, W] in [0, 1]."""
         return self.logits(texture).sigmoid()
 
 
 class ParticipatoryScorer(nn.Module):
-    """Coupling between cells and the tokens of a question.
+    """The participatory scorer: coupling between cells and the tokens of a question.
 
         s[h, n, l] = g_l * <A_h cell_n, B_h question_l>          heads h, cells n, question tokens l
         logit[n]   = sum_h (max_l, mean_l, sum_l of s[h, n, l]) . mix_h + correction[n] + bias
 
-    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so
-    that function words fade; each question token also sees its two neighbours ("red circle" is one
-    thing). The sum lets evidence for several words add up (a cell that is red *and* a circle), the max
-    finds a cell that answers any one of them. Vision tokens are divided by the mean norm of their image
-    (an empty cell stays small), question tokens by their own; both are then folded to at most FOLD
-    dimensions.
+    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so that
+    function words fade; each question token also sees its two neighbours ("red circle" is one thing). The
+    sum lets evidence for several words add up (a cell that is red *and* a circle), the max finds a cell that
+    answers any one of them. Vision tokens are divided by the mean norm of their image (an empty cell stays
+    small), question tokens by their own; both are then folded to at most FOLD dimensions.
 
-    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine. A cosine is
-    known to be a poor relevance (Qwen's question and image tokens are not aligned): train it.
+    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine, which is a poor
+    relevance (Qwen's question and image tokens are not aligned): train it.
 
-    `preset="linear"`: no projections and no importance; the cosine plus texture channels weighted by a
-    fixed sign hash of the question.
+    `preset="linear"` has no projections and no importance: the map is the cosine plus texture channels
+    weighted by a fixed sign hash of the question.
     """
 
     def __init__(
@@ -292,16 +294,22 @@ class ParticipatoryScorer(nn.Module):
         mirror_(self.correction[0], self.correction[2])
 
     def importances(self, query: Tensor) -> Tensor:
-        """How much each question token counts, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
+        """The importance of each question token, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
         if self.linear:
-            return torch.ones(query.shape[:2], device=query.device)
+            return torch.ones(query.shape[:2], dtype=torch.float32, device=query.device)
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
 
-    def couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """Coupling of any M cells: texture [B, M, C], vision from `scale_tokens` -> [B, M, 3 * heads].
+    def _couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
+        """The coupling of every cell: max, mean and sum over the question's tokens for each head.
 
-        Max, mean and sum over the question's tokens for each head; zeros for a row without content
-        tokens.
+        Args:
+            texture: [B, N, C].
+            query: [B, L, D].
+            mask: Bool [B, L].
+            vision: [B, N, min(D, FOLD)] from `scale_tokens`, or None.
+
+        Returns:
+            [B, N, 3 * heads]; zeros for a row without content tokens.
         """
         # Content first, in order: wherever padding lies, it then changes nothing. One padded place
         # serves no question.
@@ -309,11 +317,10 @@ class ParticipatoryScorer(nn.Module):
         front = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
         length = max(1, int(mask.sum(1).max()))
         front, mask = front[:, :length], mask.gather(1, front)[:, :length]
-        query = query.gather(1, front[..., None].expand(-1, -1, query.shape[-1])).masked_fill(
-            ~mask[..., None], 0.0
-        )
+        query = query.gather(1, front[..., None].expand(-1, -1, query.shape[-1]))
+        query = query.masked_fill(~mask[..., None], 0.0)
         gate = self.importances(query) * mask  # (B, L)
-        cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, M, R), (B, L, R)
+        cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, N, R), (B, L, R)
         cells, words = (x.unflatten(-1, (self.heads, -1)) for x in (cells, words * gate[..., None]))
         score = torch.einsum("bmhr,blhr->bmhl", cells, words)
         top = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).amax(-1)
@@ -322,22 +329,13 @@ class ParticipatoryScorer(nn.Module):
         pooled = torch.stack((top, mean, total), dim=-1).flatten(2)
         return pooled.where(mask.any(1)[:, None, None], torch.zeros_like(pooled))
 
-    def read(self, pooled: Tensor, texture: Tensor, mask: Tensor) -> Tensor:
-        """Coupling of every cell [B, 3 * heads, H, W] and texture [B, C, H, W] -> logits [B, H, W]."""
-        logits = torch.einsum("bphw,p->bhw", pooled, self.mix.flatten()) + self.bias
-        if not self.linear:
-            logits = logits + self.correction(torch.cat((pooled, texture.float()), dim=1)).squeeze(1)
-        return logits * mask.any(1)[:, None, None]
-
     def _project(self, texture: Tensor, query: Tensor, vision: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Cells [B, N, R] and question tokens [B, L, R] in the space where their products are scores."""
         if self.linear:
-            cells = texture * self.channel_weight
-            words = F.linear(query, self.hash)
-            return (
-                (cells, words)
-                if vision is None
-                else (torch.cat((vision, cells), -1), torch.cat((query, words), -1))
-            )
+            cells, words = texture * self.channel_weight, F.linear(query, self.hash)
+            if vision is None:
+                return cells, words
+            return torch.cat((vision, cells), -1), torch.cat((query, words), -1)
         cells = F.linear(texture - 0.5, self.paint)
         if vision is not None:
             cells = cells + F.linear(vision, self.cell)
@@ -348,15 +346,20 @@ class ParticipatoryScorer(nn.Module):
     def logits(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
     ) -> Tensor:
-        """See `forward`; [B, H, W] before the sigmoid."""
+        """The map before the sigmoid, [B, H, W]; arguments as of `forward`."""
         rows = texture.flatten(2).transpose(1, 2)  # (B, N, C)
-        pooled = self.couple(rows, query, query_mask, None if vision is None else scale_tokens(vision))
-        return self.read(pooled.transpose(1, 2).unflatten(2, texture.shape[-2:]), texture, query_mask)
+        scaled = None if vision is None else scale_tokens(vision)
+        coupling = self._couple(rows, query, query_mask, scaled).transpose(1, 2)
+        coupling = coupling.unflatten(2, texture.shape[-2:])  # (B, 3 * heads, H, W)
+        logits = torch.einsum("bphw,p->bhw", coupling, self.mix.flatten()) + self.bias
+        if not self.linear:
+            logits = logits + self.correction(torch.cat((coupling, texture.float()), dim=1)).squeeze(1)
+        return logits * query_mask.any(1)[:, None, None]
 
     def forward(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
     ) -> Tensor:
-        """Relevance of each cell to the question.
+        """The participatory map: relevance of each cell to the question.
 
         Args:
             texture: [B, C, H, W] in [0, 1].
@@ -371,7 +374,7 @@ class ParticipatoryScorer(nn.Module):
 
 
 def scale_tokens(vision: Tensor) -> Tensor:
-    """[B, N, D] divided by the mean norm of each image's tokens, folded, in float32."""
+    """Vision tokens [B, N, D] divided by their image's mean norm, folded, float32 [B, N, min(D, FOLD)]."""
     vision = vision.float()
     flat, dim = vision.flatten(1), vision.shape[-1]
     peak = torch.maximum(-flat.amin(1), flat.amax(1)).clamp_min(1e-12)[:, None, None]  # norms may overflow

@@ -1,25 +1,24 @@
-"""ARRCOCLayer: texture, knowing, balancing and attending joined.
+"""The layer: texture, knowing, balancing and attending joined in one module.
 
     image -> texture -> three maps -> balanced map -> kept cells          `forward`
                         `relevance` (differentiable)   `allocate`
 
-20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a hundred).
-Construction is deterministic and leaves the global random state alone; untrained, the layer is the
+It has 20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a
+hundred). Construction is deterministic and leaves the global random state alone; untrained, the layer is the
 documented fixed mixture of `balancing` over the untrained scorers of `knowing`. No image ever influences
-another of its batch. Ablations are configuration (`scorers`, `balancer`, `tokens`): parameters, their
-names and their start stay those of the whole layer, and what is left out gets no gradient.
+another of its batch.
 
-Keep the layer in float32 (it is small); its inputs may have any floating dtype. It knows nothing of any
-model: `seam` carries its decision into one.
+The layer is small and stays in float32: `half()`, `bfloat16()` and `to(dtype)`, of it or of a module that
+holds it, change no dtype in it. Its inputs may have any floating dtype. It depends on no model: `seam`
+carries its decision into one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arr_coc.allocation import TENSIONS, Allocation, grid_positions
@@ -33,30 +32,22 @@ from arr_coc.attending import (
     parse_budget,
     spent_tokens,
 )
-from arr_coc.balancing import SCORERS, AdaptiveTensionBalancer
+from arr_coc.balancing import AdaptiveTensionBalancer
 from arr_coc.config import ARRCOCConfig
-from arr_coc.knowing import (
-    InformationScorer,
-    ParticipatoryScorer,
-    PerspectivalScorer,
-    pool_query,
-    scale_tokens,
-)
+from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer, pool_query, same_start
 from arr_coc.texture import generate_texture_array
 
 CELL = 32
-"""Pixels per side of a cell when nobody says what the grid is."""
-STRONG_PEAK = 0.5
-"""How far the best participatory cell must exceed the median one to overrule a semantic void."""
+"""Pixels per side of a cell where `forward` gets no grid."""
 ENOUGH = 0.98
 """Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
 
 
 class Relevance(NamedTuple):
-    """What the layer thinks of every cell; all maps [B, H, W] in [0, 1].
+    """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1].
 
     `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3];
-    `structured` (bool [B]) says whether the image has anything to prefer, None when nobody looked.
+    `structured` (bool [B]) says whether the image has structure, None where that was not measured.
     """
 
     information: Tensor
@@ -70,11 +61,10 @@ class Relevance(NamedTuple):
 
 
 class ARRCOCOutput(NamedTuple):
-    """A batch of decisions, padded to the largest K.
+    """The decisions of a batch, padded with zeros to the largest K.
 
-    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] relevance
-    of each kept token, mask [B, K] True at real entries, and the allocation record of each image.
-    Padding is zero.
+    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] (the relevance
+    of each kept token), mask [B, K] (True at real entries), and the allocation record of each image.
     """
 
     tokens: Tensor | None
@@ -90,28 +80,34 @@ class ARRCOCOutput(NamedTuple):
 
 
 class ARRCOCLayer(nn.Module):
-    """Three scorers, the balancer and the allocator as one module."""
+    """The learned part of ARR-COC: three scorers, the balancer and the allocator as one module."""
 
     def __init__(self, config: ARRCOCConfig) -> None:
         """Build the untrained layer; `trained` tells whether weights were loaded since."""
         super().__init__()
         self.config = config
         c = config
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.information = InformationScorer(c.channels)
             self.perspectival = PerspectivalScorer(c.channels, c.preset)
             self.participatory = ParticipatoryScorer(c.channels, c.dim, c.rank, c.heads, c.preset)
-            self.balancer = AdaptiveTensionBalancer(
-                c.dim, preset=c.preset, kind=c.balancer, scorers=c.scorers
-            )
+            self.balancer = AdaptiveTensionBalancer(c.dim, preset=c.preset)
         self.allocator = TokenAllocator(c.explore)
         self.trained = False
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
+        """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """As in torch; marks the layer as trained."""
+        """Load weights as in torch, and mark the layer as trained."""
         result = super().load_state_dict(state_dict, strict=strict, assign=assign)
         self.trained = True
         return result
@@ -125,60 +121,69 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         coupling: Tensor | None = None,
     ) -> Relevance:
-        """Score every cell, with gradient to every parameter but those of `compress` and `exploit`.
+        """The relevance of every cell, with gradient to all parameters but those of `compress` and `exploit`.
 
         Args:
             texture: [B, C, H, W] from `generate_texture_array` with the config's channels.
             query: [B, L, D], word embeddings of the question.
             query_mask: Bool [B, L], True at content tokens (no padding, template or special tokens).
-            vision: [B, H*W, D], encoded tokens in raster order or what a stem says of them, or None
-                before encoding; not looked at if the config says `tokens=False`.
+            vision: [B, H*W, D] in raster order, encoded tokens or a stem's vectors in their place, or None
+                before encoding.
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
-            coupling: [B, H, W], logits of a coupling with the question that was found elsewhere (by a
-                model's own attention); None: the participatory scorer's.
+            coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
+                attention); None: the participatory scorer's.
         """
-        vision = vision if self.config.tokens else None
-        if coupling is None:
-            coupling = self._participate(texture, query, query_mask, vision)
-        scorers = (self.information.logits(texture), self.perspectival.logits(texture), coupling)
-        counts = (name in self.config.scorers for name in SCORERS)
-        scores = torch.stack(
-            [s if count else s.detach() for s, count in zip(scorers, counts, strict=True)], dim=1
-        )  # (B, 3, H, W)
+        scores = self.scores(texture, query, query_mask, vision, coupling)
+        return self.balance(scores, texture, query, query_mask, vision, gestalt)
+
+    def balance(
+        self,
+        scores: Sequence[Tensor],
+        texture: Tensor,
+        query: Tensor,
+        query_mask: Tensor,
+        vision: Tensor | None = None,
+        gestalt: Tensor | None = None,
+    ) -> Relevance:
+        """The relevance of every cell from the logits of the three scorers, [B, H, W] each.
+
+        The other arguments are those of `relevance`.
+        """
+        logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
-        logits, weights, tensions = self.balancer.mix(scores, pooled, gestalt)
-        maps = scores.sigmoid().unbind(1)
+        logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt)
+        maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured)
 
-    def _participate(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """Participatory logits; beyond `candidates` cells, coarse regions first, then the best cells."""
-        h, w = texture.shape[-2:]
-        count = self.config.candidates
-        if count is None or h * w <= count:
-            return self.participatory.logits(texture, query, mask, vision)
-        scorer, regions = self.participatory, _coarse_size((h, w), count)
-        cells = texture.float()
-        tokens = None if vision is None else scale_tokens(vision).transpose(1, 2).unflatten(2, (h, w))
+    def scores(
+        self,
+        texture: Tensor,
+        query: Tensor,
+        query_mask: Tensor,
+        vision: Tensor | None = None,
+        coupling: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The logits of the information, perspectival and participatory scorers, [B, H, W] each.
 
-        def couple(pick: Callable[[Tensor], Tensor]) -> Tensor:
-            """Coupling [B, 3 * heads, M] of the cells that `pick` takes, [B, c, H, W] -> [B, c, M]."""
-            picked = None if tokens is None else pick(tokens).transpose(1, 2)
-            return scorer.couple(pick(cells).transpose(1, 2), query, mask, picked).transpose(1, 2)
+        Arguments are those of `relevance`.
+        """
+        if coupling is None:
+            coupling = self.participatory.logits(texture, query, query_mask, vision)
+        return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
-        coarse_cells = F.adaptive_avg_pool2d(cells, regions)
-        coarse = couple(lambda x: F.adaptive_avg_pool2d(x, regions).flatten(2)).unflatten(2, regions)
-        first = scorer.read(coarse, coarse_cells, mask)[:, None]
-        everywhere, rank = (
-            F.interpolate(x, size=(h, w), mode="nearest-exact").flatten(2) for x in (coarse, first)
-        )
-        best = rank.argsort(dim=2, descending=True, stable=True)[..., :count]  # (B, 1, candidates)
-        fine = couple(lambda x: x.flatten(2).gather(2, best.expand(-1, x.shape[1], -1)))
-        everywhere = everywhere.scatter(2, best.expand(-1, fine.shape[1], -1), fine)
-        return scorer.read(everywhere.unflatten(2, (h, w)), texture, mask)
+    def voids(self, relevance: Relevance) -> Tensor | None:
+        """Which images are sampled by an even grid, bool [B]: those without structure.
+
+        A peak of the participatory map does not save them: where there is nothing to find, a question about
+        shapes finds some. None where the config says `void=False`, or structure was not measured.
+        """
+        if not self.config.void or relevance.structured is None:
+            return None
+        return ~relevance.structured
 
     def allocate(
         self,
@@ -186,13 +191,13 @@ class ARRCOCLayer(nn.Module):
         budget: Budget | None = None,
         grid: tuple[int, int] | tuple[int, int, int] | None = None,
     ) -> list[Allocation]:
-        """Decide which cells of each image are kept; one frozen record per image.
+        """The cells that are kept of each image; one frozen record per image.
 
         Args:
-            relevance: What `relevance` returned.
-            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the
-                default count.
-            grid: (H, W), or (T, H, W) when frames lie under each other in the maps; None is that of the
+            relevance: The result of `relevance`.
+            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the default
+                count.
+            grid: (H, W), or (T, H, W) where frames lie under each other in the maps; None is that of the
                 maps.
 
         Raises:
@@ -200,21 +205,15 @@ class ARRCOCLayer(nn.Module):
             ValueError: the budget is invalid or exceeds N, or the grid does not fit the maps.
         """
         full = _whole_grid(grid, relevance.balanced)
-        asked = parse_budget(self.config.budget if budget is None else budget)
-        clamped = budget is None and asked == DEFAULT_BUDGET
-        void = None
-        if self.config.void and relevance.structured is not None:
-            void = ~relevance.structured
-            if "participatory" in self.config.scorers:
-                seen = relevance.participatory.detach().flatten(1)
-                void = void & (seen.amax(1) - seen.median(1).values <= STRONG_PEAK)
+        requested = parse_budget(self.config.budget if budget is None else budget)
+        clamped = budget is None and requested == DEFAULT_BUDGET
         tensions, weights = relevance.tensions.detach(), relevance.weights.detach().float()
         chosen = self.allocator(
-            relevance.balanced if asked == "auto" else relevance.logits,  # logits rank what saturates
-            None if clamped else asked,
+            relevance.balanced if requested == "auto" else relevance.logits,  # logits rank what saturates
+            None if clamped else requested,
             compress=tensions[:, 0],
             exploit=tensions[:, 1],
-            void=void,
+            void=self.voids(relevance),
         )
         maps = torch.stack(relevance[:4]).detach().float().unflatten(2, full[:2])  # (4, B, T, H, W)
         return [
@@ -229,7 +228,7 @@ class ARRCOCLayer(nn.Module):
                 balanced=maps[3, i],
                 weights=weights[i],
                 tensions=dict(zip(TENSIONS, tensions[i].tolist(), strict=True)),
-                budget=asked,
+                budget=requested,
                 reasons=s.reasons,
                 void=s.void,
             )
@@ -238,17 +237,17 @@ class ARRCOCLayer(nn.Module):
 
     @staticmethod
     def budget_loss(relevance: Relevance, evidence: Tensor, margin: float = 1.5) -> Tensor:
-        """How far "auto" is from the tokens that the evidence asks for: squared doublings, mean over rows.
+        """The loss of the "auto" budget: squared doublings between tokens spent and needed, mean over rows.
 
-        Teaches the compress tension alone: the policy net gets a gradient, the scorers get none. A row asks
-        for `margin` times the number of best cells that hold ENOUGH of its evidence, within AUTO_RANGE; a row
-        without evidence asks for the least. Where "auto" spends just that because its range ends there, there
-        is nothing to learn: five effective cells that get 64 tokens need not claim 64.
+        It teaches the compress tension alone: the policy net gets a gradient, the scorers get none. The
+        target of a row is `margin` times the number of best cells that hold ENOUGH of its evidence, within
+        AUTO_RANGE; without evidence it is the least of that range. Where "auto" meets the target because its
+        range ends there, nothing is to be learned: five effective cells that get 64 tokens need not claim 64.
 
         Args:
-            relevance: What `relevance` returned, with its graph.
+            relevance: The result of `relevance`, with its graph.
             evidence: Bool [B, H, W], cells that hold what the answer needs.
-            margin: Tokens asked for over those needed, above 0.
+            margin: Target over the tokens needed, above 0.
 
         Raises:
             ValueError: the evidence does not fit the maps, or the margin is not above 0.
@@ -259,14 +258,14 @@ class ARRCOCLayer(nn.Module):
         if not margin > 0:
             raise ValueError(f"margin {margin} must be above 0; 1.0 asks for just what is needed")
         ranked = relevance.logits.detach().flatten(1).argsort(dim=1, descending=True, stable=True)
-        held = evidence.flatten(1).gather(1, ranked).cumsum(1)  # (B, N), evidence among the best 1 to N cells
-        needed = (held < ENOUGH * held[:, -1:]).sum(1) + 1
+        reached = evidence.flatten(1).gather(1, ranked).cumsum(1)  # (B, N), evidence in the best 1 to N cells
+        needed = (reached < ENOUGH * reached[:, -1:]).sum(1) + 1
         low, high = (min(bound, ranked.shape[1]) for bound in AUTO_RANGE)
-        asked = (margin * needed).clamp(low, high)
+        target = (margin * needed).clamp(low, high)
         # Not `expected_tokens`: its clamp would stop the gradient.
         spent = spent_tokens(relevance.balanced.detach().float().flatten(1), relevance.tensions[:, 0])
-        settled = spent.clamp(low, high) == asked
-        return (spent / asked).log2().masked_fill(settled, 0.0).square().mean()
+        settled = spent.clamp(low, high) == target
+        return (spent / target).log2().masked_fill(settled, 0.0).square().mean()
 
     def forward(
         self,
@@ -277,7 +276,7 @@ class ARRCOCLayer(nn.Module):
         query_mask: Tensor | None = None,
         budget: Budget | None = None,
     ) -> ARRCOCOutput:
-        """Score, choose and gather.
+        """Scores, choice and gathered tokens of a batch of images.
 
         Args:
             vision_embeds: [B, H*W, D] in raster order, or None before encoding.
@@ -318,15 +317,9 @@ class ARRCOCLayer(nn.Module):
 
 
 def _whole_grid(grid: tuple[int, ...] | None, maps: Tensor) -> tuple[int, int, int]:
-    """(T, H, W) of maps [B, T*H, W]."""
+    """The grid (T, H, W) of maps [B, T*H, W]; raises ValueError where `grid` does not fit them."""
     rows, columns = maps.shape[-2:]
     t, h, w = (1, rows, columns) if grid is None else (1, *grid)[-3:]
     if (t * h, w) != (rows, columns):
         raise ValueError(f"grid {grid} does not fit maps of {rows}x{columns} cells")
     return t, h, w
-
-
-def _coarse_size(grid: tuple[int, int], candidates: int) -> tuple[int, int]:
-    """Regions (h, w) in the shape of the grid, about half as many as candidates."""
-    scale = (candidates / 2 / (grid[0] * grid[1])) ** 0.5
-    return max(1, round(grid[0] * scale)), max(1, round(grid[1] * scale))

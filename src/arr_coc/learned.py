@@ -15,10 +15,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.checkpoint import ALLOCATOR_FILES, base_revision, load_layer, save_layer
+from arr_coc.checkpoint import ALLOCATOR_FILES, base_revision, load_layer
 from arr_coc.gestalt import load_convs, save_convs
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.lora import LoRAs
+from arr_coc.saved import save_layer
 from arr_coc.stem import Stem, load_stem, save_stem
 
 

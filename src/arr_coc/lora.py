@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from arr_coc.seam.twin import adapter_state, twin
+from arr_coc.seam.twin import adapter_state, refresh, twin
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -101,7 +101,7 @@ class LoRAs(nn.Module):
                 if not any(other == state for _, other in self._twins):  # the user's own adapters changed
                     self._twins.clear()
                 self._twins[active, state] = self._combined(active, state)
-            return self._twins[active, state]
+            return refresh(self._twins[active, state])
 
     def _combined(self, kinds: tuple[str, ...], state: tuple[Any, ...]) -> PreTrainedModel:
         """A twin of the base with some kinds put in beside the user's own adapters."""

@@ -33,6 +33,7 @@ from arr_coc.decoding import (
     refuse_settings,
     setting,
 )
+from arr_coc.device import resolve_device, resolve_dtype
 from arr_coc.gestalt import find_compressor
 from arr_coc.hub import check_shared, upload
 from arr_coc.images import ImageSource
@@ -157,7 +158,7 @@ class ARRCOCModel(nn.Module):
         budget: Budget | None = None,
         allocator: str | Path | None = None,
         revision: str | None = None,
-        device: str | torch.device | None = None,
+        device: str | torch.device | None = "auto",
         dtype: torch.dtype | str | None = None,
         mode: str = "prune",
         strict: bool = False,
@@ -170,8 +171,9 @@ class ARRCOCModel(nn.Module):
             budget: a count, a fraction or "auto" of visual tokens; None: the allocator's own (273).
             allocator: an allocator folder or Hub name; None: the one that comes with the name, if any.
             revision: branch, tag or commit hash of a Hub name; None: the newest.
-            device: where to put the model; None: the CPU.
-            dtype: of the base model's weights; None: as saved.
+            device: where to put the model: "cpu", "cuda", "cuda:1", "mps" ...; "auto" or None: CUDA or MPS
+                where there is one, else the CPU.
+            dtype: of the base model's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
             mode: one of `arr_coc.modes.MODES`.
             strict: raise when an allocation fails, instead of falling back to all tokens.
 
@@ -181,10 +183,10 @@ class ARRCOCModel(nn.Module):
         find_mode(mode)
         if budget is not None:
             parse_budget(budget)  # a bad value should not cost a download
+        place, dtype = resolve_device(device), resolve_dtype(dtype)
         found = checkpoint.find(name_or_folder, allocator, revision)
         base, processor = checkpoint.load_base(found.base, dtype, found.revision)
-        if device is not None:
-            base = base.to(device)
+        base.to(place)
         parts = {} if found.allocator is None else load_learned(found.allocator, base)
         return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=found.base, **parts)
 

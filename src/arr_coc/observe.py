@@ -258,7 +258,8 @@ def _ask_sets(
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
         adapter = model.adapter_for(ran)
         maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
-        couplings = [coupling(look, cues.coupling.shape[1:])[None].to(cues.coupling) for look in maps]
+        height, width = cues.coupling.shape[1:]
+        couplings = [coupling(look, (height, width))[None].to(cues.coupling) for look in maps]
     records = []
     for words, look in zip(sets[:, asked], couplings, strict=True):
         relevance = layer.relevance(*cues._replace(query_mask=words[None], coupling=look))

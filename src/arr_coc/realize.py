@@ -25,8 +25,20 @@ from arr_coc.layer import ARRCOCLayer, Relevance
 Grid = tuple[int, int, int]
 """(T, H, W) of the cells of an image or clip."""
 
-STAGES = ("texture", "score", "gestalt", "encode", "prefill", "decode", "total")
+STAGES = (
+    "texture",
+    "scoring",
+    "balancing",
+    "allocating",
+    "gestalt",
+    "encode",
+    "prefill",
+    "decode",
+    "total",
+)
 """The stages of a call whose time is taken, in order."""
+CHOOSING = STAGES[:4]
+"""Those that choosing consists of."""
 
 
 class Stopwatch:
@@ -45,6 +57,10 @@ class Stopwatch:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
+
+    def choosing(self) -> float:
+        """Milliseconds of all stages of choosing together."""
+        return sum(self.ms[stage] for stage in CHOOSING)
 
     @contextmanager
     def __call__(self, stage: str) -> Generator[None, None, None]:
@@ -102,8 +118,10 @@ def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Re
     Raises:
         NonFiniteScores: a relevance that isn't finite.
     """
-    with watch("score"):
-        maps = [layer.relevance(*one) for one in cues]
+    with watch("scoring"):
+        scores = [layer.scores(c.texture, c.query, c.query_mask, c.vision, c.coupling) for c in cues]
+    with watch("balancing"):
+        maps = [layer.balance(s, *one[:5]) for s, one in zip(scores, cues, strict=True)]
         # One question to the device for all images, not one each.
         finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
         if not all(finite):
@@ -132,7 +150,7 @@ def decide(
         ValueError: a budget above the number of cells.
     """
     maps = score(layer, cues, watch)
-    with watch("score"):
+    with watch("allocating"):
         allocations = [
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
             for relevance, budget, grid in zip(_on_cpu(maps), budgets, grids, strict=True)

@@ -1,8 +1,8 @@
-"""Relaxation: the soft form of "keep the k best", for losses and estimators that need its derivative.
+"""Relaxation: a differentiable top-k, for losses and estimators that need the derivative of a selection.
 
     soft_top_k(scores [..., N], k) -> probabilities [..., N] that sum to k
 
-Pure tensors; what is really kept is decided in `attending`.
+Tensors only; the hard selection is made in `attending`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.autograd.function import once_differentiable
 
 
 def soft_top_k(scores: Tensor, k: int) -> Tensor:
-    """Probabilities of being kept that sum to k, [..., N] -> [..., N], differentiable in the scores.
+    """The probabilities of being kept, which sum to k, [..., N] -> [..., N], differentiable in the scores.
 
-    p = sigmoid(s + t), t by bisection. The gradient is exact and does not depend on the steps taken: from
-    sum p = k follows dp/ds = diag(v) - v v^T / sum v with v = p (1 - p). At k = N all are 1, with no
-    gradient. The threshold is found in float64; p has the dtype of the scores.
+    They are p = sigmoid(s + t), with the threshold t by bisection in float64. The gradient is exact and does
+    not depend on the steps taken: from sum p = k follows dp/ds = diag(v) - v v^T / sum v with v = p (1 - p).
+    At k = N all are 1, with no gradient. p has the dtype of the scores.
 
     Raises:
         ValueError: k is not in 1..N, or a score is NaN or infinite.
@@ -37,7 +37,7 @@ def soft_top_k(scores: Tensor, k: int) -> Tensor:
 
 
 class _SoftTopK(torch.autograd.Function):
-    """Bisection forward; the implicit derivative backward."""
+    """The autograd function of `soft_top_k`: bisection forward, the implicit derivative backward."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, k: int) -> Tensor:

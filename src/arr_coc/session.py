@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.generation.streamers import BaseStreamer
 
 from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
-from arr_coc.decoding import generate_whole, refuse_settings
+from arr_coc.decoding import NewTokens, generate_whole, refuse_settings
 from arr_coc.images import ImageSource, open_image
 from arr_coc.modes import MODES, PRUNE, find_mode
 from arr_coc.modes.call import EncodedImages, runs_as
@@ -43,10 +42,10 @@ class Answer:
         text: the answer.
         allocation: which cells the answer was made from (all of them in mode "full" and after a
             fallback).
-        ms: milliseconds per stage: texture (recovering the picture and its channels), score (scorers,
-            balancer, allocator, and a stem), gestalt (the coarse view), encode (vision encoder), prefill (up
-            to the first new token), decode (the rest), total (everything, with preprocessing). Texture,
-            gestalt and encode are 0 where a session had them already.
+        ms: milliseconds per stage: texture (recovering the picture and its channels), scoring (the three
+            scorers, and a stem or a look of the model's own), balancing, allocating, gestalt (the coarse
+            view), encode (vision encoder), prefill (up to the first new token), decode (the rest), total
+            (everything, with preprocessing). Texture, gestalt and encode are 0 where a session had them.
         fallback: the allocation failed and all tokens were used; the reason is in the log.
         mode: what ran; with a `note`, another than was asked for.
         budget: as asked.
@@ -71,41 +70,6 @@ class Answer:
     def grid(self) -> tuple[int, int, int]:
         """(T, H, W) of the cells to choose from; in mode "compress" those of the coarse view."""
         return self.allocation.grid
-
-
-class NewTokens(BaseStreamer):
-    """Notes when the first new token arrives, and tells what has been said so far.
-
-    Args:
-        watch: whose seconds count.
-        decode: token ids to text.
-        on_text: told the whole answer so far after each new token; None: nobody.
-    """
-
-    def __init__(
-        self,
-        watch: Stopwatch,
-        decode: Callable[[list[int]], str] = lambda _: "",
-        on_text: Callable[[str], None] | None = None,
-    ) -> None:
-        self._watch, self._decode, self._on_text = watch, decode, on_text
-        self._arrivals: list[float] = []
-        self._ids: list[int] = []
-
-    def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompt and then with each new token."""
-        if len(self._arrivals) < 2:
-            self._arrivals.append(self._watch.now())
-        if self._on_text is not None and len(self._arrivals) == 2:
-            self._ids += value.flatten().tolist()
-            self._on_text(self._decode(self._ids))
-
-    def end(self) -> None:
-        """Called by `generate` at the end; nothing to do."""
-
-    def arrived(self) -> float:
-        """When the first new token came, in seconds of the stopwatch."""
-        return self._arrivals[-1]
 
 
 class Session:
@@ -249,7 +213,7 @@ class Session:
         model = self.model
         mode = model.mode if mode is None else mode
         watch = Stopwatch(model.device)
-        first = NewTokens(watch, self._text, on_text)
+        first = NewTokens(watch.now, self._text, on_text)
         with watch("total"), torch.no_grad():
             inputs = self.inputs(question)
             if not find_mode(mode).stock:

@@ -1,17 +1,17 @@
-"""The stem: what each cell of an image holds, seen by a small convolutional net before anything is encoded.
+"""The stem: a small convolutional net that gives one vector per cell from pixels, before any encoding.
 
     Stem(dim)(picture [B, 3, h, w] in [0, 1], grid=(H, W)) -> [B, H*W, D], in the place of encoded tokens
 
-A cell mean can't tell the letter K from Q, so choosing *before* the vision encoder needs eyes of its own:
-four strided convolutions over the full-resolution pixels down to one vector a cell, then a few blocks that
-let neighbouring cells see each other (Liu et al. 2022, ConvNeXt), for about a thousandth of what the encoder
-of a 2B model costs. What comes out stands in the space of the encoder's own tokens, so the scorers and the
-balancer read it as they read those; it is trained to be found, not to be read by the language model.
+A cell mean can't tell the letter K from Q, so choosing *before* the vision encoder needs features of its own:
+four strided convolutions over the full-resolution pixels down to one vector per cell, then a few blocks that
+join neighbouring cells (Liu et al. 2022, ConvNeXt), for about a thousandth of the cost of the encoder of a 2B
+model. Its vectors lie in the space of the encoder's own tokens, so the scorers and the balancer read them as
+they read those; they are trained to be ranked, not to be read by the language model.
 
-A gestalt (the encoded tokens of a coarse view, where one was encoded anyway) can be laid under the cells.
+A gestalt (the encoded tokens of a coarse view, where one was encoded anyway) can be added to the cells.
 
-Laws: any aspect ratio, deterministic, an image is never influenced by another of its batch, dtype of the
-parameters whatever that of the picture.
+Laws: any aspect ratio, deterministic, no image influences another of its batch, and the result has the dtype
+of the parameters whatever that of the picture.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from arr_coc.knowing import same_start
+
 CELL = 32
-"""Pixels a side of a cell as the stem sees it; pictures of other cells are resized to it."""
+"""Pixels per side of a cell at the stem's input; pictures of other cell sizes are resized to it."""
 FILE = "stem.safetensors"
-"""Its file in an allocator folder."""
+"""The stem's file in an allocator folder."""
 WIDTH = 160
+"""Channels of the blocks."""
 BLOCKS = 4
+"""Blocks after the convolutions."""
 
 
 class Block(nn.Module):
@@ -43,9 +47,9 @@ class Block(nn.Module):
         nn.init.normal_(self.down.weight, std=0.1 * (2 * width) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, W, h, w] -> the same."""
-        seen = self.norm(self.look(x).movedim(1, -1))
-        return x + self.down(F.gelu(self.up(seen))).movedim(-1, 1)
+        """The block's output, [B, width, h, w] -> the same shape."""
+        mixed = self.norm(self.look(x).movedim(1, -1))
+        return x + self.down(F.gelu(self.up(mixed))).movedim(-1, 1)
 
 
 class Down(nn.Module):
@@ -57,24 +61,23 @@ class Down(nn.Module):
         self.norm = nn.LayerNorm(after)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, before, h, w] -> [B, after, h / stride, w / stride]."""
+        """The reduced map, [B, before, h, w] -> [B, after, h / stride, w / stride]."""
         return self.norm(self.conv(x).movedim(1, -1)).movedim(-1, 1)
 
 
 class Stem(nn.Module):
-    """Pixels to one vector a cell.
+    """A convolutional net from pixels [B, 3, h, w] to one vector per cell, [B, H*W, D].
 
     Args:
-        dim: D, width of the tokens it stands in for.
-        width: channels of the blocks.
-        blocks: how many of them.
+        dim: D, width of the encoder's tokens, in whose place its vectors are used.
+        width: Channels of the blocks.
+        blocks: Number of blocks.
     """
 
     def __init__(self, dim: int, width: int = WIDTH, blocks: int = BLOCKS) -> None:
         super().__init__()
         self.dim, self.width = dim, width
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.downs = nn.ModuleList(
                 (Down(3, 32, 4, 4), Down(32, 64, 3, 2), Down(64, 128, 3, 2), Down(128, width, 2, 2))
             )
@@ -86,10 +89,10 @@ class Stem(nn.Module):
         nn.init.zeros_(self.gestalt.bias)
 
     def forward(self, picture: Tensor, grid: tuple[int, int], gestalt: Tensor | None = None) -> Tensor:
-        """See every cell.
+        """The vectors of every cell.
 
         Args:
-            picture: float [B, 3, h, w] in [0, 1], what the cells of the grid cover.
+            picture: Float [B, 3, h, w] in [0, 1], the area that the cells of the grid cover.
             grid: (H, W).
             gestalt: [B, D, H', W'], encoded tokens of a coarse view of the same picture, or None.
 
@@ -123,10 +126,14 @@ def save_stem(stem: Stem, folder: Path) -> None:
 
 
 def load_stem(folder: Path, dim: int) -> Stem | None:
-    """Read the stem of an allocator folder, in float32; None if it has none.
+    """The stem of an allocator folder, in float32; None if it has none.
+
+    Args:
+        folder: An allocator folder.
+        dim: D, the width of the base model's tokens.
 
     Raises:
-        ValueError: a stem of another width, or a file that is none.
+        ValueError: the stem has another width, or its file is no saved stem.
     """
     path = folder / FILE
     if not path.is_file():

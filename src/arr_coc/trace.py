@@ -38,7 +38,6 @@ REASON_NAMES = {
     Reason.RELEVANT: "relevant",
     Reason.EXPLORED: "coverage",
     Reason.VOID: "even grid",
-    Reason.GESTALT: "coarse view",
     Reason.ALL: "all kept",
 }
 SCORES = {
@@ -159,8 +158,8 @@ class Trace:
                 f"kept {self.kept}, total {self.total} and read {self.read} do not fit an allocation of "
                 f"{self.allocation.kept}"
             )
-        if not ((self.allocation.reasons >= 0) & (self.allocation.reasons < len(Reason))).all():
-            raise ValueError(f"reasons must lie in 0..{len(Reason) - 1}")
+        if not ((self.allocation.reasons >= 0) & (self.allocation.reasons <= max(Reason))).all():
+            raise ValueError(f"reasons must lie in 0..{int(max(Reason))}")
         _check_map("weights", self.allocation.weights, (3,))
         for name in _MAPS:
             _check_map(name, getattr(self.allocation, name), (1, *grid))

@@ -1,4 +1,4 @@
-"""The app: ask about an image, see what the answer was read from, look closer.
+"""The app, in a browser: answers about an image, the tokens that they were read from, and probes of both.
 
     build_app()    the Gradio app; `.launch()` has safe settings of its own
     launch()       builds it, serves it on this machine alone, and cleans up
@@ -29,6 +29,8 @@ def build_app(
     against: ARRCOCModel | str | None = None,
     results: str | Path | None = None,
     traces: Sequence[Trace | str | Path] = (),
+    device: str = "auto",
+    dtype: str | None = None,
 ) -> App:
     """Build the app. No model is loaded before `launch()`, and with traces not before the first question.
 
@@ -38,16 +40,22 @@ def build_app(
         against: a second model for the A/B view, loaded or by name; None: there is no such view.
         results: a result file of `arr-coc eval`; its worst cases are shown. None: there is no such view.
         traces: what to show first, saved or loaded; none: the built-in sample.
+        device: where models are loaded to: "auto", "cpu", "cuda", "mps" ...; see `resolve_device`.
+        dtype: of their base models: "float32", "bfloat16", "float16"; "auto" or None: as saved.
 
     Raises:
-        ValueError: Gradio is missing, or a file is not what it should be.
+        ValueError: Gradio is missing, this machine has no such device, or a file is not what it should be.
     """
     require_gradio()
     from arr_coc.app.models import Models
     from arr_coc.app.samples import samples
     from arr_coc.app.screen import build
+    from arr_coc.device import resolve_device, resolve_dtype
 
-    models = Models(model_name if model is None else model, *([] if against is None else [against]))
+    resolve_device(device)  # refused now, not when the first question waits for the model
+    resolve_dtype(dtype)
+    sources = (model_name if model is None else model, *([] if against is None else [against]))
+    models = Models(*sources, device=device, dtype=dtype)
     return build(models, samples(traces), results, lazy=bool(traces))
 
 
@@ -57,6 +65,8 @@ def launch(
     against: str | None = None,
     results: str | Path | None = None,
     traces: Sequence[Trace | str | Path] = (),
+    device: str = "auto",
+    dtype: str | None = None,
     host: str = "127.0.0.1",
     port: int = 7860,
     share: bool = False,
@@ -69,10 +79,12 @@ def launch(
         against: a second model by name, as in `build_app`.
         results: a result file, as there.
         traces: what to show first, as there.
+        device: where models are loaded to, as there.
+        dtype: of their base models, as there.
         host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
         port: where to listen.
         share: make a public link through Gradio's own server.
-        ready: told the address once the page can be opened.
+        ready: called with the address once the page can be opened.
 
     Raises:
         ValueError: as `build_app`, or the port is taken.
@@ -81,7 +93,14 @@ def launch(
     from arr_coc.app.server import serve
 
     serve(
-        lambda: build_app(model_name=model_name, against=against, results=results, traces=traces),
+        lambda: build_app(
+            model_name=model_name,
+            against=against,
+            results=results,
+            traces=traces,
+            device=device,
+            dtype=dtype,
+        ),
         host,
         port,
         share,
@@ -90,7 +109,7 @@ def launch(
 
 
 def require_gradio() -> None:
-    """Say in one line what is missing.
+    """Check that Gradio is installed.
 
     Raises:
         ValueError: Gradio is not installed.

@@ -1,11 +1,11 @@
-"""Asking, as generators that tell how far they are and end with something to show.
+"""Answering a request of the page, as generators of updates: progress in words, at the end a view to draw.
 
-    ask(models, tab, question)     the answer, its cells and words
+    ask(models, tab, request)      the answer, its cells and words
     swap(models, tab, question)    the same image and budget, another question
     against(models, tab)           the same question, the other model
 
-Each yields `Now`, one after the other; the last has a view. All is refused with a ValueError of one line, and
-what was shown before then stays. Stopping raises `Stopped`, with the same effect.
+Each yields `Update`, one after the other; the last has a view. What can't be done raises a ValueError of one
+line, what the user stops `Stopped`; either way the view on the page stays.
 """
 
 from __future__ import annotations
@@ -27,32 +27,37 @@ if TYPE_CHECKING:
     from arr_coc.trace import Trace
 
 T = TypeVar("T")
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 POLL = 0.05
 """Seconds between two looks at whether the user wants to stop."""
 
 
 class Stopped(Exception):
-    """The user doesn't want it any more."""
+    """The user has pressed Stop."""
 
 
 @dataclass(frozen=True)
-class Now:
-    """How far it is, in words, and what there is to show: a view, a pair of them, or not yet anything."""
+class Update:
+    """A step of the work.
+
+    Attributes:
+        status: the progress, a line of text.
+        view: what the viewer draws from now on: a view, or a pair of them; None: what it draws already.
+    """
 
     status: str
-    shown: dict[str, Any] | None = None
+    view: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question as the form has it.
+class Request:
+    """A question with its settings, as the form has them.
 
     Attributes:
         image: the picture; None: there is none.
         question: any text.
-        percent: of the image's tokens to keep.
-        auto: let the image and the question decide instead.
+        percent: of the image's tokens to keep, above 0 to 100.
+        auto: the allocator sets the budget instead.
         mode: as in `Session.ask`.
         compare: answer from all tokens, too.
     """
@@ -66,7 +71,7 @@ class Asked:
 
     @property
     def budget(self) -> Budget:
-        """As a fraction, so that it fits an image of any size.
+        """The budget as a fraction, which fits an image of any size, or "auto".
 
         Raises:
             ValueError: not a percentage.
@@ -78,116 +83,120 @@ class Asked:
         return float(self.percent) / 100
 
 
-def ask(models: Models, tab: Tab, asked: Asked) -> Iterator[Now]:
-    """Ask, and show what the answer was read from.
+def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
+    """Answer a request, with the cells that the answer was read from.
 
     Raises:
         ValueError: no image, no question, or what the model refuses.
         Stopped: by the user.
     """
-    image, question = asked.image, asked.question.strip()
+    image, question = request.image, request.question.strip()
     if image is None:
         raise ValueError("there is no image: upload one, paste one or choose a sample")
     if not question:
         raise ValueError("the question is empty: ask something about the image")
-    budget = asked.budget
+    budget = request.budget
     start = perf_counter()
 
-    def work(model: ARRCOCModel, say: Say) -> Trace:
+    def work(model: ARRCOCModel, notify: Notify) -> Trace:
         from arr_coc.observe import observe
 
-        say("Reading the image ...")
+        notify("Reading the image ...")
         session = tab.session(model, 0, image)
-        return observe(session, question, budget=budget, mode=asked.mode, compare=asked.compare, on_text=say)
+        return observe(
+            session, question, budget=budget, mode=request.mode, compare=request.compare, on_text=notify
+        )
 
     trace = yield from follow(models, tab, work)
-    yield Now(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace))
+    yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace))
 
 
-def swap(models: Models, tab: Tab, question: str) -> Iterator[Now]:
-    """Ask another question about the image that is shown, with the same budget, and lay both side by side.
+def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
+    """Answer another question about the current image from the same budget, as a pair of views.
 
     Raises:
-        ValueError: nothing is shown, or no question.
+        ValueError: there is no answer yet, or no question.
         Stopped: by the user.
     """
-    shown = shown_trace(tab)
+    trace = current_trace(tab)
     if not question.strip():
         raise ValueError("the other question is empty: ask something else about the image")
-    other = yield from follow(models, tab, _again(tab, shown, question.strip(), 0))
-    yield Now("", pair(tab, other, ("this question", "the other question")))
+    other = yield from follow(models, tab, _again(tab, trace, question.strip(), 0))
+    yield Update("", pair(tab, other, ("this question", "the other question")))
 
 
-def against(models: Models, tab: Tab) -> Iterator[Now]:
-    """Ask the second model what was asked, and lay both side by side.
+def against(models: Models, tab: Tab) -> Iterator[Update]:
+    """Answer the current question by the second model, as a pair of views.
 
     Raises:
-        ValueError: nothing is shown.
+        ValueError: there is no answer yet.
         Stopped: by the user.
     """
-    shown = shown_trace(tab)
-    other = yield from follow(models, tab, _again(tab, shown, shown.question, 1), 1)
-    yield Now("", pair(tab, other, (shown.model, other.model)))
+    trace = current_trace(tab)
+    other = yield from follow(models, tab, _again(tab, trace, trace.question, 1), 1)
+    yield Update("", pair(tab, other, (trace.model, other.model)))
 
 
 def pair(tab: Tab, other: Trace, labels: tuple[str, str]) -> dict[str, Any]:
-    """What is shown beside another trace, for the viewer."""
+    """The tab's view beside that of another trace, for the viewer."""
     return {"a": tab.view, "b": other.view(), "labels": list(labels)}
 
 
-def shown_trace(tab: Tab) -> Trace:
-    """The trace that is shown.
+def current_trace(tab: Tab) -> Trace:
+    """The tab's trace.
 
     Raises:
         ValueError: there is none.
     """
     if tab.trace is None:
-        raise ValueError("nothing is shown yet: ask a question first")
+        raise ValueError("there is no answer yet: ask a question first")
     return tab.trace
 
 
-def shown_session(tab: Tab, model: ARRCOCModel, which: int = 0) -> Session:
-    """A session of the image that is shown, which is the tab's last one or a saved trace's picture."""
-    image = tab.image if tab.image is not None else shown_trace(tab).picture
+def current_session(tab: Tab, model: ARRCOCModel, which: int = 0) -> Session:
+    """A session of the tab's image, or of its trace's picture where it has none."""
+    image = tab.image if tab.image is not None else current_trace(tab).picture
     return tab.session(model, which, image)
 
 
-def _again(tab: Tab, shown: Trace, question: str, which: int) -> Callable[[ARRCOCModel, Say], Trace]:
-    def work(model: ARRCOCModel, say: Say) -> Trace:
+def _again(tab: Tab, trace: Trace, question: str, which: int) -> Callable[[ARRCOCModel, Notify], Trace]:
+    """Work that answers a question from the budget and in the mode of a trace."""
+
+    def work(model: ARRCOCModel, notify: Notify) -> Trace:
         from arr_coc.observe import observe
 
-        say("Reading the image ...")
-        session = shown_session(tab, model, which)
-        options: dict[str, Any] = {"budget": shown.budget, "mode": shown.mode, "compare": False}
-        return observe(session, question, words=False, on_text=say, **options)
+        notify("Reading the image ...")
+        session = current_session(tab, model, which)
+        options: dict[str, Any] = {"budget": trace.budget, "mode": trace.mode, "compare": False}
+        return observe(session, question, words=False, on_text=notify, **options)
 
     return work
 
 
 def follow(
-    models: Models, tab: Tab, work: Callable[[ARRCOCModel, Say], T], which: int = 0
-) -> Generator[Now, None, T]:
-    """Run work in the models' thread and tell what it says; returns its result.
+    models: Models, tab: Tab, work: Callable[[ARRCOCModel, Notify], T], which: int = 0
+) -> Generator[Update, None, T]:
+    """Run work in the models' thread and yield what it reports; returns its result.
 
     Raises:
-        Stopped: `tab.stopping` was set. The work itself ends with the next thing it says.
+        Stopped: `tab.stopping` was set. The work itself ends with the next line that it reports.
     """
-    said: SimpleQueue[str] = SimpleQueue()
+    messages: SimpleQueue[str] = SimpleQueue()
 
-    def say(text: str) -> None:
+    def notify(text: str) -> None:
         if tab.stopping:
             raise Stopped
-        said.put(text)
+        messages.put(text)
 
-    future = models.submit(lambda model: work(model, say), which)
+    future = models.submit(lambda model: work(model, notify), which)
     if not models.ready(which):
-        yield Now(f"Loading the model {models.name(which)} ...")
-    while not (future.done() and said.empty()):
+        yield Update(f"Loading the model {models.name(which)} ...")
+    while not (future.done() and messages.empty()):
         if tab.stopping:
             future.cancel()
             raise Stopped
         try:
-            yield Now(said.get(timeout=POLL))
+            yield Update(messages.get(timeout=POLL))
         except Empty:
             continue
     return future.result()

@@ -1,4 +1,4 @@
-"""The components that Gradio lacks: the viewer, a line that says what goes on, an upload left as it is."""
+"""Gradio components of the app: the viewer, a status line that screen readers read, an undecoded upload."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StatusLine(gr.HTML, metaclass=Plain):
 
 
 class Upload(gr.Image, metaclass=Plain):
-    """An image that comes as the path of the very file: `open_image` is who judges it."""
+    """An image upload that gives the path of the file as it came, for `open_image` to check."""
 
     def preprocess(self, payload: Any) -> str | None:
         """The path, unopened."""

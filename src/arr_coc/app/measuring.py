@@ -1,11 +1,11 @@
-"""Measuring what is shown, as generators like those of `asking`: the last view has the probe's result."""
+"""Probes of the tab's trace, as generators like those of `asking`: the last view has the probe's result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from arr_coc.app.asking import Now, Say, follow, shown_session, shown_trace
+from arr_coc.app.asking import Notify, Update, current_session, current_trace, follow
 from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
 
@@ -18,21 +18,21 @@ Probe = Callable[["Session", "Trace", Callable[[float], None]], dict[str, Any]]
 
 
 def sweep(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
-    """From how few tokens would the answer still have come?"""
+    """The answer from ever fewer tokens; see `budget_sweep`."""
     from arr_coc.evaluate.probes import budget_sweep
 
     return budget_sweep(session, trace.question, mode=probe_mode(trace), progress=progress)
 
 
 def contenders(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
-    """What would others have said, from as many tokens?"""
+    """The answers of other methods from as many tokens."""
     from arr_coc.evaluate.probes import contenders
 
     return contenders(session, trace.question, trace.kept, progress=progress)
 
 
 def faithfulness(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
-    """Does the answer go when the relevant cells go, and come when they come?"""
+    """How the answer fades and returns as relevant cells are deleted and inserted."""
     from arr_coc.evaluate.probes import faithfulness
 
     return faithfulness(session, trace.question, mode=probe_mode(trace), progress=progress)
@@ -43,28 +43,28 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "contenders": ("What would others keep?", contenders),
     "faithfulness": ("Is the map faithful?", faithfulness),
 }
-"""By name in a trace: what its button says, and what it calls."""
+"""The label of its button and the function, by the probe's name in a trace."""
 
 
 def probe_mode(trace: Trace) -> str:
-    """Probes choose before the encoder or after it; what does neither is probed as "prune"."""
+    """The mode that a probe runs: before the encoder as the trace did, else "prune"."""
     return "sparse" if trace.mode == "sparse" else "prune"
 
 
-def measure(models: Models, tab: Tab, name: str) -> Iterator[Now]:
-    """Run one of `PROBES` on what is shown.
+def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
+    """Run one of `PROBES` on the tab's trace.
 
     Raises:
-        ValueError: nothing is shown.
+        ValueError: there is no answer yet.
         Stopped: by the user.
     """
-    shown = shown_trace(tab)
+    trace = current_trace(tab)
     probe = PROBES[name][1]
 
-    def work(model: ARRCOCModel, say: Say) -> dict[str, Any]:
-        say("Measuring ...")
-        session = shown_session(tab, model)
-        return probe(session, shown, lambda share: say(f"Measuring ... {share:.0%}"))
+    def work(model: ARRCOCModel, notify: Notify) -> dict[str, Any]:
+        notify("Measuring ...")
+        session = current_session(tab, model)
+        return probe(session, trace, lambda share: notify(f"Measuring ... {share:.0%}"))
 
     result = yield from follow(models, tab, work)
-    yield Now("Measured.", tab.show(shown.with_probe(name, result)))
+    yield Update("Measured.", tab.show(trace.with_probe(name, result)))

@@ -1,7 +1,7 @@
 """The models of a server, and the one thread that loads and runs them.
 
-Law: everything that touches a model happens in that thread, one call after the other, so that answers of two
-users never mix, whoever asks first.
+Everything that touches a model happens in that thread, one call after the other, so that answers of two
+users never mix.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -22,10 +22,13 @@ class Models:
 
     Args:
         sources: each a loaded model, a Hub name, a folder or "bundled".
+        device: where models are loaded to, as `device.resolve_device` takes it.
+        dtype: of their base models, as `device.resolve_dtype` takes it.
     """
 
-    def __init__(self, *sources: ARRCOCModel | str) -> None:
+    def __init__(self, *sources: ARRCOCModel | str, device: str = "auto", dtype: str | None = None) -> None:
         self._sources = sources
+        self._settings: dict[str, Any] = {"device": device, "dtype": dtype}
         self._thread = ThreadPoolExecutor(1, "arr-coc-model")
         self._loading: dict[int, Future[ARRCOCModel]] = {}
         self._lock = Lock()
@@ -34,7 +37,7 @@ class Models:
         return len(self._sources)
 
     def name(self, which: int) -> str:
-        """What to call a model."""
+        """The name of a model, for the page."""
         source = self._sources[which]
         return source if isinstance(source, str) else source.base_name
 
@@ -56,22 +59,20 @@ class Models:
         return self._thread.submit(lambda: work(loading.result()))
 
     def close(self) -> None:
-        """Forget what waits; what runs is finished."""
+        """Cancel what waits; what runs is finished."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, which: int) -> Future[ARRCOCModel]:
         with self._lock:
             if which not in self._loading:
-                self._loading[which] = self._thread.submit(_loaded, self._sources[which])
+                self._loading[which] = self._thread.submit(load, self._sources[which], self._settings)
             return self._loading[which]
 
 
-def _loaded(source: ARRCOCModel | str) -> ARRCOCModel:
+def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
+    """A model as it is, or loaded by its name with these arguments of `from_pretrained`."""
     if not isinstance(source, str):
         return source
-    from arr_coc.checkpoint import BUNDLED
     from arr_coc.model import ARRCOCModel
-    from arr_coc.study import silence
 
-    silence()
-    return ARRCOCModel.from_pretrained(None if source == BUNDLED else source)
+    return ARRCOCModel.from_pretrained(source, **settings)

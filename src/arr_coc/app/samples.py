@@ -1,7 +1,7 @@
-"""What the app can show at once: traces that were given, and built-in samples.
+"""Samples of the app: the user's saved traces and built-in questions.
 
-The first built-in sample ships with its trace, so that a page is alive before any model is. After the bundled
-model has changed, `python -m arr_coc.app.samples` writes that trace again.
+The first built-in sample ships with its trace, so that the page has an answer before a model is loaded. After
+the bundled model has changed, `python -m arr_coc.app.samples` writes that trace again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from arr_coc.app.asking import Asked
+from arr_coc.app.asking import Request
 from arr_coc.checkpoint import BUNDLED_MODEL
 from arr_coc.world import draw_page
 
@@ -26,7 +26,7 @@ SHIPPED = Path(__file__).parent / "sample.safetensors"
 DRAWN = (5, (1024, 768), "test")
 """A page with shapes, drawn when the app is built."""
 COMPARED, COUNTED = "What is larger: the cyan ring or the purple ring?", "How many rings are there?"
-"""Two questions about it; from few tokens the second is answered wrong, which is worth a closer look."""
+"""Two questions about it; from few tokens the answer to the second is wrong."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Sample:
 
 
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
-    """The traces that were given, first, then what is built in.
+    """The samples of some traces, saved or loaded, then the built-in ones.
 
     Raises:
         ValueError: a file is no trace.
@@ -64,16 +64,16 @@ def built_in() -> list[Sample]:
 
 
 def write_shipped(target: Path = SHIPPED) -> Trace:
-    """Answer the first sample as the form would ask it, and write the trace."""
+    """Answer the first sample with the form's own settings, and write the trace."""
     from arr_coc.model import ARRCOCModel
     from arr_coc.observe import observe
 
     page, question = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
-    asked = Asked(str(page), question)
-    model = ARRCOCModel.from_pretrained(strict=True)
+    request = Request(str(page), question)
+    model = ARRCOCModel.from_pretrained(device="cpu", strict=True)  # the same trace on any machine
     for _ in range(2):  # the first pays for what is set up once
         session = model.session(page)
-        trace = observe(session, question, budget=asked.budget, mode=asked.mode, compare=asked.compare)
+        trace = observe(session, question, budget=request.budget, mode=request.mode, compare=request.compare)
     trace.save(target)
     return trace
 

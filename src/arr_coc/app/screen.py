@@ -1,15 +1,12 @@
-"""The screen: what stands where, and what happens when.
+"""The layout of the page and the wiring of its events to `handlers`.
 
-On the left the question, on the right the answer and what it was read from; behind "Look closer" the
-microscope. Handlers are thin: they call `asking` or `measuring`, and turn what is refused into a message that
-leaves everything as it was.
+On the left the form, on the right the answer with the cells it was read from; in the accordion "Look closer"
+the microscope: every layer, another question, two models, the balance, worst cases, saving and opening.
 """
 
 from __future__ import annotations
 
-import html
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,41 +14,45 @@ from typing import Any
 import gradio as gr
 
 from arr_coc import __version__
-from arr_coc.app import asking
-from arr_coc.app.asking import Asked, Now, Stopped
+from arr_coc.app.asking import Request
 from arr_coc.app.canvas import StatusLine, TokenCanvas, Upload
-from arr_coc.app.drawer import Drawer, said
-from arr_coc.app.measuring import PROBES, measure
+from arr_coc.app.handlers import (
+    begin,
+    finish,
+    on_against,
+    on_ask,
+    on_case,
+    on_closed,
+    on_closer,
+    on_gallery,
+    on_measure,
+    on_open,
+    on_pick,
+    on_stop,
+    on_swap,
+    on_upload,
+)
+from arr_coc.app.measuring import PROBES
 from arr_coc.app.models import Models
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
-from arr_coc.images import open_image
+from arr_coc.app.worst import WorstCases
+from arr_coc.modes import MODES
 from arr_coc.viewer import assets
 
-logger = logging.getLogger(__name__)
-
-MODES = [
-    ("prune: choose after encoding", "prune"),
-    ("sparse: choose before encoding", "sparse"),
-    ("saccade: a coarse view and details", "saccade"),
-    ("compress: a coarse view alone", "compress"),
-    ("weight: all tokens, weighed", "weight"),
-    ("full: all tokens, nothing chosen", "full"),
-]
 WAITING, FILES, HOUR = 16, "32mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
-ALL_STAYS = "What was shown stays."
 
 
 class App(gr.Blocks):
-    """The app as Gradio's blocks; `launch` has settings that suit it, and each can be replaced."""
+    """The app as Gradio's blocks; `launch` has defaults of its own, each of which can be replaced."""
 
     models: Models
     lazy: bool
 
     def launch(self, *settings: Any, **more: Any) -> Any:
-        """Serve it. Without saved traces to look at, the models begin to load now.
+        """Serve the app. Without saved traces to look at, the models begin to load now.
 
         Args:
             settings: as of `gr.Blocks.launch`.
@@ -62,13 +63,13 @@ class App(gr.Blocks):
         return super().launch(*settings, **look() | more)
 
     def close(self, verbose: bool = True) -> None:
-        """Stop serving; what waits for a model is forgotten."""
+        """Stop serving; what waits for a model is cancelled."""
         self.models.close()
         super().close(verbose=verbose)
 
 
 def look() -> dict[str, Any]:
-    """How it is launched: theme, styles and script from nowhere else, no links, no records."""
+    """Arguments of `launch`: theme, styles and script, all the app's own; no footer links, no run history."""
     script, style = assets()
     own = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     theme = gr.themes.Base(
@@ -87,12 +88,12 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
     Args:
         models: one, or two for the A/B view.
         samples: to choose from; the first is shown, with its trace.
-        results: a result file, for the drawer of worst cases; None: there is none.
+        results: a result file, for the tab of worst cases; None: there is no such tab.
         lazy: load the models with the first question, not before.
     """
     first = Tab()
-    drawer = None if results is None else Drawer(results)
-    shown = first.open(samples[0].trace) if samples[0].trace is not None else None
+    cases = None if results is None else WorstCases(results)
+    view = first.open(samples[0].trace) if samples[0].trace is not None else None
     private: dict[str, Any] = {"api_visibility": "private"}
     busy: dict[str, Any] = private | {
         "concurrency_id": "model",
@@ -130,14 +131,15 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 )  # fmt: skip
                 with gr.Row(elem_id="budget-row"):
                     percent = gr.Slider(
-                        1, 100, value=Asked.percent, step=1, label="Budget, % of all tokens",
+                        1, 100, value=Request.percent, step=1, label="Budget, % of all tokens",
                         scale=4, min_width=180, elem_id="budget",
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
-                mode = gr.Dropdown(MODES, value=Asked.mode, label="How it reads", elem_id="mode")
-                compare = gr.Checkbox(Asked.compare, label="Answer from all tokens, too", elem_id="compare")
+                modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
+                mode = gr.Dropdown(modes, value=Request.mode, label="How it reads", elem_id="mode")
+                compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
             with gr.Column(scale=7, min_width=300, elem_id="answer"):
-                canvas = TokenCanvas(shown, kind="simple", elem_id="canvas")
+                canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
                 probes = {
@@ -162,7 +164,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                         sides = TokenCanvas(kind="pair", elem_id="sides")
                 with gr.Tab("Balance"):
                     history = TokenCanvas(kind="history", elem_id="history")
-                if drawer is not None:
+                if cases is not None:
                     with gr.Tab("Worst cases") as worst:
                         gallery = gr.Gallery(
                             label="where most was lost", show_label=False, columns=4, height="auto",
@@ -182,7 +184,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         def while_running(
             event: Any, handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]
         ) -> None:
-            """Stop can be pressed from the moment of the click; what is open is brought up to date after."""
+            """Run a handler with Stop enabled from the click on; an open microscope is redrawn after."""
             begun = event(partial(begin, len(running)), [tab], [outputs[0], *running], **quick)
             ran = begun.then(handler, [tab, *inputs], outputs, **busy)
             ran.then(partial(finish, len(running)), [tab], [*running, *close_up], **quick)
@@ -210,146 +212,13 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)
         saved.upload(on_open, [tab, saved], [status, canvas, image, question, *close_up], **light)
-        if drawer is not None:
-            worst.select(partial(on_drawer, drawer), None, [gallery], **private, concurrency_limit=None)
+        if cases is not None:
+            worst.select(partial(on_gallery, cases), None, [gallery], **private, concurrency_limit=None)
 
             def choose(state: Tab, event: gr.SelectData) -> list[Any]:
-                return on_case(drawer, state, event.index)
+                return on_case(cases, state, event.index)
 
             gallery.select(choose, [tab], [image, question, status], scroll_to_output=True, **quick)
         # Gradio deletes the state of a closed tab only if something has set it.
         app.load(lambda state: state, [tab], [tab], **quick)
     return app.queue(max_size=WAITING, api_open=False)
-
-
-# ---- what happens ---------------------------------------------------------------------------------------
-
-
-def begin(buttons: int, tab: Tab) -> list[Any]:
-    """Before work: Ask rests, Stop is live."""
-    tab.stopping = False
-    return ["Waiting for the model ...", *(gr.update(interactive=n in (1, 2)) for n in range(buttons))]
-
-
-def finish(buttons: int, tab: Tab) -> list[Any]:
-    """After work, whatever came of it: Stop rests, Ask is live, and an open microscope is up to date."""
-    closer = on_closer(tab) if tab.closer else [gr.skip()] * 4
-    return [gr.update(interactive=n not in (1, 2)) for n in range(buttons)] + closer
-
-
-def on_stop(tab: Tab) -> None:
-    """End what runs for this tab, or waits."""
-    tab.stopping = True
-
-
-def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
-    """The Ask button."""
-    yield from told(lambda: asking.ask(models, tab, Asked(*form)))
-
-
-def on_pick(
-    models: Models, samples: Sequence[Sample], tab: Tab, index: int, *form: Any
-) -> Iterator[list[Any]]:
-    """A sample: its trace, if it has one, else it is asked at once."""
-    sample = samples[index]
-    tab.chosen = sample.image
-    if sample.trace is not None:
-        yield ["", tab.open(sample.trace), sample.image, sample.question]
-        return
-    yield [gr.skip(), gr.skip(), sample.image, sample.question]
-    for update in told(lambda: asking.ask(models, tab, Asked(sample.image, sample.question, *form))):
-        yield [*update, gr.skip(), gr.skip()]
-
-
-def on_measure(models: Models, name: str, tab: Tab) -> Iterator[list[Any]]:
-    """A probe's button."""
-    yield from told(lambda: measure(models, tab, name))
-
-
-def on_swap(models: Models, tab: Tab, question: str) -> Iterator[list[Any]]:
-    """The other question."""
-    yield from told(lambda: asking.swap(models, tab, question))
-
-
-def on_against(models: Models, tab: Tab) -> Iterator[list[Any]]:
-    """The other model."""
-    yield from told(lambda: asking.against(models, tab))
-
-
-def on_upload(tab: Tab, path: str) -> list[Any]:
-    """An image that can't be read is refused before anything is asked; the one before stays."""
-    try:
-        open_image(path)
-    except ValueError as error:
-        complain(error, path)
-        return [tab.chosen, ALL_STAYS]
-    tab.chosen = path
-    return [gr.skip(), "Ask something about it."]
-
-
-def on_open(tab: Tab, path: str) -> list[Any]:
-    """A saved trace; no model is needed."""
-    from arr_coc.trace import Trace
-
-    try:
-        trace = Trace.load(path)
-    except ValueError as error:
-        complain(error, path)
-        return [gr.skip()] * 8
-    view = tab.open(trace)
-    return ["Opened.", view, trace.picture, trace.question, *on_closer(tab)]
-
-
-def on_closer(tab: Tab) -> list[Any]:
-    """Open the microscope, or bring it up to date."""
-    tab.closer = True
-    if tab.view is None:
-        return [None, None, None, None]
-    return [tab.view, tab.history, *tab.export()]
-
-
-def on_closed(tab: Tab) -> None:
-    """The microscope is closed: nothing needs to be sent to it."""
-    tab.closer = False
-
-
-def on_drawer(drawer: Drawer) -> Any:
-    """The worst cases, drawn when they are first looked at."""
-    try:
-        return [(image, said(case)) for image, case in zip(drawer.images, drawer.cases, strict=True)]
-    except ValueError as error:
-        complain(error)
-        return gr.skip()
-
-
-def on_case(drawer: Drawer, tab: Tab, index: int) -> list[Any]:
-    """A case is put into the form."""
-    case = drawer.cases[index]
-    tab.chosen = drawer.images[index]
-    return [
-        tab.chosen,
-        case["question"],
-        f"It said {case['answer']!r}, right is {case['right']!r}. Ask again.",
-    ]
-
-
-def told(work: Callable[[], Iterator[Now]]) -> Iterator[list[Any]]:
-    """Run a generator of `asking` for the page: [status, shown], and a message where it fails."""
-    try:
-        for now in work():
-            yield [now.status, gr.skip() if now.shown is None else now.shown]
-    except Stopped:
-        yield [f"Stopped. {ALL_STAYS}", gr.skip()]
-    except ValueError as error:
-        complain(error)
-        yield [ALL_STAYS, gr.skip()]
-    except Exception as error:
-        logger.exception("a question failed")
-        complain(f"that failed ({type(error).__name__}); the log has the reason")
-        yield [ALL_STAYS, gr.skip()]
-
-
-def complain(error: ValueError | str, path: str = "") -> None:
-    """A message on the page; what it quotes is text, not markup, and an upload goes by its name alone."""
-    message = " ".join(str(error).replace(path, Path(path).name).split())
-    gr.Warning(html.escape(message[:1].upper() + message[1:]))

@@ -1,4 +1,4 @@
-"""Serving the app: on one address, from a folder that is deleted, with no word to anyone else."""
+"""Serving the app on one address until it is interrupted; uploads and exports are deleted then."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ OWN_ORIGIN = "; ".join(
         "base-uri 'self'",
     )
 )
-"""The page asks its own server and nobody else; the browser sees to it."""
+"""The content security policy: the browser lets the page load nothing but from its own server."""
 
 
 class OwnOriginOnly:
-    """ASGI middleware that sends this policy with every page."""
+    """ASGI middleware that adds `OWN_ORIGIN` to the headers of every response."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Pass on, with the policy among the headers of the answer."""
+        """Call the wrapped app, with the policy among the headers of its response."""
 
         async def with_policy(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -54,7 +54,7 @@ def serve(build: Callable[[], App], host: str, port: int, share: bool, ready: Ca
         host: the address to listen on.
         port: the port there.
         share: make a public link.
-        ready: told the address.
+        ready: called with the address once the page can be opened.
 
     Raises:
         ValueError: the port is taken, or the app can't be built.
@@ -85,7 +85,7 @@ def serve(build: Callable[[], App], host: str, port: int, share: bool, ready: Ca
 
 
 def own_origin() -> dict[str, Any]:
-    """The arguments of `launch` that add the policy."""
+    """Arguments of Gradio's `launch` that add the policy."""
     from starlette.middleware import Middleware
 
     return {"app_kwargs": {"middleware": [Middleware(OwnOriginOnly)]}}

@@ -1,6 +1,6 @@
-"""What one browser tab has: the image it asks about, the answer it sees, the questions before.
+"""The state of one browser tab: its image, the trace of its last answer, its history.
 
-Law: nothing here is shared between tabs; models are, and keep nothing of a question.
+Tabs share nothing but the models, which keep nothing of a question.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from arr_coc.trace import Trace
 
 HISTORY = 50
-"""Questions that the balancer trace goes back."""
+"""Questions of a tab whose balance is kept, at most."""
 
 
 @dataclass(eq=False)
@@ -27,12 +27,12 @@ class Tab:
     """The state of one tab.
 
     Attributes:
-        trace: what is shown; None before the first answer.
+        trace: of the answer on the page; None before the first one.
         view: what the viewer draws of it.
-        image: what the sessions are about: a path or a picture.
-        sessions: of that image, by model.
+        image: of the sessions: a path or a picture.
+        sessions: of that image, by the number of the model.
         history: what the viewer needs of the tab's questions, without their images, oldest first.
-        chosen: the image in the form, the last one that could be read.
+        form_image: the image in the form, the last one that could be read.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
         folder: where its exports lie; None: there are none.
@@ -43,7 +43,7 @@ class Tab:
     image: ImageSource | None = None
     sessions: dict[int, Session] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-    chosen: ImageSource | None = None
+    form_image: ImageSource | None = None
     stopping: bool = False
     closer: bool = False
     folder: Path | None = None
@@ -63,7 +63,7 @@ class Tab:
         return self.sessions[which]
 
     def show(self, trace: Trace) -> dict[str, Any]:
-        """Make a trace the one that is shown; returns its view. With one more probe it is no new question."""
+        """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history."""
         view = trace.view()
         if self.trace is None or self.trace.allocation is not trace.allocation:
             small = {key: value for key, value in view.items() if key not in ("image", "layers", "words")}
@@ -72,16 +72,16 @@ class Tab:
         return view
 
     def open(self, trace: Trace) -> dict[str, Any]:
-        """Show a saved trace: what is measured next is measured on its picture."""
-        self.image = self.chosen = trace.picture
+        """Make a saved trace the tab's own, its picture the image of later questions and probes."""
+        self.image = self.form_image = trace.picture
         self.sessions = {}
         return self.show(trace)
 
     def export(self) -> tuple[str, str]:
-        """Write what is shown as one HTML page and as one trace file; returns their paths.
+        """Write the trace as one HTML page and as one trace file; returns their paths.
 
         Raises:
-            ValueError: nothing is shown.
+            ValueError: there is no answer yet.
         """
         if self.trace is None or self.view is None:
             raise ValueError("there is nothing to export yet: ask a question first")
@@ -98,5 +98,5 @@ class Tab:
         """Delete the exports and forget the image."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        self.trace = self.view = self.image = self.chosen = self.folder = None
+        self.trace = self.view = self.image = self.form_image = self.folder = None
         self.sessions, self.history = {}, []

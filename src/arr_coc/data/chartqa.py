@@ -13,17 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.data.record import (
+    Answers,
     Example,
+    Fields,
+    Text,
     find_file,
     find_image,
-    get_answers,
-    get_text,
     read_json,
     records,
     take,
 )
 
 _PARTS = ("human", "augmented")
+
+
+class _Question(Fields):
+    imgname: Text
+    query: Text
+    label: Answers
 
 
 def read_chartqa(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
@@ -54,11 +61,12 @@ def _part(folder: Path, base: str, part: str) -> Iterator[Example]:
 
 
 def _example(folder: Path, base: str, part: str, i: int, record: dict[str, Any], where: str) -> Example:
+    question = _Question.of(record, where)
     return Example(
-        id=f"{base}_{part}-{i}",  # the files give none
-        image=find_image(folder, get_text(record, "imgname", where), where, ("png",)),
-        question=get_text(record, "query", where),
-        answers=get_answers(record, "label", where),
+        id=f"{base}_{part}-{i}",  # the files have none
+        image=find_image(folder, question.imgname, where, ("png",)),
+        question=question.query,
+        answers=question.label,
         meta={"part": part},
         where=where,
     )

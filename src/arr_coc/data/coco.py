@@ -5,7 +5,7 @@
                                          "annotations": [{id, image_id, category_id, bbox: [x, y, w, h]}]}
     val2017/000000000139.jpg
 
-A line of questions.jsonl says which boxes answer it: `category`, a name for all boxes of that kind in the
+A line of questions.jsonl names the boxes that answer it: `category`, a name for all boxes of that kind in the
 image, or `annotation_ids`, a list of those that count; with neither, the evidence is unknown. `answer` or
 `answers` may be left out. COCO asks no questions, and none are made up here.
 """
@@ -15,25 +15,55 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from arr_coc.data.lines import get_own_answers
+from pydantic import Field
+
+from arr_coc.data.lines import OwnAnswers, own_answers
 from arr_coc.data.record import (
     Box,
     Example,
+    Fields,
+    FourNumbers,
+    Id,
+    Text,
+    corners,
     find_file,
     find_image,
-    get_boxes,
-    get_id,
     get_meta,
-    get_text,
     read_json,
     read_lines,
     records,
     take,
 )
 
-_FIELDS = ("id", "image_id", "question", "answer", "answers", "category", "annotation_ids")
+
+class _ImageEntry(Fields):
+    id: Id
+    file_name: Text
+
+
+class _Category(Fields):
+    id: Id
+    name: Text
+
+
+class _Annotation(Fields):
+    id: Id
+    image_id: Id
+    category_id: Id
+    bbox: FourNumbers
+
+
+class _Question(Fields):
+    id: Id | None = None
+    image_id: Id
+    question: Text
+    category: Text | None = None
+    annotation_ids: Annotated[list[Id], Field(min_length=1)] | None = None
+
+
+_FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
 
 
 @dataclass
@@ -54,14 +84,14 @@ def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Ite
         'put questions.jsonl (one {"image_id": 139, "question": "...", "category": "tv"} a line), '
         f"annotations/instances_{split}2017.json and {split}2017/000000000139.jpg into one folder"
     )
-    asked = find_file(folder, (f"questions_{split}.jsonl", "questions.jsonl"), layout)
+    lines_path = find_file(folder, (f"questions_{split}.jsonl", "questions.jsonl"), layout)
     stems = (f"instances_{split}2017", f"instances_{split}2014", f"instances_{split}", "annotations")
     path = find_file(
         folder, [f"{base}{stem}.json" for stem in stems for base in ("annotations/", "")], layout
     )
     images, categories = _boxes(path)
     under = (f"{split}2017", f"{split}2014", "images", f"images/{split}2017", split, "")
-    lines = enumerate(read_lines(asked), 1)
+    lines = enumerate(read_lines(lines_path), 1)
     examples = (_example(folder, under, record, images, categories, i, where) for i, (where, record) in lines)
     return take(examples, limit)
 
@@ -69,23 +99,18 @@ def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Ite
 def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:
     """The images of a COCO file with their boxes, and the names of all categories."""
     content = read_json(path)
-    images = {
-        get_id(record, "id", where): _Image(get_text(record, "file_name", where))
-        for where, record in records(path, content, "images")
-    }
-    names = {
-        get_id(record, "id", where): get_text(record, "name", where)
-        for where, record in records(path, content, "categories")
-    }
+    entries = [_ImageEntry.of(record, where) for where, record in records(path, content, "images")]
+    images = {entry.id: _Image(entry.file_name) for entry in entries}
+    categories = [_Category.of(record, where) for where, record in records(path, content, "categories")]
+    names = {category.id: category.name for category in categories}
     for where, record in records(path, content, "annotations"):
-        image, kind = get_id(record, "image_id", where), get_id(record, "category_id", where)
+        annotation = _Annotation.of(record, where)
+        image, kind = annotation.image_id, annotation.category_id
         if image not in images or kind not in names:
             missing = f"image {image}" if image not in images else f"category {kind}"
             raise ValueError(f"{where}: {missing} is not in the file: give the file as it is published")
-        box = record.get("bbox")
-        if isinstance(box, list) and len(box) == 4 and 0 in box[2:]:
-            continue
-        images[image].boxes[get_id(record, "id", where)] = names[kind], get_boxes([box], "xywh", where)[0]
+        if 0 not in annotation.bbox[2:]:
+            images[image].boxes[annotation.id] = names[kind], corners(annotation.bbox, "xywh", where)
     return images, set(names.values())
 
 
@@ -98,42 +123,39 @@ def _example(
     i: int,
     where: str,
 ) -> Example:
-    key = get_id(record, "image_id", where)
+    question = _Question.of(record, where)
+    key = question.image_id
     if key not in images:
         raise ValueError(f"{where}: image_id {key} is not in the annotations: use one of their ids")
     return Example(
-        id=get_id(record, "id", where) if "id" in record else str(i),
+        id=str(i) if question.id is None else question.id,
         image=find_image(folder, images[key].name, where, under),
-        question=get_text(record, "question", where),
-        answers=get_own_answers(record, where) if "answer" in record or "answers" in record else (),
-        boxes=_evidence(record, images[key], categories, where),
+        question=question.question,
+        answers=own_answers(record, where) if "answer" in record or "answers" in record else (),
+        boxes=_evidence(question, images[key], categories, where),
         meta=get_meta(record, "category", *(key for key in record if key not in _FIELDS)),
         where=where,
     )
 
 
-def _evidence(record: dict[str, Any], image: _Image, categories: set[str], where: str) -> tuple[Box, ...]:
-    if "category" in record and "annotation_ids" in record:
+def _evidence(question: _Question, image: _Image, categories: set[str], where: str) -> tuple[Box, ...]:
+    category, ids = question.category, question.annotation_ids
+    if category is not None and ids is not None:
         raise ValueError(f"{where} has both 'category' and 'annotation_ids': keep the one that is meant")
-    if "annotation_ids" in record:
-        ids = record["annotation_ids"]
-        if not isinstance(ids, list) or not ids:
-            raise ValueError(f"{where}: 'annotation_ids' is {ids!r}: write a list of ids, or leave it out")
-        wanted = [get_id({"annotation_ids": each}, "annotation_ids", where) for each in ids]
-        missing = [each for each in wanted if each not in image.boxes]
+    if ids is not None:
+        missing = [each for each in ids if each not in image.boxes]
         if missing:
             raise ValueError(
                 f"{where}: annotation {missing[0]} is not one of image {image.name}: correct the id"
             )
-        return tuple(image.boxes[each][1] for each in wanted)
-    if "category" not in record:
+        return tuple(image.boxes[each][1] for each in ids)
+    if category is None:
         return ()
-    category = get_text(record, "category", where)
     if category not in categories:
         some = ", ".join(sorted(categories)[:12])
         raise ValueError(f"{where}: category {category!r} is unknown: the annotations have {some}")
-    found = tuple(box for kind, box in image.boxes.values() if kind == category)
-    if not found:
+    boxes = tuple(box for kind, box in image.boxes.values() if kind == category)
+    if not boxes:
         remedy = "correct it, or leave category out where the evidence is no box"
         raise ValueError(f"{where}: image {image.name} has no box of {category!r}: {remedy}")
-    return found
+    return boxes

@@ -11,18 +11,31 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from arr_coc.data.record import (
+    Answers,
     Example,
+    Fields,
+    HiddenAnswers,
+    Id,
+    Text,
     check_name,
     find_file,
     find_image,
-    get_answers,
-    get_id,
     get_meta,
-    get_text,
     read_json,
     records,
     take,
 )
+
+
+class _Question(Fields):
+    questionId: Id
+    image: Text
+    question: Text
+    answers: Answers
+
+
+class _TestQuestion(_Question):
+    answers: HiddenAnswers
 
 
 def read_docvqa(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
@@ -40,16 +53,16 @@ def read_docvqa(folder: Path, split: str = "val", limit: int | None = None) -> I
 
 
 def _example(folder: Path, split: str, record: dict[str, Any], where: str) -> Example:
-    name = get_text(record, "image", where)
-    check_name(name, where)
-    inner = str(PurePosixPath(name).parent)
+    question = (_TestQuestion if split == "test" else _Question).of(record, where)
+    check_name(question.image, where)
+    place = PurePosixPath(question.image)
+    inner = str(place.parent)
     under = (inner, "spdocvqa_images", f"{split}/{inner}", "images", "")
-    answers = get_answers(record, "answers", where, hidden=split == "test")
     return Example(
-        id=get_id(record, "questionId", where),
-        image=find_image(folder, PurePosixPath(name).name, where, under),
-        question=get_text(record, "question", where),
-        answers=answers,
+        id=question.questionId,
+        image=find_image(folder, place.name, where, under),
+        question=question.question,
+        answers=question.answers,
         meta=get_meta(record, "question_types", "docId", "ucsf_document_id", "ucsf_document_page_no"),
         where=where,
     )

@@ -11,15 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.data.record import (
+    Answers,
     Example,
+    Fields,
+    Text,
     find_file,
     find_image,
-    get_answers,
     get_meta,
-    get_text,
     read_json,
     take,
 )
+
+
+class _TestQuestion(Fields):
+    imageId: Text
+    question: Text
+
+
+class _Question(_TestQuestion):
+    answer: Answers
 
 
 def read_gqa(folder: Path, split: str = "testdev", limit: int | None = None) -> Iterator[Example]:
@@ -45,15 +55,14 @@ def _example(folder: Path, path: Path, key: str, record: Any, hidden: bool) -> E
     where = f"{path}, question {key}"
     if not isinstance(record, dict):
         raise ValueError(f"{where} is no object: give the file as it is published")
+    question = (_TestQuestion if hidden else _Question).of(record, where)
     types = record.get("types")
     meta = get_meta(types, "structural", "semantic", "detailed") if isinstance(types, dict) else {}
     return Example(
         id=key,
-        image=find_image(
-            folder, get_text(record, "imageId", where), where, ("images", "allImages/images", "")
-        ),
-        question=get_text(record, "question", where),
-        answers=() if hidden else get_answers(record, "answer", where),
+        image=find_image(folder, question.imageId, where, ("images", "allImages/images", "")),
+        question=question.question,
+        answers=question.answer if isinstance(question, _Question) else (),
         meta=meta | get_meta(record, "fullAnswer"),
         where=where,
     )

@@ -3,7 +3,7 @@
     {"image": "a.png", "question": "What color is the ball?", "answer": "red"}
     {"image": "b.png", "question": "Which?", "answers": ["red", "the red one"], "boxes": [[3, 4, 20, 30]]}
 
-`box_format` says what boxes hold: xyxy (two corners, the default) or xywh (top left corner, width, height),
+`box_format` is what boxes hold: xyxy (two corners, the default) or xywh (top left corner, width, height),
 in pixels. `id` names the question, else its number in the file does; further texts and numbers go to
 `Example.meta`. This is also what `arr-coc draw` writes.
 """
@@ -12,22 +12,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
 
 from arr_coc.data.record import (
+    Answers,
     Example,
+    Fields,
+    FourNumbers,
+    Id,
+    Text,
+    corners,
     find_file,
     find_image,
-    get_answers,
-    get_boxes,
-    get_id,
     get_meta,
-    get_text,
     read_lines,
     take,
 )
 
-_FIELDS = ("id", "image", "question", "answer", "answers", "boxes", "box_format")
+
+class OwnAnswers(Fields):
+    """The answers of a line that a user wrote: one as `answer`, or all as `answers`."""
+
+    answer: Answers = ()
+    answers: Answers = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_both(cls, record: dict[str, Any]) -> dict[str, Any]:
+        if "answer" in record and "answers" in record:
+            raise ValueError("it has both 'answer' and 'answers': keep the one that holds all of them")
+        return record
+
+
+class _Question(Fields):
+    id: Id | None = None
+    image: Text
+    question: Text
+    boxes: list[FourNumbers] = Field(default_factory=list)
+    box_format: Literal["xyxy", "xywh"] = "xyxy"
+
+
+_FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
 
 
 def read_jsonl(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
@@ -67,23 +94,25 @@ def _read(folder: Path, split: str, limit: int | None, answered: bool) -> Iterat
 
 
 def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where: str) -> Example:
+    question = _Question.of(record, where)
     return Example(
-        id=get_id(record, "id", where) if "id" in record else str(i),
-        image=find_image(folder, get_text(record, "image", where), where, ("", "images")),
-        question=get_text(record, "question", where),
-        answers=get_own_answers(record, where) if answered else (),
-        boxes=get_boxes(record.get("boxes", []), record.get("box_format", "xyxy"), where),
+        id=str(i) if question.id is None else question.id,
+        image=find_image(folder, question.image, where, ("", "images")),
+        question=question.question,
+        answers=own_answers(record, where) if answered else (),
+        boxes=tuple(corners(box, question.box_format, where) for box in question.boxes),
         meta=get_meta(record, *(key for key in record if key not in _FIELDS)),
         where=where,
     )
 
 
-def get_own_answers(record: dict[str, Any], where: str) -> tuple[str, ...]:
+def own_answers(record: dict[str, Any], where: str) -> tuple[str, ...]:
     """The texts of `answer` or `answers`.
 
     Raises:
         ValueError: both or neither are there, or one is no text.
     """
-    if "answer" in record and "answers" in record:
-        raise ValueError(f"{where} has both 'answer' and 'answers': keep the one that holds all of them")
-    return get_answers(record, "answers" if "answers" in record else "answer", where)
+    own = OwnAnswers.of(record, where)
+    if not (own.answer or own.answers):
+        raise ValueError(f"{where}: 'answer' is missing: add it")
+    return own.answers or own.answer

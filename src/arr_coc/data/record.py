@@ -1,22 +1,26 @@
 """One question about one image, and what the readers of all data sets share: files, images, fields, boxes.
 
     Example(id, image, question, answers, boxes, meta, where)
+    class Question(Fields): question: Text; answers: Answers      what a reader expects of a record
 
 Files come from anywhere: a name in them can't lead out of the data set's folder, and whatever is missing or
-of the wrong kind is a ValueError in one line with the file, the line (or the record, counted from 1) and the
-remedy. An example's image exists when it is handed out; it is not opened here.
+of the wrong kind is a ValueError in one line with the file, the line (or the record, counted from 1), the
+field and its value. An example's image exists when it is handed out; it is not opened here.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+
+from arr_coc.validation import short, validated
 
 Box = tuple[float, float, float, float]
 
@@ -25,15 +29,15 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".ti
 
 @dataclass(frozen=True)
 class Example:
-    """One question, with what is known about it.
+    """One question about one image.
 
     Attributes:
         id: the data set's own, unique within a split.
         image: path of an existing file.
         question: as the data set words it, without a prompt.
-        answers: every accepted one, or what each of ten people said; empty where none is known.
+        answers: every accepted one, or the answers of ten people; empty where there is none.
         boxes: the evidence, (x0, y0, x1, y1) in pixels of the upright image; empty where unknown.
-        meta: what else a data set says of the question, such as its type.
+        meta: further fields of the data set, such as the question's type.
         where: file and line or record of the question, for messages; two examples may differ in it alone
             and be equal.
     """
@@ -62,8 +66,8 @@ def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
     """The first of `names` that is a file in `folder`.
 
     Raises:
-        ValueError: the folder or all of the files are missing; the message ends in `layout`, which tells how
-            the folder should look.
+        ValueError: the folder or all of the files are missing; the message ends in `layout`, which describes
+            the folder.
     """
     _check_folder(folder)
     wanted = list(dict.fromkeys(names))
@@ -97,21 +101,21 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
     """
     check_name(name, where)
     places = [folder / base for base in dict.fromkeys(under)]
-    asked = PurePosixPath(name)
-    stem = asked.with_suffix("") if asked.suffix.lower() in IMAGE_SUFFIXES else asked
+    named = PurePosixPath(name)
+    stem = named.with_suffix("") if named.suffix.lower() in IMAGE_SUFFIXES else named
     endings = [ending for suffix in IMAGE_SUFFIXES for ending in (suffix, suffix.upper())]
     others = (place / f"{stem}{ending}" for place in places for ending in endings)
-    for path in chain((place / asked for place in places), others):
+    for path in chain((place / named for place in places), others):
         if _is_file(path):
             return path
-    looked = _listed([str(place) for place in places])
-    raise ValueError(f"{where}: image {_shown(name)} is not in {looked}: unpack the images there")
+    searched = _listed([str(place) for place in places])
+    raise ValueError(f"{where}: image {short(name)} is not in {searched}: unpack the images there")
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name too long for the disk, or a folder that may not be entered: not found here
+    except OSError:  # a name too long for the disk, or a folder that may not be entered
         return False
 
 
@@ -129,7 +133,7 @@ def check_name(name: str, where: str) -> None:
     )
     if bad:
         remedy = "use a relative path with / inside the data set's folder"
-        raise ValueError(f"{where}: image {_shown(name)} is no name of a file in the folder: {remedy}")
+        raise ValueError(f"{where}: image {short(name)} is no name of a file in the folder: {remedy}")
 
 
 def read_json(path: Path) -> Any:
@@ -200,112 +204,86 @@ def _numbered(path: Path, values: list[Any]) -> Iterator[tuple[str, dict[str, An
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: {_shown(value)} is not an object: write {{...}} with named fields")
+        raise ValueError(f"{where}: {short(value)} is not an object: write {{...}} with named fields")
     return value
 
 
-def get_text(record: Mapping[str, Any], key: str, where: str) -> str:
-    """The string `record[key]`, stripped and not empty.
+class Fields(BaseModel):
+    """What a reader expects of the records of a file; further fields may stand beside them."""
 
-    Raises:
-        ValueError: it is missing, empty, or no string.
-    """
-    value = record.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise _wrong(record, key, where, "a text")
-    return value.strip()
+    @classmethod
+    def of(cls, record: Mapping[str, Any], where: str) -> Self:
+        """The fields of a record.
 
-
-def get_id(record: Mapping[str, Any], key: str, where: str) -> str:
-    """`record[key]`, a string or whole number, as a string.
-
-    Raises:
-        ValueError: it is missing or something else.
-    """
-    value = record.get(key)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not value:
-        raise _wrong(record, key, where, "a text or a whole number")
-    return value
+        Raises:
+            ValueError: one is missing or wrong; names file, line, field and value.
+        """
+        return validated(cls, record, where)
 
 
-def get_answers(record: Mapping[str, Any], key: str, where: str, hidden: bool = False) -> tuple[str, ...]:
-    """The answers of `record[key]`: one or a list of them, each a string or a number.
+def _text_or_number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise ValueError("it should be a text or a whole number")
+    return str(value)
 
-    Where they may be `hidden`, as in a test split, they may also be missing or empty, and none are returned.
 
-    Raises:
-        ValueError: it is missing, an empty list, holds something else, or nothing but empty strings.
-    """
-    value = record.get(key)
-    if hidden and not value:
-        return ()
+def _answers(value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     right = all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values)
     answers = tuple(str(v) for v in values)
-    if not right or not any(answer.strip() for answer in answers):  # one of ten people may have said nothing
-        raise _wrong(record, key, where, "a text or a list of texts")
+    if not right or not any(answer.strip() for answer in answers):  # one of ten people may have left it empty
+        raise ValueError("it should be a text or a list of texts")
     return answers
+
+
+def _answers_or_none(value: Any) -> tuple[str, ...]:
+    return _answers(value) if value else ()
+
+
+Text = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
+"""A field that is a string, stripped and not empty."""
+Id = Annotated[str, BeforeValidator(_text_or_number)]
+"""A field that is a string or a whole number, as a string."""
+Answers = Annotated[tuple[str, ...], BeforeValidator(_answers)]
+"""A field that is one answer or a list of them, each a string or a number."""
+HiddenAnswers = Annotated[tuple[str, ...], BeforeValidator(_answers_or_none), Field(default=())]
+"""`Answers` that may be missing or empty, as in a test split."""
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+FourNumbers = tuple[Number, Number, Number, Number]
+
+
+def corners(numbers: FourNumbers, form: str, where: str) -> Box:
+    """A box as (x0, y0, x1, y1) in pixels.
+
+    Args:
+        numbers: as the file has them.
+        form: "xyxy" for two corners, "xywh" for the top left corner, width and height.
+        where: file and line, for messages.
+
+    Raises:
+        ValueError: a box without area.
+    """
+    x0, y0, x1, y1 = numbers
+    if form == "xywh":
+        x1, y1 = x0 + x1, y0 + y1
+    if x1 <= x0 or y1 <= y0:
+        other = "xywh" if form == "xyxy" else "xyxy"
+        remedy = f'correct it, or write "box_format": "{other}" if that is what it is'
+        raise ValueError(f"{where}: box {list(numbers)} has no area as {form}: {remedy}")
+    return x0, y0, x1, y1
 
 
 def get_meta(record: Mapping[str, Any], *keys: str) -> dict[str, str]:
     """Those of `keys` that the record has, as text; a list is joined by commas, anything deeper left out."""
-    found = {}
+    texts = {}
     for key in keys:
         value = record.get(key)
         if isinstance(value, list) and all(isinstance(v, str) for v in value):
             value = ", ".join(value)
         if isinstance(value, (str, int, float)) and value != "":
-            found[key] = str(value)
-    return found
-
-
-def get_boxes(values: Any, form: str, where: str) -> tuple[Box, ...]:
-    """Boxes as (x0, y0, x1, y1) in pixels.
-
-    Args:
-        values: a list of lists of four numbers.
-        form: "xyxy" for two corners, "xywh" for the top left corner, width and height.
-        where: file and line, for messages.
-
-    Raises:
-        ValueError: an unknown form, not four finite numbers, or a box without area.
-    """
-    if form not in ("xyxy", "xywh"):
-        raise ValueError(f"{where}: box_format {_shown(form)} is unknown: write xyxy or xywh")
-    if not isinstance(values, list):
-        raise ValueError(f"{where}: boxes {_shown(values)} are no list: write [[x0, y0, x1, y1], ...]")
-    boxes = []
-    for value in values:
-        numbers = value if isinstance(value, list) else []
-        if len(numbers) != 4 or not all(_finite(v) for v in numbers):
-            raise ValueError(f"{where}: box {_shown(value)} is not four numbers: write [x0, y0, x1, y1]")
-        x0, y0, x1, y1 = (float(v) for v in numbers)
-        if form == "xywh":
-            x1, y1 = x0 + x1, y0 + y1
-        if x1 <= x0 or y1 <= y0:
-            other = "xywh" if form == "xyxy" else "xyxy"
-            remedy = f'correct it, or say "box_format": "{other}" if that is what it is'
-            raise ValueError(f"{where}: box {_shown(value)} has no area as {form}: {remedy}")
-        boxes.append((x0, y0, x1, y1))
-    return tuple(boxes)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _wrong(record: Mapping[str, Any], key: str, where: str, wanted: str) -> ValueError:
-    if key not in record:
-        return ValueError(f"{where}: {key!r} is missing: it should be {wanted}")
-    return ValueError(f"{where}: {key!r} is {_shown(record[key])}: it should be {wanted}")
+            texts[key] = str(value)
+    return texts
 
 
 def _listed(values: list[str]) -> str:
     return " or ".join(values)
-
-
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:76]}..."

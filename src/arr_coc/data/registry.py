@@ -1,4 +1,4 @@
-"""The data sets by name: how each is read, scored and asked.
+"""The data sets by name: the reader, metric and prompt of each.
 
 data, examples = open_data("textvqa:/data/textvqa", limit=500)
 for example in examples:
@@ -17,10 +17,10 @@ from arr_coc.data.coco import read_coco
 from arr_coc.data.docvqa import read_docvqa
 from arr_coc.data.gqa import read_gqa
 from arr_coc.data.lines import read_folder, read_jsonl
+from arr_coc.data.metrics import anls, loose_match, relaxed_accuracy, vqa_accuracy
 from arr_coc.data.record import Example
 from arr_coc.data.textvqa import read_textvqa
 from arr_coc.data.vqav2 import read_vqav2
-from arr_coc.metrics import anls, loose_match, relaxed_accuracy, vqa_accuracy
 
 Metric = Callable[[str, Sequence[str]], float]
 
@@ -71,7 +71,7 @@ def open_data(
 ) -> tuple[DataSet, Iterator[Example]]:
     """The data set and the questions that `NAME:DIR` names.
 
-    Files are found and read now, images are looked for as their questions come.
+    Files are opened and read now, images are located as their questions come.
 
     Args:
         spec: a name of `DATASETS` and a folder, such as "textvqa:/data/textvqa".
@@ -82,11 +82,11 @@ def open_data(
         ValueError: a spec of another form, an unknown name, or what the reader raises.
     """
     name, colon, folder = spec.partition(":")
-    known = ", ".join(DATASETS)
+    names = ", ".join(DATASETS)
     if not colon or not folder.strip():
-        raise ValueError(f"data {spec!r} is not NAME:DIR: write for example textvqa:/data/textvqa ({known})")
+        raise ValueError(f"data {spec!r} is not NAME:DIR: write for example textvqa:/data/textvqa ({names})")
     if name.strip().lower() not in DATASETS:
-        raise ValueError(f"data set {name!r} is unknown: use one of {known}, or jsonl:DIR for your own")
+        raise ValueError(f"data set {name!r} is unknown: use one of {names}, or jsonl:DIR for your own")
     data = DATASETS[name.strip().lower()]
     path = Path(folder.strip()).expanduser()
     return data, data.read(path, limit=limit) if split is None else data.read(path, split, limit)

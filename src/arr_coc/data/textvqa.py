@@ -11,17 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.data.record import (
+    Answers,
     Example,
+    Fields,
+    HiddenAnswers,
+    Id,
+    Text,
     find_file,
     find_image,
-    get_answers,
-    get_id,
     get_meta,
-    get_text,
     read_json,
     records,
     take,
 )
+
+
+class _Question(Fields):
+    question_id: Id
+    image_id: Text
+    question: Text
+    answers: Answers
+
+
+class _TestQuestion(_Question):
+    answers: HiddenAnswers
 
 
 def read_textvqa(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
@@ -38,14 +51,12 @@ def read_textvqa(folder: Path, split: str = "val", limit: int | None = None) -> 
 
 
 def _example(folder: Path, images: str, split: str, record: dict[str, Any], where: str) -> Example:
-    answers = get_answers(record, "answers", where, hidden=split == "test")
+    question = (_TestQuestion if split == "test" else _Question).of(record, where)
     return Example(
-        id=get_id(record, "question_id", where),
-        image=find_image(
-            folder, get_text(record, "image_id", where), where, (images, f"images/{images}", "images")
-        ),
-        question=get_text(record, "question", where),
-        answers=answers,
+        id=question.question_id,
+        image=find_image(folder, question.image_id, where, (images, f"images/{images}", "images")),
+        question=question.question,
+        answers=question.answers,
         meta=get_meta(record, "image_id", "image_classes"),
         where=where,
     )

@@ -9,22 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from arr_coc.data.record import (
+    Answers,
     Example,
+    Fields,
+    Id,
+    Text,
     find_file,
     find_image,
-    get_answers,
-    get_id,
     get_meta,
-    get_text,
     read_json,
     records,
     take,
 )
 
-_Annotation = tuple[tuple[str, ...], dict[str, str]]  # answers, meta
+
+class _Question(Fields):
+    question_id: Id
+    image_id: Id
+    question: Text
+
+
+def _texts(values: Any) -> list[Any]:
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise ValueError("it should be a list of objects with an answer each")
+    return [value.get("answer") for value in values]
+
+
+class _Annotation(Fields):
+    question_id: Id
+    answers: Annotated[Answers, BeforeValidator(_texts)]
+
+
+_Truth = tuple[tuple[str, ...], dict[str, str]]  # answers, meta
 
 _SUBSETS = {"train": "train2014", "val": "val2014", "test": "test2015", "test-dev": "test-dev2015"}
 
@@ -32,7 +53,7 @@ _SUBSETS = {"train": "train2014", "val": "val2014", "test": "test2015", "test-de
 def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of `split` (train, val, test, test-dev) in file order; those of a test have no answers.
 
-    Both files are read whole before the first question: one tells the answers of the other.
+    Both files are read whole before the first question: one has the answers to the other.
 
     Raises:
         ValueError: an unknown split; a missing file, image, field or annotation.
@@ -46,34 +67,30 @@ def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> It
     if split.startswith("test"):
         layout = f"put {names[0]} and {images}/COCO_{images}_000000000042.jpg into one folder"
     path = find_file(folder, (names[0], f"Questions/{names[0]}"), layout)
-    known: dict[str, _Annotation] | None = None
+    truths: dict[str, _Truth] | None = None
     if not split.startswith("test"):
         annotated = find_file(folder, (names[1], f"Annotations/{names[1]}"), layout)
-        known = dict(
+        truths = dict(
             _annotation(r, where) for where, r in records(annotated, read_json(annotated), "annotations")
         )
     questions = records(path, read_json(path), "questions")
-    return take((_example(folder, images, record, known, where) for where, record in questions), limit)
+    return take((_example(folder, images, record, truths, where) for where, record in questions), limit)
 
 
-def _annotation(record: dict[str, Any], where: str) -> tuple[str, _Annotation]:
-    said = record.get("answers")
-    if not isinstance(said, list) or not all(isinstance(a, dict) for a in said):
-        raise ValueError(f"{where}: 'answers' is missing or no list of objects: give the file as published")
-    answers = get_answers({"answers": [a.get("answer") for a in said]}, "answers", where)
-    meta = get_meta(record, "question_type", "answer_type")
-    return get_id(record, "question_id", where), (answers, meta)
+def _annotation(record: dict[str, Any], where: str) -> tuple[str, _Truth]:
+    annotation = _Annotation.of(record, where)
+    return annotation.question_id, (annotation.answers, get_meta(record, "question_type", "answer_type"))
 
 
 def _example(
-    folder: Path, images: str, record: dict[str, Any], known: dict[str, _Annotation] | None, where: str
+    folder: Path, images: str, record: dict[str, Any], truths: dict[str, _Truth] | None, where: str
 ) -> Example:
-    key = get_id(record, "question_id", where)
-    image_id = get_id(record, "image_id", where)
-    if known is not None and key not in known:
+    question = _Question.of(record, where)
+    key = question.question_id
+    if truths is not None and key not in truths:
         raise ValueError(f"{where}: question {key} has no annotation: give both files of the same split")
-    name = f"COCO_{images}_{image_id:0>12}.jpg"
+    name = f"COCO_{images}_{question.image_id:0>12}.jpg"
     under = (images, f"images/{images}", f"Images/mscoco/{images}", "")
-    answers, meta = known[key] if known is not None else ((), {})
+    answers, meta = truths[key] if truths is not None else ((), {})
     image = find_image(folder, name, where, under)
-    return Example(key, image, get_text(record, "question", where), answers, meta=meta, where=where)
+    return Example(key, image, question.question, answers, meta=meta, where=where)

@@ -21,26 +21,28 @@ from arr_coc.decoding import generate_whole
 from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, PRUNE
-from arr_coc.rivals import Selection
+from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import Compacted, VisualFeatures
 from arr_coc.session import GREEDY, PROMPT_NAMES, Session
 
+IGNORED = -100
+"""The label of a column that is no part of an answer."""
 SPREAD = 1.3
 """How much longer than the first the last row of a batch may be: beyond it padding costs too much."""
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class CellPrompt:
     """One question and the cells it is answered from.
 
     Attributes:
         question: its number.
-        chosen: the cells kept, and their tokens where a method merged some.
+        kept: the cells kept, and their tokens where a method merged some.
         adapted: with the model's LoRA, if it has one: ours. All else runs on the stock model.
     """
 
     question: int
-    chosen: Selection
+    kept: Reduction
     adapted: bool = False
 
 
@@ -58,29 +60,29 @@ class Prompts:
         self._positions = self.model.adapter.positions(self.batch)  # of whole prompts, costly for many rows
 
     def rows(self, questions: Sequence[int], whole: bool) -> dict[str, Any]:
-        """Inputs of some of the questions, each as often as asked for.
+        """Inputs of some of the questions, each as often as it is listed.
 
         Args:
             questions: which.
             whole: nothing will be dropped, so that the model counts positions itself, as it always does.
         """
         index = torch.tensor(questions, device=self.model.device)
-        taken = {
+        batch = {
             name: value[index.to(value.device)] if isinstance(value, Tensor) else value
             for name, value in self.batch.items()
         }
         attended = self.batch["attention_mask"][index].any(0)
         start = int(attended.to(torch.int8).argmax())  # columns that are padding in all of these rows
         for name in PROMPT_NAMES:
-            if name in taken:
-                taken[name] = taken[name][:, start:]
+            if name in batch:
+                batch[name] = batch[name][:, start:]
         if not whole:
-            taken["position_ids"] = self._positions[..., index, start:]
-        return taken
+            batch["position_ids"] = self._positions[..., index, start:]
+        return batch
 
 
 def answer_rows(
-    prompts: Prompts, features: VisualFeatures, rows: Sequence[Row], *, most: int, max_new_tokens: int
+    prompts: Prompts, features: VisualFeatures, rows: Sequence[CellPrompt], *, most: int, max_new_tokens: int
 ) -> list[str]:
     """Greedy answers, one per row.
 
@@ -93,21 +95,23 @@ def answer_rows(
     """
     model = prompts.model
     adapted = OWN in model.loras
-    known: dict[Any, list[int]] = {}
+    alike: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
-        key = (row.question, row.adapted and adapted, tuple(row.chosen.keep.tolist()))
-        known.setdefault(key if row.chosen.tokens is None else number, []).append(number)
-    firsts = [numbers[0] for numbers in known.values()]
+        key = (row.question, row.adapted and adapted, tuple(row.kept.keep.tolist()))
+        alike.setdefault(key if row.kept.tokens is None else number, []).append(number)
+    firsts = [numbers[0] for numbers in alike.values()]
     # Equal lengths side by side: little padding, and the whole image apart from what is dropped.
-    firsts.sort(key=lambda n: (rows[n].adapted and adapted, len(rows[n].chosen.keep)))
+    firsts.sort(key=lambda n: (rows[n].adapted and adapted, len(rows[n].kept.keep)))
     texts: dict[int, str] = {}
     for part in _parts(firsts, rows, most, len(features.cells[0]), adapted):
         texts |= zip(part, _answer(prompts, features, [rows[n] for n in part], max_new_tokens), strict=True)
-    said = {number: texts[numbers[0]] for numbers in known.values() for number in numbers}
-    return [said[number] for number in range(len(rows))]
+    answers = {number: texts[numbers[0]] for numbers in alike.values() for number in numbers}
+    return [answers[number] for number in range(len(rows))]
 
 
-def _parts(order: Sequence[int], rows: Sequence[Row], most: int, total: int, lora: bool) -> list[list[int]]:
+def _parts(
+    order: Sequence[int], rows: Sequence[CellPrompt], most: int, total: int, lora: bool
+) -> list[list[int]]:
     """Runs of at most `most` rows that may share a forward: all whole or none, with the LoRA or without,
     and of lengths near one another.
     """
@@ -115,23 +119,23 @@ def _parts(order: Sequence[int], rows: Sequence[Row], most: int, total: int, lor
     first = (False, False, 0)
     for number in order:
         row = rows[number]
-        kept = len(row.chosen.keep)
-        kind = (kept == total, row.adapted and lora, kept)
-        if not parts or len(parts[-1]) == most or kind[:2] != first[:2] or kept > SPREAD * first[2]:
+        count = len(row.kept.keep)
+        group = (count == total, row.adapted and lora, count)
+        if not parts or len(parts[-1]) == most or group[:2] != first[:2] or count > SPREAD * first[2]:
             parts.append([])
-            first = kind
+            first = group
         parts[-1].append(number)
     return parts
 
 
 def _answer(
-    prompts: Prompts, features: VisualFeatures, rows: Sequence[Row], max_new_tokens: int
+    prompts: Prompts, features: VisualFeatures, rows: Sequence[CellPrompt], max_new_tokens: int
 ) -> list[str]:
     model = prompts.model
-    keep = [row.chosen.keep for row in rows]
+    keep = [row.kept.keep for row in rows]
     whole = len(keep[0]) == len(features.cells[0])
     inputs = prompts.rows([row.question for row in rows], whole)
-    compacted = model.adapter.compact(inputs, with_merged(features, [row.chosen for row in rows]), keep)
+    compacted = model.adapter.compact(inputs, with_merged(features, [row.kept for row in rows]), keep)
     base = model.adapter_for(PRUNE if rows[0].adapted else FULL).model
     ids = generate_whole(base, inputs, compacted, **GREEDY, max_new_tokens=max_new_tokens)
     return _texts(model, ids[:, inputs["input_ids"].shape[1] :])
@@ -173,7 +177,7 @@ def _alike(compacted: Sequence[Compacted], most: int) -> list[list[int]]:
         whole = "position_ids" not in compacted[n].kwargs
         if not parts or whole or len(parts[-1]) == most or width > SPREAD * first:
             parts.append([])
-            first = 0 if whole else width  # 0: nobody joins it
+            first = 0 if whole else width  # 0: none joins it
         parts[-1].append(n)
     return parts
 
@@ -204,20 +208,20 @@ def visual_tokens(model: ARRCOCModel, compacted: Compacted) -> int:
     return int((compacted.kwargs["input_ids"] == model.adapter.image_token_id).sum())
 
 
-def with_merged(features: VisualFeatures, chosen: Sequence[Selection]) -> VisualFeatures:
+def with_merged(features: VisualFeatures, kept: Sequence[Reduction]) -> VisualFeatures:
     """One image's features, once per selection, with its merged tokens at the kept cells."""
     tokens = []
-    for selection in chosen:
+    for selection in kept:
         row = features.tokens[0]
         if selection.tokens is not None:
             row = row.clone()
             row[features.cells[0][selection.keep.to(row.device)]] = selection.tokens.to(row)
         tokens.append(row)
-    return replace(features.repeat(len(chosen)), tokens=tokens)
+    return replace(features.repeat(len(kept)), tokens=tokens)
 
 
 def prefill(
-    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, chosen: Selection, mode: str
+    model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, kept: Reduction, mode: str
 ) -> Tensor:
     """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled.
 
@@ -225,9 +229,38 @@ def prefill(
         model: that reads.
         inputs: the prompt.
         features: its image, encoded.
-        chosen: the cells kept.
+        kept: the cells kept.
         mode: whose LoRAs are at work.
     """
-    compacted = model.adapter.compact(inputs, with_merged(features, [chosen]), [chosen.keep])
+    compacted = model.adapter.compact(inputs, with_merged(features, [kept]), [kept.keep])
     base = model.adapter_for(mode).model
     return base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]
+
+
+def answer_costs(
+    model: ARRCOCModel,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    keep: Sequence[Tensor],
+    *,
+    mode: str = PRUNE.name,
+    base: Any = None,
+) -> Tensor:
+    """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
+
+    Args:
+        model: whose base model answers.
+        inputs: of `Session.batch` with answers.
+        features: one image per row; a gradient may come back through them.
+        keep: per row the kept cells [K].
+        mode: whose LoRAs are at work.
+        base: the model to call in its place, such as one that is watched; None: that of the mode.
+    """
+    base = model.adapter_for(mode).model if base is None else base
+    kwargs = dict(model.adapter.compact(inputs, features, keep, use_cache=False).kwargs)
+    labels = kwargs.pop("labels")
+    last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
+    logits = base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
+    answers = labels[:, -last + 1 :]
+    costs = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=IGNORED, reduction="none")
+    return costs.sum(1) / (answers != IGNORED).sum(1)

@@ -1,17 +1,17 @@
 """Methods that decide before the vision encoder, or send a coarse view in place of the image.
 
-    by_mode("sparse")(view, question, 64, known, watch) -> Ready(prompt for the base model, kept cells)
-    alone(rule)                                            the cells of any rule that reads no encoded token
+    by_mode("sparse")(view, question, 64, encoded, watch) -> Ready(prompt for the base model, kept cells)
+    encoded_alone(rule)                        the cells of any rule that reads no encoded token
 
 Each decides for one question from its prompt alone and encodes what it needs itself; the view's own encoding
-is never read, except for what `known` hands over.
+is never read, except for what `encoded` hands over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -20,10 +20,11 @@ from arr_coc.modes import SPARSE
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.part import encode_parts
 from arr_coc.realize import Stopwatch
-from arr_coc.rivals import Selection
+from arr_coc.rivals.method import Count
+from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import Compacted
 
-Spend = int | Literal["auto"] | None
+Spend = Count | None
 """A count, "auto", or None for methods that spend what they always do."""
 
 
@@ -41,7 +42,7 @@ class Ready:
 
 
 Prepare = Callable[[View, int, Spend, EncodedImages, Stopwatch], Ready]
-"""(view, question, budget, what earlier questions left behind, where times go) -> Ready."""
+"""(view, question, budget, images that earlier questions encoded, where times go) -> Ready."""
 
 
 def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
@@ -53,22 +54,22 @@ def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
     """
     more: dict[str, Any] = {} if gestalt is None else {"gestalt": gestalt}
 
-    def prepare(view: View, i: int, budget: Spend, known: EncodedImages, watch: Stopwatch) -> Ready:
-        made = view.model.prepare(
-            view.prompts[i], budget=budget, mode=mode, encoded=known, watch=watch, **more
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
+        prepared = view.model.prepare(
+            view.prompts[i], budget=budget, mode=mode, encoded=encoded, watch=watch, **more
         )
-        return Ready(made.compacted, None if mode == "compress" else made.allocations[0].keep)
+        return Ready(prepared.compacted, None if mode == "compress" else prepared.allocations[0].keep)
 
     return prepare
 
 
-def alone(choose: Callable[[View, int, Any], Selection]) -> Prepare:
+def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
     """The cells that a rule chooses, encoded without the others; the rule must read no encoded token."""
 
-    def prepare(view: View, i: int, budget: Spend, known: EncodedImages, watch: Stopwatch) -> Ready:
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         adapter, inputs = view.model.adapter, view.prompts[i]
-        with watch("score"):
-            keep = choose(view, i, budget).keep.to(view.model.device)
+        with watch("scoring"):
+            keep = select(view, i, budget).keep.to(view.model.device)
         layout = adapter.layout(inputs)
         with watch("encode"):
             fine = encode_parts(view.model.chooser, SPARSE, inputs, [keep], layout.counts)
@@ -77,8 +78,8 @@ def alone(choose: Callable[[View, int, Any], Selection]) -> Prepare:
     return prepare
 
 
-def of_another_question(view: View, i: int, budget: int | Literal["auto"]) -> Selection:
+def of_another_question(view: View, i: int, budget: Count) -> Reduction:
     """The cells that mode "sparse" takes for another image's question."""
     other = view.others[i]
-    assert other is not None, "asked only where there is another question"
-    return Selection(view.model.prepare(other, budget=budget, mode="sparse").allocations[0].keep)
+    assert other is not None, "run only on questions that have another image's"
+    return Reduction(view.model.prepare(other, budget=budget, mode="sparse").allocations[0].keep)

@@ -1,217 +1,35 @@
-"""The methods of an evaluation by name: ours, the nulls, the upper bounds and the rivals.
+"""Which methods of the table can run on a model, and the allocators and scorers that some of them bring.
 
-    METHODS["visionzip"].choose(view, question, 64) -> Selection(keep [64], tokens or None)
-    METHODS["arr-coc sparse"].prepare(view, question, 64, known, watch) -> Ready(prompt, kept cells)
+    methods, notes = pick_methods(model, ("arr-coc", "divprune"), [], scorer)
 
-Most choose cells of the encoded image. Three do neither: "full" keeps everything, "downsample" shrinks the
-image until it has no more cells than the budget, "fastv" drops tokens inside the language model. Where a
-rival merges tokens, the merged ones stand at the kept cells' places; DeepStack's levels are gathered, not
-merged. Those with `prepare` encode what they need themselves: "arr-coc sparse" and "arr-coc saccade" choose
-before the encoder, "coc ..." sends a gestalt in place of the image.
-
-A new method is one `Method` in `METHODS`.
+The table itself is `arr_coc.rivals.METHODS`: rivals and nulls register there in `arr_coc.rivals`, ours in
+`arr_coc.evaluate.ours`, and anyone's own wherever it is written (`arr_coc.rivals.register`).
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import torch
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from arr_coc import checkpoint, rivals
-from arr_coc.evaluate.early import Prepare, alone, by_mode, of_another_question
-from arr_coc.evaluate.fastv import FASTV_FAMILIES
-from arr_coc.evaluate.view import View, check_tower
+from arr_coc import checkpoint
+from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES, cut_layer
+from arr_coc.evaluate.ours import ours
+from arr_coc.evaluate.view import check_tower
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import QueryBlindScorer, Selection
+from arr_coc.results.kinds import OURS
+from arr_coc.rivals import METHODS, QueryBlindScorer
+from arr_coc.rivals.method import Method
 from arr_coc.seam import Qwen2_5VLAdapter
 
-Kind = Literal["full", "ours", "coc", "null", "bound", "rival"]
-Choose = Callable[[View, int, int | Literal["auto"]], Selection]
-Need = Literal["tower", "scorer", "sizes", "layers", "other", "sparse", "encoded", "conv4", "conv16"]
-Mode = Literal["full", "prune", "sparse", "saccade", "compress"]
+__all__ = ["METHODS", "Method", "load_scorer", "load_variant", "pick_methods", "split_allocators"]
 
-SHAPE = 1.1
-"""How far a smaller grid may be from the image's shape, as a factor."""
 BUNDLED_SCORER = checkpoint.BUNDLED_MODEL.parent / "query_blind.safetensors"
-FULL, OURS, SHUFFLED, DOWNSAMPLE, FASTV = "full", "arr-coc", "shuffled question", "downsample", "fastv"
-SPARSE, SACCADE = f"{OURS} sparse", f"{OURS} saccade"
-
-
-@dataclass(frozen=True)
-class Method:
-    """One way to spend a budget of visual tokens.
-
-    Attributes:
-        name: as in result files.
-        kind: what it is to the comparison.
-        by_question: it chooses anew for each question; else once for an image.
-        choose: (view, question, count or "auto") -> Selection, from the encoded image.
-        prepare: makes the prompt itself, with what it encodes for it. Neither: `full`, `downsample`, `fastv`.
-        needs: the watched vision "tower", a trained "scorer", images of any "sizes", the language model's
-            "layers" to cut between, an "other" image's question, a tower that encodes some cells alone
-            ("sparse"), the whole image "encoded" before `prepare`, a trained "conv4" or "conv16".
-        auto: it can also choose how many.
-        fixed: it always spends the same, whatever the budget of a run: one row, named without a budget.
-        mode: whose LoRA it answers with, if there is one: that of its own mode if it is ours; "full", all
-            else, is the stock model.
-        timed: its time is that of a use; of a control that decides for one question and answers another it
-            is not.
-    """
-
-    name: str
-    kind: Kind
-    by_question: bool
-    choose: Choose | None = None
-    prepare: Prepare | None = None
-    needs: frozenset[Need] = frozenset()
-    auto: bool = False
-    fixed: bool = False
-    mode: Mode = "full"
-    timed: bool = True
-
-
-def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Method:
-    """ARR-COC as a method.
-
-    Args:
-        name: of the method.
-        layer: an allocator for the same base model; None: the model's own.
-        other: decide by another image's question.
-    """
-
-    def choose(view: View, i: int, budget: int | Literal["auto"]) -> Selection:
-        own = view.model.layer if layer is None else layer
-        if not own.trained:
-            return Selection(view.untrained(own, i, budget, other))
-        return Selection(own.allocate(view.relevance(own, i, other), budget, view.grid)[0].keep)
-
-    needs: frozenset[Need] = frozenset({"other"} if other else ())
-    return Method(name, "null" if other else "ours", True, choose, needs=needs, auto=not other, mode="prune")
-
-
-def _oracle(view: View, i: int, k: int | Literal["auto"]) -> Selection:
-    evidence = view.evidence(i)
-    if evidence is None:  # nothing to know: the whole page is the evidence
-        return rivals.even(view.grid[1:], _count(k))
-    return rivals.oracle(evidence, _count(k))
-
-
-def _count(k: int | Literal["auto"]) -> int:
-    assert k != "auto", "only ours is asked to choose how many"
-    return k
-
-
-def _rival(
-    name: str, rule: Callable[[View, int, int], Selection], *needs: Need, by_question: bool = False
-) -> Method:
-    return Method(name, "rival", by_question, lambda v, i, k: rule(v, i, _count(k)), needs=frozenset(needs))
-
-
-def _null(name: str, rule: Callable[[View, int, int], Selection], by_question: bool = False) -> Method:
-    return Method(name, "null", by_question, lambda v, i, k: rule(v, i, _count(k)))
-
-
-def _coc(gestalt: str, *needs: Need) -> Method:
-    """A gestalt in place of the image: COC without ARR."""
-    prepare = by_mode("compress", gestalt)
-    return Method(
-        f"coc {gestalt}", "coc", False, prepare=prepare, needs=frozenset(needs), fixed=True, mode="compress"
-    )
-
-
-def _random(view: View, i: int, k: int) -> Selection:
-    return rivals.random(view.total, k, view.generator("random", i))
-
-
-def _visionzip(view: View, i: int, k: int) -> Selection:
-    return rivals.visionzip(view.received(-2), view.keys(-2), view.tokens, k)
-
-
-def _prumerge_plus(view: View, i: int, k: int) -> Selection:
-    """Queries and keys are not split into heads, as published."""
-    return rivals.prumerge_plus(view.received(-1, joined=True), view.keys(-1, joined=True), view.tokens, k)
-
-
-def _mmtok(view: View, i: int, k: int) -> Selection:
-    return rivals.mmtok(view.tokens, view.question(i), view.states, k)
-
-
-def _cdpruner(sign: int) -> Callable[[View, int, int], Selection]:
-    return lambda view, i, k: rivals.cdpruner(view.tokens, view.question(i), k, sign)
-
-
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(FULL, "full", False),
-        ours(OURS),
-        _null("random", _random, by_question=True),
-        _null("even grid", lambda v, i, k: rivals.even(v.grid[1:], k)),
-        Method(DOWNSAMPLE, "null", False, needs=frozenset({"sizes"})),
-        ours(SHUFFLED, other=True),
-        Method(
-            SPARSE,
-            "ours",
-            True,
-            prepare=by_mode("sparse"),
-            needs=frozenset({"sparse"}),
-            auto=True,
-            mode="sparse",
-        ),
-        Method(
-            SACCADE,
-            "ours",
-            True,
-            prepare=by_mode("saccade"),
-            needs=frozenset({"sparse"}),
-            fixed=True,
-            mode="saccade",
-        ),
-        Method(
-            f"{SHUFFLED} sparse",
-            "null",
-            True,
-            prepare=alone(of_another_question),
-            needs=frozenset({"sparse", "other"}),
-            mode="sparse",
-            timed=False,
-        ),
-        _coc("resize", "sparse"),
-        _coc("pool4", "encoded"),
-        _coc("pool16", "encoded"),
-        _coc("conv4", "encoded", "conv4"),
-        _coc("conv16", "encoded", "conv16"),
-        Method("oracle", "bound", True, _oracle),
-        Method(
-            "oracle sparse",
-            "bound",
-            True,
-            prepare=alone(_oracle),
-            needs=frozenset({"sparse"}),
-            mode="sparse",
-        ),
-        Method(FASTV, "rival", True, needs=frozenset({"layers"})),
-        _rival("visionzip", _visionzip, "tower"),
-        _rival("divprune", lambda v, i, k: rivals.divprune(v.tokens, k)),
-        _rival("cdpruner+", _cdpruner(+1), by_question=True),
-        _rival("cdpruner-", _cdpruner(-1), by_question=True),
-        _rival("prumerge+", _prumerge_plus, "tower"),
-        _rival("scope", lambda v, i, k: rivals.scope(v.tokens, v.received(-1), k), "tower"),
-        _rival("mmtok", _mmtok, "tower", by_question=True),
-        _rival("idpruner", lambda v, i, k: rivals.idpruner(v.blind_scores(), v.tokens, k), "scorer"),
-        _rival("visionselector", lambda v, i, k: rivals.visionselector(v.blind_scores(), k), "scorer"),
-    )
-}
 
 
 def pick_methods(
@@ -229,29 +47,30 @@ def pick_methods(
         scorer: a trained query-blind scorer.
 
     Returns:
-        The methods in the order of the registry, variants after ours; and by name why another one is left
+        The methods in the order of the table, variants last; and by name why another one is left
         out.
 
     Raises:
         ValueError: an unknown name, or nothing can run.
     """
-    known = dict(METHODS)
+    table = dict(METHODS)
     for name, layer in variants:
-        known[f"{OURS}:{name}"] = ours(f"{OURS}:{name}", layer)
-    wanted = list(known if names is None else dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(f"method {unknown[0]!r} is unknown; use some of {', '.join(known)}")
-    found, notes = [], {}
-    for method in known.values():
+        table[f"{OURS}:{name}"] = ours(f"{OURS}:{name}", layer)
+    wanted = list(table if names is None else dict.fromkeys(names))
+    if unknown := [name for name in wanted if name not in table]:
+        raise ValueError(f"method {unknown[0]!r} is unknown; use some of {', '.join(table)}")
+    methods: list[Method] = []
+    notes: dict[str, str] = {}
+    for method in table.values():
         if method.name in wanted:
             try:
                 _check_needs(method, model, scorer)
-                found.append(method)
+                methods.append(method)
             except ValueError as error:
                 notes[method.name] = str(error)
-    if not found:
+    if not methods:
         raise ValueError(f"none of the methods can run: {next(iter(notes.values()), 'none was named')}")
-    return found, notes
+    return methods, notes
 
 
 def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | None) -> None:
@@ -269,17 +88,12 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
         if name not in model.convs:
             raise ValueError(f"no trained compressor: put {name}.safetensors into the allocator's folder")
     if "layers" in method.needs:
-        if family not in FASTV_FAMILIES:
+        if family not in LAYER_FAMILIES:
             raise ValueError(
-                f"the layers of {family!r} are unknown to fastv: it runs {', '.join(FASTV_FAMILIES)}"
+                f"the layers of {family!r} can't be called one by one: use {', '.join(LAYER_FAMILIES)}"
             )
         if cut_layer(model) < 1:
             raise ValueError("the language model has one layer: there is no place to cut")
-
-
-def cut_layer(model: ARRCOCModel) -> int:
-    """The layer after which fastv drops tokens: 2 as published, less in a model of two layers."""
-    return min(2, model.config.get_text_config().num_hidden_layers - 1)
 
 
 def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer | None:
@@ -325,17 +139,17 @@ def split_allocators(specs: Sequence[str]) -> tuple[str | None, list[tuple[str, 
     own: str | None = None
     variants: dict[str, str] = {}
     for spec in specs:
-        found = re.fullmatch(r"([\w.+-]+)=(.+)", spec)
-        if found is None:
+        named = re.fullmatch(r"([\w.+-]+)=(.+)", spec)
+        if named is None:
             if own is not None:
                 raise ValueError(
                     f"allocators {own!r} and {spec!r} have no name: write NAME={spec} for one of them"
                 )
             own = spec
-        elif found[1] in variants:
-            raise ValueError(f"allocator name {found[1]!r} comes twice: give each its own")
+        elif named[1] in variants:
+            raise ValueError(f"allocator name {named[1]!r} comes twice: give each its own")
         else:
-            variants[found[1]] = found[2]
+            variants[named[1]] = named[2]
     return own, list(variants.items())
 
 
@@ -345,38 +159,9 @@ def load_variant(folder: str, model: ARRCOCModel) -> ARRCOCLayer:
     Raises:
         ValueError: it is none, doesn't fit, or brings a LoRA, of which a model holds one at a time.
     """
-    found = checkpoint.find_allocator(folder)
-    if found is None:
+    place = checkpoint.find_allocator(folder)
+    if place is None:
         raise ValueError(f"{folder!r} is not an allocator: it has no {checkpoint.CONFIG_NAME}")
-    if any((found / name).is_file() for name in checkpoint.LORA_FILES):
+    if any((place / name).is_file() for name in checkpoint.LORA_FILES):
         raise ValueError(f"allocator {folder!r} has a LoRA: evaluate it in a run of its own, without a name")
-    return checkpoint.load_layer(found, model.base).to(model.device).eval()
-
-
-def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
-    """The grid with the most cells, at most `count`, in the shape of the image's own.
-
-    The shape may differ by the factor `SHAPE`; where that leaves nothing the nearest shape is taken. Equally
-    large grids: the nearer shape, then the wider one.
-
-    Args:
-        grid: (H, W) of the image.
-        count: cells to spend, at least 1.
-    """
-    height, width = grid
-    if count >= height * width:
-        return grid
-    shape = width / height
-    sizes = [(h, w) for h in range(1, min(height, count) + 1) for w in range(1, min(width, count // h) + 1)]
-    far = {(h, w): abs(math.log(w / h / shape)) for h, w in sizes}
-    near = [size for size in sizes if far[size] <= math.log(SHAPE) + 1e-9]
-    if near:
-        return min(near, key=lambda size: (-size[0] * size[1], round(far[size], 9), size[0]))
-    return min(sizes, key=lambda size: (round(far[size], 9), -size[0] * size[1], size[0]))
-
-
-def shrink(image: Image.Image, grid: tuple[int, int], model: ARRCOCModel) -> Image.Image:
-    """The image resized to exactly `grid` (H, W) cells of a Qwen model."""
-    vision = model.config.vision_config
-    cell = vision.patch_size * vision.spatial_merge_size
-    return image.resize((grid[1] * cell, grid[0] * cell), Image.Resampling.LANCZOS)
+    return checkpoint.load_layer(place, model.base).to(model.device).eval()

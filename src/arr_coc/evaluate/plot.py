@@ -1,18 +1,18 @@
-"""The trade of a summary as a picture: score over visual tokens, and over time to first token.
+"""A summary as a picture: score over visual tokens, and over time to first token.
 
     plot(summary, "pareto.png")
 
-Ours is thick and in strong colours: one for choosing after the encoder, one for choosing before it (a star:
-gestalt and saccades). Gestalts alone are hollow points; rivals are thin, each with its colour and marker;
-nulls are grey and dashed, upper bounds dotted. A hollow diamond is a budget chosen per question. The stepped
-ground is what some method reaches at that cost, where bounds and controls by another image's question do not
-count. A known method looks the same in every picture.
+Each method has the style that it is registered with, over that of its kind. Ours is thick and in strong
+colours: one for choosing after the encoder, one for choosing before it (a star: gestalt and saccades).
+Gestalts alone are hollow points; rivals are thin; nulls are grey and dashed, upper bounds dotted. A hollow
+diamond is a budget chosen per question. The stepped ground is what some method reaches at that cost, where
+bounds and controls by another image's question do not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +23,35 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from arr_coc.evaluate.summary import FULL, OURS, SACCADE, SPARSE, Summary, kind, split_method
+from arr_coc.evaluate.methods import METHODS
+from arr_coc.results.kinds import FULL, OURS, kind, split_method
+from arr_coc.results.summary import Summary
+from arr_coc.rivals.method import Style
 
 DPI = 200
 _INK, _QUIET, _GRID, _GROUND = "#17171c", "#6a6a75", "#ececf0", "#f6f1e7"
-_ACCENT = "#a3195b"
-_EARLY = "#d9480f"
-_COC = "#6a1fb8"
-_OURS = {
-    OURS: (_ACCENT, "o", 8, 3.2),
-    SPARSE: (_EARLY, "o", 7, 2.6),
-    SACCADE: (_EARLY, "*", 15, 0),
-}
-_GESTALTS = {"resize": "s", "pool4": "o", "pool16": "o", "conv4": "H", "conv16": "H"}
-# Muted, of different lightness, told apart with every common kind of colour blindness by marker too.
-_RIVALS = {
-    "fastv": ("#33508f", "s"),
-    "visionselector": ("#117733", "D"),
-    "idpruner": ("#44aa99", "P"),
-    "mmtok": ("#b8860b", "v"),
-    "scope": ("#6d5c9e", "X"),
-    "visionzip": ("#4f9bc4", "^"),
-    "divprune": ("#8c8c2b", "h"),
-    "cdpruner+": ("#a5694f", ">"),
-    "cdpruner-": ("#a5694f", "<"),
-    "prumerge+": ("#5f7f78", "p"),
-}
-_SPARE = (("#33508f", "d"), ("#117733", "8"), ("#b8860b", "*"), ("#6d5c9e", "H"), ("#4f9bc4", "o"))
 _GRAY = "#8d8d98"
+_OF_KIND: dict[str, dict[str, Any]] = {
+    "ours": dict(lw=2.6, ms=7, mew=1.2, mec="white", zorder=6),
+    "variant": dict(ms=5.5),
+    "coc": dict(marker="d", lw=0, ms=6, mew=1.4, mfc="white", zorder=5),
+    "rival": dict(ms=5.5),
+    "null": dict(color=_GRAY, ls="--", marker="x"),
+    "bound": dict(color=_INK, ls=":", marker="", zorder=4),
+}
+"""How each kind is drawn; a method's own style comes over it."""
+# Muted, of different lightness, told apart with every common kind of colour blindness by marker too.
+_SPARE = tuple(
+    Style(colour, marker)
+    for colour, marker in (
+        ("#33508f", "d"), ("#117733", "8"), ("#b8860b", "*"), ("#6d5c9e", "H"), ("#4f9bc4", "o"),
+    )
+)  # fmt: skip
+"""Of methods that are registered with none, or not at all."""
 _TICK = 0.25  # inches, nearer ticks are left out
 _PITCH = 11.5  # points from one name to the next
 _LOG = 8  # times this far apart are drawn on a logarithmic axis
 _NAMES, _MARGIN = 1.5, 0.3  # inches left of the cheapest points, for names, and right of the dearest
-_NULLS = {"random": "o", "even grid": "s", "downsample": "v", "shuffled question": "X"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class _Line:
     style: dict[str, Any]
 
     def points(self, cost: str) -> np.ndarray:
-        """[n, 2], cost and score of the budgets whose cost is known."""
+        """[n, 2], cost and score of the budgets whose cost was measured."""
         return np.array([(r[cost], r["score"]) for r in self.rows if r[cost] is not None]).reshape(-1, 2)
 
 
@@ -78,7 +74,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
     Args:
         summary: of `arr_coc.evaluate.summary.summarise`, with a method beside the full model.
         path: file to write.
-        title: drawn above; left out, how many questions were asked.
+        title: drawn above; None: the numbers of questions and images.
 
     Raises:
         ValueError: there is nothing but the full model, or the format is unknown.
@@ -100,43 +96,58 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
         _draw(axes, cost, lines, summary)
     panels[0].set_ylabel(summary["metric"], color=_INK, fontsize=10)
     _name(panels[0], lines)
-    for line in lines:  # whose time is the point of them
-        if line.name in (SPARSE, SACCADE) and len(costs) == 2 and len(line.points("ttft_ms")):
+    for line in lines:
+        if _before_encoder(line.name) and len(costs) == 2 and len(line.points("ttft_ms")):
             x, y = line.points("ttft_ms")[0]
-            below = -16 if line.name == SPARSE else -30  # one may be right of the other
+            below = -30 if METHODS[line.name].fixed else -16  # one may be right of the other
             _write(panels[1], line.name, (x, y), (0, below), line.style["color"], ha="left", weight="bold")
-    asked = f"{summary['questions']:,} questions about {summary['images']:,} images"
-    figure.text(left, 0.93, title or asked, fontsize=12, weight="bold", color=_INK)
+    heading = title or f"{summary['questions']:,} questions about {summary['images']:,} images"
+    figure.text(left, 0.93, heading, fontsize=12, weight="bold", color=_INK)
     figure.savefig(path)
 
 
 def _lines(summary: Summary) -> list[_Line]:
     """The methods beside the full model, ours last, which is on top."""
     rows: dict[str, list[dict[str, Any]]] = {}
+    kinds: dict[str, str] = {}
     for method, row in summary["methods"].items():
         name, budget = split_method(method)
-        if kind(name) != "full" and row["tokens"] is not None:
+        kinds[name] = kind(method, summary["header"])
+        if kinds[name] != "full" and row["tokens"] is not None:
             rows.setdefault(name, []).append(row | {"auto": budget == "auto"})
     spare = iter(_SPARE * len(rows))
     lines = []
-    for name, found in rows.items():
-        what = kind(name)
-        style: dict[str, Any] = dict(color=_QUIET, lw=1.1, ms=4.5, mew=0, zorder=3)
-        if what == "ours":
-            colour, marker, size, width = _OURS[name]
-            style |= dict(color=colour, marker=marker, lw=width, ms=size, mew=1.2, mec="white", zorder=6)
-        elif what == "coc":
-            marker = _GESTALTS.get(name.removeprefix("coc "), "d")
-            style |= dict(color=_COC, marker=marker, lw=0, ms=6, mew=1.4, mfc="white", mec=_COC, zorder=5)
-        elif what == "bound":
-            style |= dict(color=_INK if " " not in name else _GRAY, ls=":", marker="", zorder=4)
-        elif what == "null":
-            style |= dict(color=_GRAY, ls="--", marker=_NULLS.get(name, "x"), mew=int(name not in _NULLS))
-        else:
-            colour, marker = _RIVALS.get(name) or next(spare)
-            style |= dict(color=_ACCENT if what == "variant" else colour, marker=marker, ms=5.5)
-        lines.append(_Line(name, what, sorted(found, key=lambda row: row["tokens"]), style))
+    for name, points in rows.items():
+        style = METHODS[name].style if name in METHODS else Style()
+        if style == Style() and kinds[name] in ("rival", "variant"):
+            style = next(spare)
+        if kinds[name] == "variant":
+            style = replace(style, colour=METHODS[OURS].style.colour)
+        points = sorted(points, key=lambda row: row["tokens"])
+        lines.append(_Line(name, kinds[name], points, _look(style, kinds[name])))
     return sorted(lines, key=lambda line: line.style["zorder"])
+
+
+def _look(style: Style, of_kind: str) -> dict[str, Any]:
+    """A line's properties for matplotlib: the method's own style over that of its kind."""
+    own = dict(color=style.colour, marker=style.marker, ms=style.size, lw=style.width)
+    look: dict[str, Any] = dict(color=_QUIET, lw=1.1, ms=4.5, mew=0, zorder=3, marker="o")
+    look |= _OF_KIND.get(of_kind, {}) | {name: value for name, value in own.items() if value is not None}
+    if look["marker"] == "x":  # drawn by its edge alone
+        look["mew"] = 1
+    if of_kind == "coc":
+        look["mec"] = look["color"]
+    return look
+
+
+def _of_another_question(name: str) -> bool:
+    """A control that decides by another image's question."""
+    return name in METHODS and "other" in METHODS[name].needs
+
+
+def _before_encoder(name: str) -> bool:
+    """One of ours that chooses before the vision encoder, whose time is the point of it."""
+    return name in METHODS and METHODS[name].kind == "ours" and METHODS[name].prepare is not None
 
 
 def _frame(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
@@ -150,8 +161,8 @@ def _frame(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> N
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     full = summary["methods"].get(FULL, {}).get(cost)
-    known = [x for line in lines for x in line.points(cost)[:, 0]] + [full] * (full is not None)
-    low, high = min(known), max(known)
+    costs = [x for line in lines for x in line.points(cost)[:, 0]] + [full] * (full is not None)
+    low, high = min(costs), max(costs)
     if cost == "ttft_ms":
         axes.set_xlabel("time to first token (ms)", color=_INK, fontsize=10)
         axes.set_xlim(0, high * 1.06)
@@ -166,7 +177,7 @@ def _frame(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> N
     inch = np.log2(max(high / low, 2)) / (axes.bbox.width / DPI - _NAMES - _MARGIN)
     axes.set_xlim(low * 2 ** (-_NAMES * inch), high * 2 ** (_MARGIN * inch))
     ours = [row["tokens"] for line in lines if line.kind == "ours" for row in line.rows if not row["auto"]]
-    ticks = sorted({round(x) for x in (ours or known)} | ({round(full)} if full else set()))
+    ticks = sorted({round(x) for x in (ours or costs)} | ({round(full)} if full else set()))
     ticks = [x for i, x in enumerate(ticks) if i == 0 or np.log2(x / ticks[i - 1]) > _TICK * inch]
     _ticks(axes, ticks)
 
@@ -180,7 +191,9 @@ def _ticks(axes: Axes, ticks: Sequence[float]) -> None:
 def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
     """The ground that is reached, the lines, and what all tokens cost."""
     full = summary["methods"].get(FULL)
-    reached = [line.points(cost) for line in lines if line.kind != "bound" and "shuffled" not in line.name]
+    reached = [
+        line.points(cost) for line in lines if line.kind != "bound" and not _of_another_question(line.name)
+    ]
     if full is not None and full[cost] is not None:
         reached.append(np.array([[full[cost], full["score"]]]))
     start, end = axes.get_xlim()
@@ -190,8 +203,8 @@ def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> No
         x, y = np.append(steps[:, 0], end), np.append(steps[:, 1], steps[-1, 1])
         axes.fill_between(x, y, axes.get_ylim()[0], step="post", color=_GROUND, lw=0, zorder=0)
     for line in lines:
-        known = [row for row in line.rows if row[cost] is not None]
-        fixed, auto = ([row for row in known if row["auto"] is which] for which in (False, True))
+        measured = [row for row in line.rows if row[cost] is not None]
+        fixed, auto = ([row for row in measured if row["auto"] is which] for which in (False, True))
         axes.plot([row[cost] for row in fixed], [row["score"] for row in fixed], **line.style)
         hollow: dict[str, Any] = dict(ls="", marker="D", mfc="white", mec=line.style["color"], mew=1.6)
         axes.plot([row[cost] for row in auto], [row["score"] for row in auto], **(line.style | hollow))
@@ -200,7 +213,7 @@ def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> No
                 axes.vlines(row[cost], *row["interval"], color=line.style["color"], lw=1.2, zorder=7)
         if line.name == OURS:
             for row in auto:
-                _write(axes, "auto", (row[cost], row["score"]), (0, -14), _ACCENT, ha="center")
+                _write(axes, "auto", (row[cost], row["score"]), (0, -14), line.style["color"], ha="center")
     if full is not None:
         axes.hlines(full["score"], start, end, color=_INK, lw=0.9, zorder=2)
         if full[cost] is not None:

@@ -1,8 +1,8 @@
-"""Probes: would the answer have changed? One question about one image, asked again from other cells.
+"""Probes: would the answer have changed? One question about one image, answered again from other cells.
 
     budget_sweep(session, question)           from the k most relevant cells, k from 1 to N
     contenders(session, question, 64)         from as many cells chosen by nulls and rivals
-    faithfulness(session, question)           as the most relevant cells are taken away, or alone given
+    faithfulness(session, question)           as the most relevant cells are taken away, or are the only ones
 
 Each returns a JSON-safe dict. Laws: all N cells in mode "prune" give the stock model's own answer (but for a
 LoRA, which answers with them too); equal calls give equal results; the session answers afterwards as before.
@@ -22,30 +22,21 @@ from typing import Any
 import torch
 
 from arr_coc.attending import Budget
-from arr_coc.evaluate.answering import Row, answer_rows, with_merged
-from arr_coc.evaluate.fastv import fastv_answers
-from arr_coc.evaluate.methods import (
-    DOWNSAMPLE,
-    FASTV,
-    METHODS,
-    OURS,
-    SPARSE,
-    Method,
-    cut_layer,
-    load_scorer,
-    pick_methods,
-)
-from arr_coc.evaluate.questions import Asked, Query
+from arr_coc.evaluate.answering import CellPrompt, answer_rows, with_merged
+from arr_coc.evaluate.layer_pruning import cut_layer, pruned_answers
+from arr_coc.evaluate.methods import METHODS, load_scorer, pick_methods
+from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.reader import LONGEST, CellReader, open_reader
 from arr_coc.evaluate.scene import Scene
-from arr_coc.rivals import Selection
+from arr_coc.results.kinds import OURS, SPARSE
+from arr_coc.rivals.method import Method
+from arr_coc.rivals.reduction import Reduction
 from arr_coc.session import Session
 
 Probe = dict[str, Any]
 Progress = Callable[[float], None]
-"""Told the share that is done, 0 to 1; what it raises ends the probe and comes through."""
+"""Called with the share that is done, 0 to 1; what it raises ends the probe and comes through."""
 
-CONTENDERS = ("random", "even grid", "fastv", "visionzip", "scope", "divprune", "cdpruner+", "downsample")
 ROWS = 16
 """Rows in one forward at most."""
 
@@ -72,7 +63,7 @@ def budget_sweep(
         question: any text.
         mode: "prune" or "sparse".
         right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
-        progress: told how far it is.
+        progress: called with the share that is done.
 
     Returns:
         `right`, `order` ("balanced"), `points` by rising `kept`, with `answer`, `right` and `logprob` each;
@@ -87,20 +78,20 @@ def budget_sweep(
     ladder = [2**i for i in range((len(order) - 1).bit_length())] + [len(order)]
     points: dict[int, Probe] = {}
 
-    def ask(count: int) -> bool:
+    def is_enough(count: int) -> bool:
         keep = order[:count].sort().values
-        found = reader.read(reader.encode(keep), keep)
-        points[count] = {"kept": count} | {name: found[name] for name in ("answer", "right", "logprob")}
+        row = reader.read(reader.encode(keep), keep)
+        points[count] = {"kept": count} | {name: row[name] for name in ("answer", "right", "logprob")}
         _tell(progress, min(1.0, len(points) / (2 * len(ladder))))
         return points[count]["right"]
 
     none = len(order) + 1
     smallest, wrong = none, 0
     for count in ladder:
-        smallest, wrong = (min(smallest, count), wrong) if ask(count) else (none, count)
+        smallest, wrong = (min(smallest, count), wrong) if is_enough(count) else (none, count)
     while smallest - wrong > 1:
         middle = (smallest + wrong) // 2
-        smallest, wrong = (middle, wrong) if ask(middle) else (smallest, middle)
+        smallest, wrong = (middle, wrong) if is_enough(middle) else (smallest, middle)
     _tell(progress, 1.0)
     return {
         "right": reader.right,
@@ -117,45 +108,46 @@ def contenders(
     budget: Budget,
     *,
     mode: str = "prune",
-    methods: Sequence[str] = CONTENDERS,
+    methods: Sequence[str] | None = None,
     right: str | None = None,
     progress: Progress | None = None,
 ) -> Probe:
     """Answer from as many tokens as ours keeps, chosen by nulls and rivals.
 
-    All but ours run on the stock model and read the encoded image; "fastv" reads all of it in its first
-    layers, "downsample" encodes a smaller one.
+    All but ours run on the stock model and read the encoded image; one that drops between layers ("fastv")
+    reads all of it in its first layers, one that resizes ("downsample") encodes a smaller one.
 
     Cost: the answer with all tokens, one more encoding (with the vision tower watched), each method's choice,
-    and two batches of as many rows as there are methods; "fastv" and "downsample" one answer each beside it.
+    and two batches of as many rows as there are methods; those two sorts one answer each beside it.
 
     Args:
         session: of the image.
         question: any text.
         budget: a count, a fraction or "auto", of ours; all others get the count that it comes to.
         mode: of ours, "prune" or "sparse".
-        methods: names of `METHODS` that choose among the cells of an encoded image, "fastv" and "downsample".
+        methods: names of nulls and rivals in `METHODS`; None: those registered as `contender`.
         right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
-        progress: told how far it is.
+        progress: called with the share that is done.
 
     Returns:
         `budget` (the count), `right`, `left_out` (by method, why it can't run here), and `rows`, ours first:
         `method`, `kind` ("ours", "null" or "rival"), `tokens` (visual tokens read, the mean over layers),
-        `answer`, `right`, `logprob` (None for "fastv", which drops tokens within), and `keep`, the kept cells
-        in raster order (None where they are no cells of this image).
+        `answer`, `right`, `logprob` (None where tokens are dropped between layers), and `keep`, the kept
+        cells in raster order (None where they are no cells of this image).
 
     Raises:
         ValueError: an empty or too long question, a bad budget or mode, an unknown or unfit method, or
             deciding failed.
     """
-    unfit = [name for name in methods if name in METHODS and not _fit(METHODS[name])]
+    names = [name for name, method in METHODS.items() if method.contender] if methods is None else methods
+    unfit = [name for name in names if name in METHODS and not _fit(METHODS[name])]
     if unfit:
         fit = ", ".join(name for name, method in METHODS.items() if _fit(method))
         raise ValueError(f"method {unfit[0]!r} can't be probed with one question: use some of {fit}")
     model = session.model
     scorer = load_scorer(None, model)
-    found, left_out = pick_methods(model, [OURS, *methods], [], scorer)
-    others = sorted(found[1:], key=lambda method: methods.index(method.name))
+    runnable, left_out = pick_methods(model, [OURS, *names], [], scorer)
+    others = sorted((m for m in runnable if m.name != OURS), key=lambda method: names.index(method.name))
 
     reader = open_reader(session, question, mode, right)
     keep = reader.decide(budget).keep.to(model.device)
@@ -163,25 +155,25 @@ def contenders(
     rows = {OURS: reader.read(reader.encode(keep), keep)}
     _tell(progress, 1 / (len(others) + 3))
 
-    asked = Asked(session.image, "probe", (Query("0", question, (reader.right,)),))
-    scene = Scene(model, asked, watched=any("tower" in method.needs for method in others), scorer=scorer)
+    source = ImageQueries(session.image, "probe", (Query("0", question, (reader.right,)),))
+    scene = Scene(model, source, watched=any("tower" in method.needs for method in others), scorer=scorer)
     stock = replace(reader, session=scene.session, mode="full")
-    chosen: dict[str, Selection] = {}
+    kept: dict[str, Reduction] = {}
     for done, method in enumerate(others, 2):
         _tell(progress, done / (len(others) + 3))
-        if method.name == FASTV:
-            rows[FASTV] = _fastv(stock, scene, count)
-        elif method.name == DOWNSAMPLE:
-            small = scene.smaller(count)
+        if method.between_layers is not None:
+            rows[method.name] = _between_layers(stock, scene, method, count)
+        elif method.resize is not None:
+            small = scene.resized(method, count)
             if small.view.total > count:
-                left_out[DOWNSAMPLE] = f"the processor makes at least {small.view.total} cells of this image"
+                left_out[method.name] = f"the processor makes at least {small.view.total} cells of this image"
                 continue
-            rows[DOWNSAMPLE] = _downsample(replace(stock, session=small.session), small)
+            rows[method.name] = _whole(replace(stock, session=small.session), small)
         else:
-            assert method.choose is not None, "`_fit` says so"
-            chosen[method.name] = method.choose(scene.view, 0, count)
+            assert method.select is not None, "`_fit` requires it"
+            kept[method.name] = method.select(scene.view, 0, count)
     _tell(progress, (len(others) + 2) / (len(others) + 3))
-    rows |= _chosen(stock, scene, chosen)
+    rows |= _selected(stock, scene, kept)
     _tell(progress, 1.0)
     own = METHODS[SPARSE if reader.mode == "sparse" else OURS]
     named = [
@@ -203,12 +195,12 @@ def faithfulness(
     right: str | None = None,
     progress: Progress | None = None,
 ) -> Probe:
-    """How likely the right answer stays as the most relevant cells are taken away, or alone given.
+    """How likely the right answer stays as the most relevant cells are taken away, or are the only ones.
 
     A map is faithful where deletion falls soon and insertion rises soon, both beside random orders. One cell
     is always left: at share 1 of deletion the least relevant one, at share 0 of insertion the most relevant.
     In both modes the cells are taken from the encoded image, so that their curves compare; there a cell has
-    seen its neighbours, and may know something of one that was taken away.
+    attended to its neighbours, and may hold something of one that was taken away.
 
     Cost: the answer with all tokens, then `steps` batches of 2 + `draws` rows and one of one row, forward
     only: as much as (1 + `draws` / 2) * `steps` prompts with all tokens.
@@ -220,10 +212,10 @@ def faithfulness(
         steps: between no cells and all, at least 1.
         draws: random orders, at least 1.
         right: the answer; None: the stock model's answer with all tokens.
-        progress: told how far it is.
+        progress: called with the share that is done.
 
     Returns:
-        `right`; `share` [steps + 1] of cells taken away or given, 0 to 1; the log-probabilities `deletion`
+        `right`; `share` [steps + 1] of cells taken away or kept, 0 to 1; the log-probabilities `deletion`
         and `insertion` [steps + 1], `random` [steps + 1][draws] of insertion in random orders and
         `random_deletion` of taking away in those orders turned round; and `auc`, the areas under `deletion`,
         `insertion` and `random` (the mean of its draws, and of `random_deletion` as well).
@@ -241,21 +233,21 @@ def faithfulness(
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(total, generator=generator).to(order.device) for _ in range(draws)]
     orders = [order, order.flip(0), *orders]
-    given: list[list[float]] = []  # [steps + 1][2 + draws]
+    points: list[list[float]] = []  # [steps + 1][2 + draws]
     for step in range(steps + 1):
         count = max(1, round(step * total / steps))
         keeps = [one[:count].sort().values for one in (orders if count < total else orders[:1])]
-        found = reader.logprobs(features.repeat(len(keeps)), keeps)
-        given.append(found if count < total else found * len(orders))
+        logprobs = reader.logprobs(features.repeat(len(keeps)), keeps)
+        points.append(logprobs if count < total else logprobs * len(orders))
         _tell(progress, (step + 1) / (steps + 1))
-    curves = torch.tensor(given, dtype=torch.float64).T  # insertion, deletion from its end, random orders
+    curves = torch.tensor(points, dtype=torch.float64).T  # insertion, deletion from its end, random orders
     areas = torch.trapezoid(curves, dx=1 / steps)
-    randoms = [values[2:] for values in given]
+    randoms = [values[2:] for values in points]
     return {
         "right": reader.right,
         "share": [step / steps for step in range(steps + 1)],
-        "deletion": [values[1] for values in reversed(given)],
-        "insertion": [values[0] for values in given],
+        "deletion": [values[1] for values in reversed(points)],
+        "insertion": [values[0] for values in points],
         "random": randoms,
         "random_deletion": randoms[::-1],
         "auc": {
@@ -267,20 +259,20 @@ def faithfulness(
 
 
 def _fit(method: Method) -> bool:
-    """It chooses by itself, for one question of one image, without knowing what is right."""
+    """It is a null or rival that needs one question of one image alone, and not the right answer."""
     free = method.kind in ("null", "rival") and "other" not in method.needs
-    return free and (method.choose is not None or method.name in (FASTV, DOWNSAMPLE))
+    return free and method.prepare is None
 
 
-def _chosen(stock: CellReader, scene: Scene, chosen: dict[str, Selection]) -> dict[str, Probe]:
+def _selected(stock: CellReader, scene: Scene, kept: dict[str, Reduction]) -> dict[str, Probe]:
     """Rows of methods that choose cells, all in one batch."""
-    if not chosen:
+    if not kept:
         return {}
-    features, selections = scene.view.features, list(chosen.values())
-    asked = [Row(0, selection) for selection in selections]
-    answers = answer_rows(scene.prompts, features, asked, most=ROWS, max_new_tokens=LONGEST)
-    keeps = [selection.keep for selection in selections]
-    logprobs = stock.logprobs(with_merged(features, selections), keeps)
+    features, reductions = scene.view.features, list(kept.values())
+    prompts = [CellPrompt(0, reduction) for reduction in reductions]
+    answers = answer_rows(scene.prompts, features, prompts, most=ROWS, max_new_tokens=LONGEST)
+    keeps = [reduction.keep for reduction in reductions]
+    logprobs = stock.logprobs(with_merged(features, reductions), keeps)
     return {
         name: {
             "answer": answer,
@@ -289,31 +281,33 @@ def _chosen(stock: CellReader, scene: Scene, chosen: dict[str, Selection]) -> di
             "tokens": len(features.tokens_to_keep([keep])[0]),
             "keep": keep.tolist(),
         }
-        for name, answer, logprob, keep in zip(chosen, answers, logprobs, keeps, strict=True)
+        for name, answer, logprob, keep in zip(kept, answers, logprobs, keeps, strict=True)
     }
 
 
-def _fastv(stock: CellReader, scene: Scene, count: int) -> Probe:
+def _between_layers(stock: CellReader, scene: Scene, method: Method, count: int) -> Probe:
     model = scene.model
-    ran = fastv_answers(
+    assert method.between_layers is not None, "called for methods that drop between layers"
+    run = pruned_answers(
         model,
         scene.prompts.rows([0], whole=True),
         scene.view.features,
+        method.between_layers,
         count,
         layer=cut_layer(model),
         max_new_tokens=LONGEST,
     )
-    answer = model.processor.tokenizer.decode(ran.ids[0], skip_special_tokens=True).strip()
+    answer = model.processor.tokenizer.decode(run.ids[0], skip_special_tokens=True).strip()
     return {
         "answer": answer,
         "right": stock.is_right(answer),
         "logprob": None,
-        "tokens": round(ran.mean_tokens, 2),
-        "keep": ran.keep[0].tolist(),
+        "tokens": round(run.mean_tokens, 2),
+        "keep": run.keep[0].tolist(),
     }
 
 
-def _downsample(stock: CellReader, small: Scene) -> Probe:
+def _whole(stock: CellReader, small: Scene) -> Probe:
     view = small.view
     everything = torch.arange(view.total, device=view.tokens.device)
     return stock.read(view.features, everything) | {"keep": None}

@@ -1,7 +1,7 @@
-"""What is asked: images with their questions, of the drawn world or of a data set on disk.
+"""Images with their questions, of the drawn world or of a data set on disk.
 
-    world_questions(2000, 1024) -> Asked(image, key, queries), page after page
-    data_questions("textvqa:/data/textvqa") -> (data set, [Asked, ...])
+    world_questions(2000, 1024) -> ImageQueries(image, key, queries), page after page
+    data_questions("textvqa:/data/textvqa") -> (data set, [ImageQueries, ...])
 
 Laws: the same arguments give the same questions in the same order; all questions of an image stand together;
 every id comes once.
@@ -14,13 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from PIL import Image
-from torch import Tensor
 
 from arr_coc.data import Box, DataSet, Example, open_data
-from arr_coc.training import rows
-from arr_coc.training.targets import CELL, evidence_mask
+from arr_coc.data.evidence import evidence_cells as evidence_cells
 from arr_coc.world import Question, draw_page
 
 
@@ -30,11 +27,11 @@ class Query:
 
     Attributes:
         id: unique within a run.
-        text: as the model is asked, with the data set's prompt.
+        text: the question with the data set's prompt.
         answers: the accepted ones.
         family: kind of question, "" where unknown.
-        boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where there is none, None where nothing
-            is known.
+        boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where there is none, None where it is
+            unknown.
         template: of a drawn page, else "".
     """
 
@@ -47,8 +44,14 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One image (an opened one, or a path to open) and everything that is asked about it."""
+class ImageQueries:
+    """One image and its questions.
+
+    Attributes:
+        image: an opened image, or a path to open.
+        key: the image's name in result files.
+        queries: the questions.
+    """
 
     image: Image.Image | Path
     key: str
@@ -59,8 +62,8 @@ EMPTY = "empty texture"
 """The family of questions about a page that shows texture alone."""
 
 
-def world_questions(count: int, size: int, per_page: int = 5, split: str = "test") -> Iterator[Asked]:
-    """Drawn pages with `count` questions in all, of each page those of the families asked least so far.
+def world_questions(count: int, size: int, per_page: int = 5, split: str = "test") -> Iterator[ImageQueries]:
+    """Drawn pages with `count` questions in all, of each page those of the families that are rarest so far.
 
     Args:
         count: questions in all.
@@ -72,16 +75,16 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
         ValueError: an unknown split, or a size out of range.
     """
     tally: Counter[str] = Counter()
-    seed = asked = 0
-    while asked < count:
+    seed = total = 0
+    while total < count:
         page = draw_page(seed, (size, size), split)
         chosen: list[Question] = []
-        for _ in range(min(per_page, len(page.questions), count - asked)):
+        for _ in range(min(per_page, len(page.questions), count - total)):
             rest = [q for q in page.questions if q not in chosen]
             best = min(rest, key=lambda q: tally[q.family])
             tally[best.family] += 1
             chosen.append(best)
-        asked += len(chosen)
+        total += len(chosen)
         if chosen:
             empty = not (page.facts or page.things)  # a page of texture alone: a family of its own
             queries = tuple(
@@ -95,13 +98,13 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
                 )
                 for i, q in enumerate(chosen)
             )
-            yield Asked(page.image, f"{split}:{seed}", queries)
+            yield ImageQueries(page.image, f"{split}:{seed}", queries)
         seed += 1
 
 
 def data_questions(
     spec: str, split: str | None = None, limit: int | None = None
-) -> tuple[DataSet, list[Asked]]:
+) -> tuple[DataSet, list[ImageQueries]]:
     """The questions of a data set, those about one image together, images in order of first appearance.
 
     Args:
@@ -133,7 +136,7 @@ def data_questions(
     if not images:
         raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
     return data, [
-        Asked(image, f"{data.name}:{_inside(image, folder)}", tuple(queries))
+        ImageQueries(image, f"{data.name}:{_inside(image, folder)}", tuple(queries))
         for image, queries in images.items()
     ]
 
@@ -148,11 +151,11 @@ def _inside(image: Path, folder: Path) -> str:
     return image.relative_to(folder).as_posix() if image.is_relative_to(folder) else image.name
 
 
-def with_next(asked: Iterable[Asked]) -> Iterator[tuple[Asked, tuple[Query, ...]]]:
+def with_next(images: Iterable[ImageQueries]) -> Iterator[tuple[ImageQueries, tuple[Query, ...]]]:
     """Each image with the questions of the next one; the last has those of the first, an only one none."""
-    first: Asked | None = None
-    last: Asked | None = None
-    for one in asked:
+    first: ImageQueries | None = None
+    last: ImageQueries | None = None
+    for one in images:
         if last is None:
             first = one
         else:
@@ -169,24 +172,3 @@ def shuffled(queries: Sequence[Query], others: Sequence[Query]) -> list[str | No
         turned = [*others[i % max(1, len(others)) :], *others[: i % max(1, len(others))]]
         texts.append(next((other.text for other in turned if other.text != query.text), None))
     return texts
-
-
-def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """Cells of which a box covers a part that can be seen.
-
-    Where cells are `CELL` px these are the bundled model's own targets; elsewhere those of the trainer.
-
-    Args:
-        boxes: (x0, y0, x1, y1) in px of the image.
-        grid: (H, W) cells.
-        size: (width, height) of the image in px.
-
-    Returns:
-        Bool [H, W].
-    """
-    height, width = grid
-    whole = all(float(v).is_integer() for box in boxes for v in box)
-    if whole and size == (width * CELL, height * CELL):
-        rects = tuple((int(x0), int(y0), int(x1), int(y1)) for x0, y0, x1, y1 in boxes)
-        return torch.from_numpy(evidence_mask(rects, height, width))
-    return rows.evidence_cells(boxes, grid, size)

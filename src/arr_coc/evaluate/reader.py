@@ -1,4 +1,4 @@
-"""Asking one question again from other cells of its image, and how likely that makes an answer.
+"""One question answered from any cells of its image, and how likely those cells make an answer.
 
     reader = open_reader(session, question, "prune")       right: the stock model's answer with all tokens
     order = reader.decide(1.0).order
@@ -18,14 +18,13 @@ from torch import Tensor
 
 from arr_coc.allocation import Allocation
 from arr_coc.attending import Budget
-from arr_coc.evaluate.answering import answer_compacted
-from arr_coc.metrics import exact_match
+from arr_coc.data.metrics import exact_match
+from arr_coc.evaluate.answering import answer_compacted, answer_costs
 from arr_coc.modes import find_mode
 from arr_coc.modes.call import runs_as
 from arr_coc.modes.part import encode_parts
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
-from arr_coc.training.distill import answer_costs
 
 LONGEST = 32
 """Tokens of an answer at most."""
@@ -52,7 +51,7 @@ def open_reader(session: Session, question: str, mode: str, right: str | None = 
 
 @dataclass(frozen=True)
 class CellReader:
-    """Says one question's answer from any cells of one image.
+    """Answers one question from any cells of one image.
 
     Attributes:
         session: of the image.
@@ -117,7 +116,7 @@ class CellReader:
         return (-answer_costs(model, inputs, features, keeps, mode=self.mode)).tolist()
 
     def read(self, features: VisualFeatures, keep: Tensor) -> dict[str, Any]:
-        """What is said from cells [k] of one encoded image, as a row of `contenders`."""
+        """The answer from cells [k] of one encoded image, as a row of `contenders`."""
         answer = self.answer(features, keep)
         return {
             "answer": answer,

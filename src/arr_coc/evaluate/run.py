@@ -1,4 +1,4 @@
-"""The run: methods x budgets x questions on one model, one JSON line per question, resumable by image.
+"""A run: methods x budgets x questions on one model, one JSON line per question, resumable by image.
 
     summary = evaluate(Settings(out=Path("runs/out/bundled"), budgets=(273, 64)))
 
@@ -10,7 +10,6 @@ methods answer from that encoding, in batches of nearly equal length.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import platform
 import shlex
@@ -22,23 +21,24 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
 from tqdm import tqdm
 
 from arr_coc.attending import Budget, parse_budget
 from arr_coc.data import Metric
+from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.methods import (
     load_scorer,
     load_variant,
     pick_methods,
     split_allocators,
 )
-from arr_coc.evaluate.questions import Asked, data_questions, with_next, world_questions
-from arr_coc.evaluate.results import Record, append_results, read_results, write_results
+from arr_coc.evaluate.questions import ImageQueries, data_questions, with_next, world_questions
 from arr_coc.evaluate.scene import Harness
-from arr_coc.evaluate.summary import Summary, summarise
-from arr_coc.metrics import exact_match
+from arr_coc.evaluate.summary import summarise
 from arr_coc.model import ARRCOCModel
+from arr_coc.results.files import Record, append_results, read_results, write_results
+from arr_coc.results.fingerprint import fingerprint
+from arr_coc.results.summary import Summary
 
 WORLD, BUNDLED = "world", "bundled"
 
@@ -120,9 +120,9 @@ class Settings:
         return self.max_new_tokens or (8 if self.data == WORLD else 32)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a result file's header says of them, JSON-safe."""
-        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "out"}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+        """What a result file's header holds of them, JSON-safe."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "out"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @property
     def command(self) -> str:
@@ -152,7 +152,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         The summary that OUT.json holds.
 
     Raises:
-        ValueError: what can't be loaded, read or asked, or a file of another run in the way.
+        ValueError: what can't be loaded, read or answered, or a file of another run in the way.
     """
     total, metric, name, images = open_questions(settings)
     own, variants = split_allocators(settings.allocators)
@@ -171,6 +171,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         "questions": total,
         "max_new_tokens": settings.longest,
         "methods": [method.name for method in methods],
+        "kinds": {method.name: method.kind for method in methods},
         "metric": name,
         "notes": notes,
         "command": settings.command,
@@ -204,20 +205,20 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
     )
     done = Counter(record["image"] for record in records)
     with tqdm(total=total, initial=len(records), unit="question", disable=not progress) as bar:
-        for number, (asked, others) in enumerate(with_next(images)):
-            count = len(asked.queries)
+        for number, (source, others) in enumerate(with_next(images)):
+            count = len(source.queries)
             if number % settings.part[1] != settings.part[0] - 1:  # another process has it
                 harness.passed += count
                 bar.update(count)
                 continue
-            if 0 < done[asked.key] < count:  # the run was killed while it wrote this image
-                bar.update(-done[asked.key])
-                records = [record for record in records if record["image"] != asked.key]
+            if 0 < done[source.key] < count:  # the run was killed while it wrote this image
+                bar.update(-done[source.key])
+                records = [record for record in records if record["image"] != source.key]
                 write_results(settings.lines, header, records)
-            if done[asked.key] < count:
-                found = harness.records(asked, others)
-                append_results(settings.lines, found)
-                records += found
+            if done[source.key] < count:
+                lines = harness.records(source, others)
+                append_results(settings.lines, lines)
+                records += lines
                 bar.update(count)
             harness.passed += count
     summary = summarise(header, records)
@@ -225,7 +226,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
     return summary
 
 
-def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Asked]]:
+def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[ImageQueries]]:
     """How many questions, their metric and its name, and the images with them.
 
     Raises:
@@ -238,7 +239,7 @@ def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Asked
     data, images = data_questions(settings.data, settings.split, settings.questions)
     assert data.metric is not None, "data_questions refuses data without one"
     return (
-        sum(len(asked.queries) for asked in images),
+        sum(len(source.queries) for source in images),
         data.metric,
         getattr(data.metric, "__name__", "score"),
         images,
@@ -256,7 +257,7 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
         write_results(path, header)
         return header, []
     before, records = read_results(path)
-    free = {"command"} if header["timed"] else {"command", "machine"}  # times are of one machine
+    free = {"command", "kinds"} | (set() if header["timed"] else {"machine"})  # times are of one machine
     now = json.loads(json.dumps(header))
     for name in [name for name in {**before, **now} if name not in free]:
         if before.get(name) != now.get(name):
@@ -267,16 +268,6 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
     if not path.read_bytes().endswith(b"\n"):  # a line was cut off
         write_results(path, before, records)
     return before, records
-
-
-def fingerprint(module: nn.Module) -> str:
-    """Tells apart weights of the same names and shapes, by up to 64 values of each."""
-    digest = hashlib.sha256()
-    for name, values in sorted(module.state_dict().items()):
-        flat = values.flatten()
-        some = flat[:: max(1, len(flat) // 64)][:64]
-        digest.update(name.encode() + some.double().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """One image of a run: its questions, answered by every method with every budget, as lines of the result file.
 
-    Harness(model, methods, metric, ...).records(asked, others) -> [record, ...]
+    Harness(model, methods, metric, ...).records(source, others) -> [record, ...]
 
 Laws: a record depends on the image, its questions, the next image's and the run's seed, but for the times; an
 image is encoded once (and once for each smaller size); every selection is answered in `answering`'s batches.
@@ -13,33 +13,26 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from arr_coc.attending import Budget, budget_count
 from arr_coc.data import Metric
-from arr_coc.evaluate.answering import Prompts, Row, answer_compacted, answer_rows, visual_tokens
-from arr_coc.evaluate.fastv import fastv_answers
-from arr_coc.evaluate.methods import (
-    DOWNSAMPLE,
-    FASTV,
-    FULL,
-    Method,
-    cut_layer,
-    shrink,
-    smaller_grid,
-)
-from arr_coc.evaluate.questions import Asked, Query, shuffled
-from arr_coc.evaluate.results import Record, encode_kept
+from arr_coc.evaluate.answering import CellPrompt, Prompts, answer_compacted, answer_rows, visual_tokens
+from arr_coc.evaluate.layer_pruning import cut_layer, pruned_answers
+from arr_coc.evaluate.questions import ImageQueries, Query, shuffled
 from arr_coc.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
 from arr_coc.evaluate.view import View, encode
 from arr_coc.images import open_image
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc.realize import Stopwatch
-from arr_coc.rivals import QueryBlindScorer, Selection
+from arr_coc.results.files import Record, encode_kept
+from arr_coc.rivals import QueryBlindScorer
+from arr_coc.rivals.method import Count, Method
+from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 
@@ -51,7 +44,7 @@ PEAKS = 3
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A method with one of the run's budgets; `budget` is None for "full" and for fixed methods."""
+    """A method with one of the run's budgets; `budget` is None for all tokens and for fixed methods."""
 
     method: Method
     budget: Budget | None
@@ -61,8 +54,8 @@ class Entry:
         """As in result files."""
         return self.method.name if self.budget is None else f"{self.method.name}@{self.budget}"
 
-    def count(self, total: int) -> int | Literal["auto"]:
-        """Cells to keep of `total`; what a fixed method keeps is its own affair."""
+    def count(self, total: int) -> Count:
+        """Cells to keep of `total`; a fixed method decides that itself."""
         budget = self.budget
         if budget is None or budget == "auto":
             return total if budget is None else "auto"
@@ -74,7 +67,7 @@ class Scene:
 
     Args:
         model: that answers.
-        asked: the image and its questions.
+        source: the image and its questions.
         others: the questions of another image.
         watched: the vision tower is watched.
         seed: of the run.
@@ -84,40 +77,54 @@ class Scene:
     def __init__(
         self,
         model: ARRCOCModel,
-        asked: Asked,
+        source: ImageQueries,
         others: Sequence[Query] = (),
         *,
         watched: bool = False,
         seed: int = 0,
         scorer: QueryBlindScorer | None = None,
     ) -> None:
-        self.model, self.asked = model, asked
-        self.image = open_image(asked.image)
+        self.model, self.source = model, source
+        self.image = open_image(source.image)
         self.session = Session(model, self.image)
-        self.texts = [query.text for query in asked.queries]
+        self.texts = [query.text for query in source.queries]
         inputs = [self.session.inputs(text) for text in self.texts]
         features, tower = encode(model, inputs[0], watched)
-        other = [None if t is None else self.session.inputs(t) for t in shuffled(asked.queries, others)]
-        self.view = View(model, asked, inputs, features, tower, self.image.size, seed, other, scorer)
+        other = [None if t is None else self.session.inputs(t) for t in shuffled(source.queries, others)]
+        self.view = View(model, source, inputs, features, tower, self.image.size, seed, other, scorer)
         self.prompts = Prompts(self.session, self.texts)
         self._small: dict[tuple[int, int], Scene] = {}
 
-    def smaller(self, count: int) -> Scene:
-        """The same questions about the image in at most `count` cells."""
-        grid = smaller_grid(self.view.grid[1:], count)
+    def resized(self, method: Method, count: int) -> Scene:
+        """The same questions about the image in the grid that a method shrinks it to."""
+        assert method.resize is not None, "called for methods that resize"
+        grid = method.resize(self.view.grid[1:], count)
         if grid == self.view.grid[1:]:
             return self
         if grid not in self._small:
-            small = shrink(self.image, grid, self.model)
-            self._small[grid] = Scene(self.model, replace(self.asked, image=small))
+            small = resize_to_grid(self.image, grid, self.model)
+            self._small[grid] = Scene(self.model, replace(self.source, image=small))
         return self._small[grid]
+
+
+def resize_to_grid(image: Image.Image, grid: tuple[int, int], model: ARRCOCModel) -> Image.Image:
+    """The image resized to exactly `grid` (H, W) cells of a Qwen model."""
+    vision = model.config.vision_config
+    cell = vision.patch_size * vision.spatial_merge_size
+    return image.resize((grid[1] * cell, grid[0] * cell), Image.Resampling.LANCZOS)
 
 
 @dataclass
 class Answers:
-    """What one entry did with the questions of an image; by number of the question."""
+    """The answers of one entry to the questions of an image, by number of the question.
 
-    said: dict[int, str] = dataclasses.field(default_factory=dict)
+    Attributes:
+        texts: the answers.
+        tokens: visual tokens read, the mean over layers.
+        keep: long [K], the cells kept, where they are cells of this image.
+    """
+
+    texts: dict[int, str] = dataclasses.field(default_factory=dict)
     tokens: dict[int, float] = dataclasses.field(default_factory=dict)
     keep: dict[int, Tensor] = dataclasses.field(default_factory=dict)
 
@@ -138,7 +145,7 @@ class Harness:
         scorer: a trained query-blind scorer, if there is one.
 
     Attributes:
-        passed: questions of earlier images; says which of an image are timed.
+        passed: number of questions of earlier images, by which those to be timed are chosen.
     """
 
     def __init__(
@@ -157,12 +164,12 @@ class Harness:
     ) -> None:
         self.model, self.metric, self.scorer, self.seed = model, metric, scorer, seed
         self.rows, self.max_new_tokens = rows, max_new_tokens
-        self.entries = [Entry(method, None) for method in methods if method.name == FULL]
+        self.entries = [Entry(method, None) for method in methods if method.kind == "full"]
         self.entries += [
             Entry(method, budget)
             for budget in budgets
             for method in methods
-            if method.name != FULL and not method.fixed and (budget != "auto" or method.auto)
+            if method.kind != "full" and not method.fixed and (budget != "auto" or method.auto)
         ]
         self.entries += [Entry(method, None) for method in methods if method.fixed]
         self.watched = any("tower" in method.needs for method in methods)
@@ -172,11 +179,11 @@ class Harness:
         self._warm = False
 
     @torch.no_grad()
-    def records(self, asked: Asked, others: Sequence[Query]) -> list[Record]:
+    def records(self, source: ImageQueries, others: Sequence[Query]) -> list[Record]:
         """The lines of one image's questions."""
-        scene = Scene(self.model, asked, others, watched=self.watched, seed=self.seed, scorer=self.scorer)
+        scene = Scene(self.model, source, others, watched=self.watched, seed=self.seed, scorer=self.scorer)
         answers = self._answers(scene)
-        records = [self._record(scene, answers, i) for i in range(len(asked.queries))]
+        records = [self._record(scene, answers, i) for i in range(len(source.queries))]
         for i, record in enumerate(records):
             if self.passed + i in self.marks:
                 record |= self._times(scene, i, self.marks[self.passed + i])
@@ -186,84 +193,86 @@ class Harness:
         """All entries, those that select cells together."""
         view, everyone = scene.view, range(len(scene.texts))
         answers = {entry.label: Answers() for entry in self.entries}
-        rows: list[tuple[str, Row]] = []
-        known: dict[str, EncodedImages] = {}
+        rows: list[tuple[Entry, CellPrompt]] = []
+        encoded: dict[str, EncodedImages] = {}
         for entry in self.entries:
-            method, count, told = entry.method, entry.count(view.total), answers[entry.label]
-            if method.name == FASTV:
-                self._fastv(scene, count, told)
-            elif method.name == DOWNSAMPLE:
-                self._downsample(scene, count, told)
+            method, count, own = entry.method, entry.count(view.total), answers[entry.label]
+            if method.between_layers is not None:
+                self._between_layers(scene, method, count, own)
+            elif method.resize is not None:
+                self._resized(scene, method, count, own)
             elif method.prepare is not None:
                 whole = view.features if "encoded" in method.needs else None
-                shared = known.setdefault(method.name, EncodedImages(whole))
-                self._prepared(scene, entry, shared, told)
+                shared = encoded.setdefault(method.name, EncodedImages(whole))
+                self._prepared(scene, entry, shared, own)
             else:
-                chosen, adapted = _choose(method, view, count), method.mode != "full"
-                rows += [(entry.label, Row(i, chosen[i], adapted)) for i in everyone if i in chosen]
-        texts = self._say(scene.prompts, view.features, [row for _, row in rows])
-        for (label, row), text in zip(rows, texts, strict=True):
-            told, kept = answers[label], row.chosen.keep
-            told.said[row.question] = text
-            told.tokens[row.question] = len(kept) + view.features.counts[0] - view.total
-            if label != FULL:
-                told.keep[row.question] = kept
+                kept, adapted = _select(method, view, count), method.mode != "full"
+                rows += [(entry, CellPrompt(i, kept[i], adapted)) for i in everyone if i in kept]
+        texts = self._answer(scene.prompts, view.features, [row for _, row in rows])
+        for (entry, row), text in zip(rows, texts, strict=True):
+            own, keep = answers[entry.label], row.kept.keep
+            own.texts[row.question] = text
+            own.tokens[row.question] = len(keep) + view.features.counts[0] - view.total
+            if entry.method.kind != "full":
+                own.keep[row.question] = keep
         return answers
 
-    def _say(self, prompts: Prompts, features: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+    def _answer(self, prompts: Prompts, features: VisualFeatures, rows: Sequence[CellPrompt]) -> list[str]:
         return answer_rows(prompts, features, rows, most=self.rows, max_new_tokens=self.max_new_tokens)
 
-    def _fastv(self, scene: Scene, count: int | Literal["auto"], told: Answers) -> None:
-        assert count != "auto", "only ours is asked to choose how many"
+    def _between_layers(self, scene: Scene, method: Method, count: Count, own: Answers) -> None:
+        assert count != "auto", "only ours chooses how many"
+        assert method.between_layers is not None, "called for methods that drop between layers"
         numbers = list(range(len(scene.texts)))
         for start in range(0, len(numbers), self.rows):
             part = numbers[start : start + self.rows]
-            ran = fastv_answers(
+            run = pruned_answers(
                 self.model,
                 scene.prompts.rows(part, whole=True),
                 scene.view.features.repeat(len(part)),
+                method.between_layers,
                 count,
                 layer=cut_layer(self.model),
                 max_new_tokens=self.max_new_tokens,
             )
-            texts = self.model.processor.tokenizer.batch_decode(ran.ids, skip_special_tokens=True)
-            told.said |= {i: text.strip() for i, text in zip(part, texts, strict=True)}
-            told.tokens |= dict.fromkeys(part, round(ran.mean_tokens, 2))
-            told.keep |= dict(zip(part, ran.keep, strict=True))
+            texts = self.model.processor.tokenizer.batch_decode(run.ids, skip_special_tokens=True)
+            own.texts |= {i: text.strip() for i, text in zip(part, texts, strict=True)}
+            own.tokens |= dict.fromkeys(part, round(run.mean_tokens, 2))
+            own.keep |= dict(zip(part, run.keep, strict=True))
 
-    def _downsample(self, scene: Scene, count: int | Literal["auto"], told: Answers) -> None:
-        assert count != "auto", "only ours is asked to choose how many"
-        small = scene.smaller(count)
+    def _resized(self, scene: Scene, method: Method, count: Count, own: Answers) -> None:
+        assert count != "auto", "only ours chooses how many"
+        small = scene.resized(method, count)
         if small.view.total > count:
             least = f"the processor makes at least {small.view.total} cells of it"
-            logger.warning("image %s can't be shrunk to %d cells: %s", scene.asked.key, count, least)
+            logger.warning("image %s can't be shrunk to %d cells: %s", scene.source.key, count, least)
             return
-        rows = [Row(i, _whole(small.view)) for i in range(len(scene.texts))]
-        told.said = dict(enumerate(self._say(small.prompts, small.view.features, rows)))
-        told.tokens = dict.fromkeys(told.said, small.view.total)
+        rows = [CellPrompt(i, _whole(small.view)) for i in range(len(scene.texts))]
+        own.texts = dict(enumerate(self._answer(small.prompts, small.view.features, rows)))
+        own.tokens = dict.fromkeys(own.texts, small.view.total)
 
-    def _prepared(self, scene: Scene, entry: Entry, known: EncodedImages, told: Answers) -> None:
+    def _prepared(self, scene: Scene, entry: Entry, encoded: EncodedImages, own: Answers) -> None:
         method, view = entry.method, scene.view
-        assert method.prepare is not None, "asked only of methods that prepare"
+        assert method.prepare is not None, "called for methods that prepare"
         budget = None if entry.budget is None else entry.count(view.total)
         watch = Stopwatch(self.model.device)
-        ready = {i: method.prepare(view, i, budget, known, watch) for i in _answerable(method, view)}
+        ready = {i: method.prepare(view, i, budget, encoded, watch) for i in _answerable(method, view)}
         compacted = [one.compacted for one in ready.values()]
         options = {"most": self.rows, "max_new_tokens": self.max_new_tokens}
-        told.said = dict(
+        own.texts = dict(
             zip(ready, answer_compacted(self.model, compacted, method.mode, **options), strict=True)
         )
-        told.tokens = {i: visual_tokens(self.model, one.compacted) for i, one in ready.items()}
-        told.keep = {i: one.keep for i, one in ready.items() if one.keep is not None}
+        own.tokens = {i: visual_tokens(self.model, one.compacted) for i, one in ready.items()}
+        own.keep = {i: one.keep for i, one in ready.items() if one.keep is not None}
 
     def _record(self, scene: Scene, answers: dict[str, Answers], i: int) -> Record:
-        view, query = scene.view, scene.asked.queries[i]
+        view, query = scene.view, scene.source.queries[i]
         evidence = view.evidence(i)
-        told = {label: answer for label, answer in answers.items() if i in answer.said}
-        kept = {label: answer.keep[i].cpu() for label, answer in told.items() if i in answer.keep}
+        answered = {label: answer for label, answer in answers.items() if i in answer.texts}
+        kept = {label: answer.keep[i].cpu() for label, answer in answered.items() if i in answer.keep}
         record = {
             "id": query.id,
-            "image": scene.asked.key,
+            "image": scene.source.key,
             "family": query.family,
             "template": query.template,
             "question": query.text,
@@ -271,12 +280,13 @@ class Harness:
             "total": view.total,
             "grid": list(view.grid),
             "evidence": None if evidence is None else int(evidence.sum()),
-            "said": {label: answer.said[i] for label, answer in told.items()},
+            "said": {label: answer.texts[i] for label, answer in answered.items()},
             "score": {
-                label: round(self.metric(answer.said[i], query.answers), 4) for label, answer in told.items()
+                label: round(self.metric(answer.texts[i], query.answers), 4)
+                for label, answer in answered.items()
             },
             "kept": {label: encode_kept(keep, view.total) for label, keep in kept.items()},
-            "tokens": {label: answer.tokens[i] for label, answer in told.items()},
+            "tokens": {label: answer.tokens[i] for label, answer in answered.items()},
         }
         if evidence is not None:
             truth = evidence.flatten()
@@ -303,11 +313,11 @@ class Harness:
             _measure_all(runs)
             self._warm = True
         ms = _measure_all(runs[turn:] + runs[:turn])
-        found: Record = {"ms": {label: ms[label] for label, _ in runs}}
+        costs: Record = {"ms": {label: ms[label] for label, _ in runs}}
         if number < PEAKS:
             device = self.model.device
-            found["peak_mb"] = {label: round(_peak(trial, device), 1) for label, trial in runs}
-        return found
+            costs["peak_mb"] = {label: round(_peak(trial, device), 1) for label, trial in runs}
+        return costs
 
     def _trial(self, scene: Scene, entry: Entry, i: int) -> Trial | None:
         """None where the entry doesn't answer this question."""
@@ -316,9 +326,9 @@ class Harness:
             return None
         if entry.method.fixed:
             return Trial(entry.method, None, scene.view, i, scene.view.prompts[i])
-        if entry.method.name == DOWNSAMPLE:
-            assert count != "auto", "only ours is asked to choose how many"
-            small = scene.smaller(count)
+        if entry.method.resize is not None:
+            assert count != "auto", "only ours chooses how many"
+            small = scene.resized(entry.method, count)
             inputs = small.view.prompts[i]
             return Trial(entry.method, None, small.view, i, inputs) if small.view.total <= count else None
         return Trial(entry.method, count, scene.view, i, scene.view.prompts[i])
@@ -345,8 +355,8 @@ def _peak(trial: Trial, device: torch.device) -> float:
     return peak_megabytes(lambda: measure(trial, time_encoding(trial)), device)
 
 
-def _whole(view: View) -> Selection:
-    return Selection(torch.arange(view.total, device=view.tokens.device))
+def _whole(view: View) -> Reduction:
+    return Reduction(torch.arange(view.total, device=view.tokens.device))
 
 
 def _answerable(method: Method, view: View) -> list[int]:
@@ -355,14 +365,14 @@ def _answerable(method: Method, view: View) -> list[int]:
     return [i for i in numbers if "other" not in method.needs or view.others[i] is not None]
 
 
-def _choose(method: Method, view: View, count: int | Literal["auto"]) -> dict[int, Selection]:
+def _select(method: Method, view: View, count: Count) -> dict[int, Reduction]:
     """The selection for each question that the method can answer."""
     numbers = _answerable(method, view)
-    if method.choose is None:
+    if method.select is None:
         return dict.fromkeys(numbers, _whole(view))
     if not method.by_question:
-        return dict.fromkeys(numbers, method.choose(view, 0, count))
-    return {i: method.choose(view, i, count) for i in numbers}
+        return dict.fromkeys(numbers, method.select(view, 0, count))
+    return {i: method.select(view, i, count) for i in numbers}
 
 
 def _iou(a: Tensor, b: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""What one question costs alone: milliseconds of each stage up to the first new token, and peak memory.
+"""Milliseconds of each stage up to the first new token, and peak memory, of one method on one question.
 
     measure(trial, time_encoding(trial)) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
 
@@ -21,18 +21,18 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from arr_coc.evaluate.answering import prefill
-from arr_coc.evaluate.fastv import fastv_prefill
-from arr_coc.evaluate.methods import FASTV, Method, cut_layer
+from arr_coc.evaluate.layer_pruning import cut_layer, pruned_prefill
 from arr_coc.evaluate.view import Tower, View, encode
 from arr_coc.modes.call import EncodedImages
 from arr_coc.realize import Stopwatch
-from arr_coc.rivals import Selection
+from arr_coc.rivals.method import Count, Method
+from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures
 
 
@@ -44,13 +44,13 @@ class Trial:
         method: what runs.
         budget: a count, or "auto"; None for methods that use all tokens of what they encode, or always
             spend the same.
-        view: of the image; only what it is given is used, nothing that it knows.
+        view: of the image; only its arguments are used, nothing that it keeps.
         question: its number.
-        inputs: what is encoded and asked, with pixels: the view's own prompt, or that of a smaller image.
+        inputs: the prompt with pixels: the view's own prompt, or that of a smaller image.
     """
 
     method: Method
-    budget: int | Literal["auto"] | None
+    budget: Count | None
     view: View
     question: int
     inputs: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """What one encoding gave, and its milliseconds; methods that encode alike may share it."""
+    """One encoding and its milliseconds; methods that encode alike may share it."""
 
     features: VisualFeatures
     tower: Tower | None
@@ -91,20 +91,21 @@ def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
     method, model = trial.method, trial.view.model
     if method.prepare is not None:
         return _measure_prepared(trial)
-    assert encoded is not None, "methods without prepare are given what was encoded"
+    assert encoded is not None, "methods without prepare need an encoding"
     features = encoded.features
     now = Stopwatch(model.device).now
     start = now()
-    chosen = Selection(torch.arange(len(features.cells[0]), device=model.device))
-    if method.choose is not None and trial.budget is not None:
+    kept = Reduction(torch.arange(len(features.cells[0]), device=model.device))
+    if method.select is not None and trial.budget is not None:
         fresh = replace(trial.view, features=features, tower=encoded.tower)
-        chosen = method.choose(fresh, trial.question, trial.budget)
+        kept = method.select(fresh, trial.question, trial.budget)
     selected = now()
-    if method.name == FASTV:
-        assert isinstance(trial.budget, int), "fastv is given a count"
-        fastv_prefill(model, trial.inputs, features, trial.budget, layer=cut_layer(model))
+    if method.between_layers is not None:
+        assert isinstance(trial.budget, int), "only ours chooses how many"
+        rule, layer = method.between_layers, cut_layer(model)
+        pruned_prefill(model, trial.inputs, features, rule, trial.budget, layer=layer)
     else:
-        prefill(model, trial.inputs, features, chosen, method.mode)
+        prefill(model, trial.inputs, features, kept, method.mode)
     done = now()
     times = {"encode": encoded.ms, "select": 1000 * (selected - start), "prefill": 1000 * (done - selected)}
     return {stage: round(ms, 3) for stage, ms in times.items()}
@@ -112,13 +113,13 @@ def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
 
 def _measure_prepared(trial: Trial) -> dict[str, float]:
     method, model = trial.method, trial.view.model
-    assert method.prepare is not None, "asked only of methods that prepare"
+    assert method.prepare is not None, "called for methods that prepare"
     watch = Stopwatch(model.device)
     start = watch.now()
     ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
     model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
     total = 1000 * (watch.now() - start)
-    times = {"encode": watch.ms["encode"], "select": watch.ms["texture"] + watch.ms["score"]}
+    times = {"encode": watch.ms["encode"], "select": watch.choosing()}
     if watch.ms["gestalt"]:
         times = {"gestalt": watch.ms["gestalt"]} | times
     times["prefill"] = total - sum(times.values())

@@ -1,10 +1,10 @@
-"""What a method may read of one image and its questions, each thing computed when first asked for, and kept.
+"""What a method may read of one image and its questions, each thing computed at its first use and kept.
 
-    features, tower = watch_tower(model, inputs)         one encoding, with what the vision tower attended to
-    view = View(model, asked, prompts, features, tower)  tokens, question(i), received(-2), keys(-2), ...
+    features, tower = watch_tower(model, inputs)          one encoding, with the vision tower's attention
+    view = View(model, source, prompts, features, tower)  tokens, question(i), received(-2), keys(-2), ...
 
-Law: a fresh view (`dataclasses.replace`) knows nothing but what it is given, so the time of a choice made
-from one is all that the choice costs beyond the encoding.
+Law: a fresh view (`dataclasses.replace`) holds nothing but its arguments, so the time of a choice made from
+one is all that the choice costs beyond the encoding. `View` is an `arr_coc.rivals.ImageView`.
 
 Shapes: N cells of the image in raster order, P patches a cell (4 in Qwen, 1 in LLaVA), D width of the
 language model, d of a vision head, L tokens of a question.
@@ -16,12 +16,13 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from arr_coc.evaluate.questions import Asked, evidence_cells
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.evaluate.questions import ImageQueries
 from arr_coc.layer import ARRCOCLayer, Relevance
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
@@ -29,6 +30,7 @@ from arr_coc.modes.call import Call, EncodedImages, prepare
 from arr_coc.modes.cues import gather, question_embeddings
 from arr_coc.realize import Cues, Stopwatch, score
 from arr_coc.rivals import QueryBlindScorer
+from arr_coc.rivals.method import Count
 from arr_coc.seam import Grid, LlavaAdapter, VisualFeatures
 from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
 
@@ -39,7 +41,7 @@ LAYERS = (-2, -1)
 
 @dataclass(frozen=True)
 class Tower:
-    """What was seen of one image's encoding.
+    """What the vision tower computed for one image.
 
     Attributes:
         attention: by layer (of `LAYERS`) its queries and keys [H, S, d] after rotary positions, and scaling.
@@ -53,7 +55,7 @@ class Tower:
 
 
 def check_tower(family: str) -> None:
-    """Raise a ValueError where the tower's patches are not known to lie in the order of the cells."""
+    """Raise a ValueError unless the tower's patches lie in the order of the cells."""
     if family not in TOWERS:
         raise ValueError(
             f"the vision attention of {family!r} can't be read cell by cell: its tower works in windows or "
@@ -72,12 +74,12 @@ def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFe
     """
     check_tower(model.config.model_type)
     depth = len(attention_modules(model.base, "vision"))
-    seen: dict[int, tuple[Tensor, Tensor, float]] = {}
+    attention: dict[int, tuple[Tensor, Tensor, float]] = {}
     states: list[Tensor] = []
 
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
         if layer - depth in LAYERS:
-            seen[layer - depth] = (query[0], key[0], scaling)
+            attention[layer - depth] = (query[0], key[0], scaling)
 
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         states.append(args[0])
@@ -93,8 +95,8 @@ def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFe
     count = len(features.cells[0])
     merged = states[0].flatten(0, -2)  # (S or N * P, d_v)
     merged = merged[int(len(merged) == count + 1) :]  # a class token may stand before the cells
-    key = next(iter(seen.values()))[1]
-    return features, Tower(seen, merged.reshape(count, -1), class_token=key.shape[1] == count + 1)
+    key = next(iter(attention.values()))[1]
+    return features, Tower(attention, merged.reshape(count, -1), class_token=key.shape[1] == count + 1)
 
 
 def encode(
@@ -110,10 +112,10 @@ class View:
 
     Attributes:
         model: whose layer and adapter decide.
-        asked: the image's key and questions.
+        source: the image's key and questions.
         prompts: per question ordinary processor inputs, with the pixels.
         features: the image, encoded.
-        tower: what was seen of its encoding, None where nobody looked.
+        tower: of its encoding, None where it was not watched.
         size: (width, height) of the image in px.
         seed: of the run.
         others: per question the prompt with another image's question in its place, None where there is none.
@@ -121,7 +123,7 @@ class View:
     """
 
     model: ARRCOCModel
-    asked: Asked
+    source: ImageQueries
     prompts: Sequence[Mapping[str, Any]]
     features: VisualFeatures
     tower: Tower | None = None
@@ -129,12 +131,12 @@ class View:
     seed: int = 0
     others: Sequence[Mapping[str, Any] | None] = ()
     scorer: QueryBlindScorer | None = None
-    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     # ---- the image ------------------------------------------------------------------------------------
 
@@ -226,34 +228,32 @@ class View:
         )
 
     def relevance(self, layer: ARRCOCLayer, i: int, other: bool = False) -> Relevance:
-        """What an ARR-COC layer thinks of each cell.
+        """The relevance of each cell to an ARR-COC layer.
 
         Args:
             layer: of the model, or a variant of it.
             i: the question.
-            other: ask with `others[i]` instead.
+            other: score by `others[i]` instead.
         """
         prompt = self.others[i] if other else self.prompts[i]
-        assert prompt is not None, "asked only where there is another question"
+        assert prompt is not None, "run only on questions that have another image's"
         watch = Stopwatch(self.model.device)
         return self._once(
             ("relevance", layer, i, other),
             lambda: score(layer, self._cues(layer, prompt), watch)[0],
         )
 
-    def untrained(
-        self, layer: ARRCOCLayer, i: int, budget: int | Literal["auto"], other: bool = False
-    ) -> Tensor:
-        """The cells [K] that a layer keeps that nobody trained: it looks where the model itself looks.
+    def untrained(self, layer: ARRCOCLayer, i: int, budget: Count, other: bool = False) -> Tensor:
+        """The cells [K] that an untrained layer keeps, by the base model's own attention.
 
         Args:
             layer: of the model, or a variant of it.
             i: the question.
             budget: a count, or "auto".
-            other: ask with `others[i]` instead.
+            other: score by `others[i]` instead.
         """
         prompt = self.others[i] if other else self.prompts[i]
-        assert prompt is not None, "asked only where there is another question"
+        assert prompt is not None, "run only on questions that have another image's"
         encoded = self._encoded(layer)
         watch = Stopwatch(self.model.device)
         call = Call(prompt, PRUNE, lambda _: budget, "resize", watch, encoded)
@@ -272,12 +272,11 @@ class View:
         return self._once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
 
     def evidence(self, i: int) -> Tensor | None:
-        """Bool [H, W], the cells that hold the evidence of question i; None where unknown or none.
+        """Bool [H, W], the evidence cells of question i; None where there are none or they are unknown.
 
-        A LLaVA tower sees the middle square of an image, so that the places of boxes are known on squares
-        alone.
+        A LLaVA tower sees the middle square of an image, so boxes have a place on squares alone.
         """
-        boxes = self.asked.queries[i].boxes
+        boxes = self.source.queries[i].boxes
         cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
         if not boxes or cropped:
             return None
@@ -286,6 +285,6 @@ class View:
 
     def generator(self, method: str, i: int) -> torch.Generator:
         """A generator that depends on the run's seed, the image, the question and the method alone."""
-        text = f"{self.seed}/{self.asked.key}/{self.asked.queries[i].id}/{method}"
+        text = f"{self.seed}/{self.source.key}/{self.source.queries[i].id}/{method}"
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
         return torch.Generator().manual_seed(number)

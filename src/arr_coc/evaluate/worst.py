@@ -12,19 +12,34 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field
 
-from arr_coc.evaluate.results import Record, decode_kept, read_results
 from arr_coc.evaluate.run import WORLD
-from arr_coc.evaluate.summary import FULL, kind
 from arr_coc.images import open_image
+from arr_coc.results.files import Record, decode_kept, read_results
+from arr_coc.results.kinds import FULL, kind
+from arr_coc.validation import validated
 from arr_coc.world import draw_page
 
 Case = dict[str, Any]
 LARGEST = 4096
-"""Most cells along one side of a grid; a file that says more is not believed."""
+"""Most cells along one side of a grid; a file with more is refused."""
+Side = Annotated[int, Field(ge=1, le=LARGEST)]
+
+
+class _Answered(BaseModel):
+    """What a record needs to be shown as a case."""
+
+    model_config = ConfigDict(strict=True)
+    question: str
+    family: str
+    answers: list[str] = Field(min_length=1)
+    texts: dict[str, str] = Field(alias="said")  # the answers by method
+    grid: Annotated[tuple[Literal[1], Side, Side], Field(strict=False)]
+    kept: dict[str, str] = {}
 
 
 def worst_cases(path: str | Path, method: str | None = None, count: int = 24) -> list[Case]:
@@ -47,14 +62,14 @@ def worst_cases(path: str | Path, method: str | None = None, count: int = 24) ->
     """
     if count < 1:
         raise ValueError(f"count {count} is too small: use 1 or more")
-    _, records = read_results(path)
-    known = list(dict.fromkeys(name for record in records for name in record["score"]))
+    header, records = read_results(path)
+    names = list(dict.fromkeys(name for record in records for name in record["score"]))
     if method is None:
-        method = next((name for name in known if kind(name) == "ours"), None)
+        method = next((name for name in names if kind(name, header) == "ours"), None)
         if method is None:
-            raise ValueError(f"{path} has no answers of arr-coc: name one of {', '.join(known) or 'nothing'}")
-    if method not in known:
-        raise ValueError(f"{path} has no method {method!r}: use one of {', '.join(known)}")
+            raise ValueError(f"{path} has no answers of arr-coc: name one of {', '.join(names) or 'nothing'}")
+    if method not in names:
+        raise ValueError(f"{path} has no method {method!r}: use one of {', '.join(names)}")
     imperfect = [n for n, record in enumerate(records) if record["score"].get(method, 1) < 1]
 
     def badness(n: int) -> tuple[float, float]:
@@ -73,12 +88,12 @@ def case_image(path: str | Path, case: Case) -> Image.Image:
         case: one of `worst_cases`.
 
     Raises:
-        ValueError: the file doesn't say how to find the image, or it isn't there any more.
+        ValueError: the file lacks what finds the image, or it isn't there any more.
     """
     header, _ = read_results(path)
     data, image, size = header.get("data"), case["image"], header.get("size")
     if not isinstance(data, str):
-        raise ValueError(f"{path}, line 1 says no `data`: give the file that `arr-coc eval` wrote")
+        raise ValueError(f"{path}, line 1 has no `data`: give the file that `arr-coc eval` wrote")
     source, _, place = image.partition(":")
     if data == WORLD:
         if not place.isdecimal() or len(place) > 9 or type(size) is not int:
@@ -103,38 +118,25 @@ def _case(record: Record, method: str, where: str) -> Case:
     Raises:
         ValueError: something is missing or of the wrong kind.
     """
-    said, right = record.get("said"), record.get("answers")
-    grid, kept = record.get("grid"), record.get("kept", {})
-    texts = [record.get("question"), record.get("family")]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{where} has no text as 'question' or 'family': evaluate again")
-    if not isinstance(right, list) or not right or not all(isinstance(text, str) for text in right):
-        raise ValueError(f"{where} has no list of texts as 'answers': evaluate again")
-    if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
-        raise ValueError(f"{where} has no text by method as 'said': evaluate again")
-    if method not in said:
-        raise ValueError(f"{where} has a score of {method!r} but not what it said: evaluate again")
-    sides = isinstance(grid, list) and len(grid) == 3 and all(type(n) is int for n in grid)
-    if not sides or grid[0] != 1 or not all(1 <= n <= LARGEST for n in grid):
-        raise ValueError(f"{where} has {grid!r} as 'grid': it should be 1, H and W, up to {LARGEST} each")
-    if not isinstance(kept, dict) or not isinstance(kept.get(method, ""), str):
-        raise ValueError(f"{where} has no text by method as 'kept': evaluate again")
+    line = validated(_Answered, record, where)
+    if method not in line.texts:
+        raise ValueError(f"{where} has a score of {method!r} but not its answer: evaluate again")
     cells = None
-    if method in kept:
+    if method in line.kept:
         try:
-            cells = decode_kept(kept[method], math.prod(grid)).nonzero()[0].tolist()
+            cells = decode_kept(line.kept[method], math.prod(line.grid)).nonzero()[0].tolist()
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
     return {
         "id": record["id"],
         "image": record["image"],
-        "family": record["family"],
-        "question": record["question"],
-        "answer": said[method],
-        "right": " | ".join(dict.fromkeys(right)),
-        "full": said.get(FULL),
+        "family": line.family,
+        "question": line.question,
+        "answer": line.texts[method],
+        "right": " | ".join(dict.fromkeys(line.answers)),
+        "full": line.texts.get(FULL),
         "score": record["score"][method],
         "full_score": record["score"].get(FULL),
         "kept": cells,
-        "grid": grid[1:],
+        "grid": list(line.grid[1:]),
     }

@@ -153,7 +153,7 @@ def stem_cells(
     stems, under = call.encoded.stems, None if gestalt is None else call.gestalt
     if under not in stems:
         adapter = chooser.adapter_for(call.mode)
-        with call.watch("score"):
+        with call.watch("scoring"):
             views = zip(pictures(adapter, call.inputs, call.encoded), layout.grids, strict=True)
             stems[under] = [
                 stem(picture[None], grid[1:], None if gestalt is None else coarse_map(gestalt, image))[0]

@@ -125,7 +125,7 @@ def gazed(
     neutral, features = call.encoded.neutral, call.encoded.features
     names = (*PROMPT_NAMES, "position_ids", *adapter.visual_names)  # not what is said to `generate`
     inputs = {name: call.inputs[name] for name in names if name in call.inputs}
-    with call.watch("score"):
+    with call.watch("scoring"):
         look = gaze(adapter, inputs, gestalt, features=features, neutral=neutral.get(name))
         neutral[name] = look.neutral
         return [coupling(coarse, grid[1:]) for coarse, grid in zip(look.maps, grids, strict=True)]

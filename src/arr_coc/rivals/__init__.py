@@ -1,28 +1,31 @@
 """Rivals: published selection rules on plain tensors, one file per method, and the nulls.
 
-    rule(tensors of one image, k) -> Selection(keep [k], tokens [k, D] or None)
+    rule(tensors of one image, k) -> Reduction(keep [k], tokens [k, D] or None)
 
 No model is loaded or changed here; each rule takes the tensors its mathematics needs. All are written
-from the papers' formulas.
+from the papers' formulas. Each file ends by registering its method in `METHODS`, with its kind, needs, label,
+paper and plot style; importing the file here is the one line that adds it.
 """
 
 from __future__ import annotations
 
 from arr_coc.rivals.cdpruner import cdpruner
 from arr_coc.rivals.divprune import divprune
+from arr_coc.rivals.downsample import smaller_grid
 from arr_coc.rivals.fastv import fastv
 from arr_coc.rivals.idpruner import idpruner
+from arr_coc.rivals.method import METHODS, ImageView, Method, Style, register
 from arr_coc.rivals.mmtok import mmtok
 from arr_coc.rivals.nulls import even, oracle, random
 from arr_coc.rivals.prumerge import prumerge_plus
+from arr_coc.rivals.reduction import Reduction
 from arr_coc.rivals.scope import scope
-from arr_coc.rivals.selection import Selection
 from arr_coc.rivals.visionselector import QueryBlindScorer, soft_top_k, visionselector
 from arr_coc.rivals.visionzip import visionzip
 
 __all__ = [
-    "Selection",
+    "Reduction", "METHODS", "Method", "ImageView", "Style", "register",
     "fastv", "visionzip", "divprune", "cdpruner", "prumerge_plus", "scope", "mmtok", "idpruner",
     "visionselector", "QueryBlindScorer", "soft_top_k",
-    "random", "even", "oracle",
+    "random", "even", "oracle", "smaller_grid",
 ]  # fmt: skip

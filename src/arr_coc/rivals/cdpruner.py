@@ -12,7 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, check_question, cosine, min_max, top_k
+from arr_coc.rivals.method import ImageView, Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, check_question, cosine, min_max, top_k
 
 FLOOR = 1e-6
 """Added to the scaled relevance's numerator, so that the least relevant token keeps a place in the kernel."""
@@ -21,7 +22,7 @@ RESIDUAL = 1e-5
 
 
 @torch.no_grad()
-def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Selection:
+def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Reduction:
     """The k tokens that are relevant to the question and unlike one another.
 
     Relevance is scaled over this image alone; the published code scales over the batch, so that there a
@@ -44,7 +45,7 @@ def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Selecti
     check_inputs(k, tokens=tokens)
     check_question(question, tokens)
     relevance = min_max(sign * cosine(question, tokens).mean(0), FLOOR)
-    return Selection(greedy_map(cosine(tokens), relevance, k).sort().values)
+    return Reduction(greedy_map(cosine(tokens), relevance, k).sort().values)
 
 
 def greedy_map(similarity: Tensor, quality: Tensor, k: int) -> Tensor:
@@ -76,3 +77,23 @@ def greedy_map(similarity: Tensor, quality: Tensor, k: int) -> Tensor:
         order.append(pick)
     chosen = torch.tensor(order, dtype=torch.long, device=similarity.device)
     return torch.cat((chosen, top_k(quality.index_fill(0, chosen, -torch.inf), k - len(order))))
+
+
+def _by_question(sign: int, marker: str) -> Method:
+    def select(view: ImageView, i: int, k: int) -> Reduction:
+        return cdpruner(view.tokens, view.question(i), k, sign)
+
+    return Method(
+        "cdpruner+" if sign > 0 else "cdpruner-",
+        "rival",
+        select,
+        by_question=True,
+        contender=sign > 0,
+        label=f"CDPruner ({'similar' if sign > 0 else 'dissimilar'} is relevant)",
+        paper="Zhang et al. 2025, arXiv 2506.10967",
+        style=Style("#a5694f", marker),
+    )
+
+
+register(_by_question(+1, ">"))
+register(_by_question(-1, "<"))

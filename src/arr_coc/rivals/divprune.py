@@ -11,11 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, cosine
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, cosine
 
 
 @torch.no_grad()
-def divprune(tokens: Tensor, k: int) -> Selection:
+def divprune(tokens: Tensor, k: int) -> Reduction:
     """The k tokens that lie far from one another, `tokens` [N, D] as they enter the language model.
 
     Chosen tokens are masked; the published code trusts D_ii = 0 to keep them from coming twice, which
@@ -34,4 +35,17 @@ def divprune(tokens: Tensor, k: int) -> Selection:
         reach[pick] = -torch.inf  # and stays so under the minimum
         pick = int(reach.argmax())
         order.append(pick)
-    return Selection(torch.tensor(order, device=tokens.device).sort().values)
+    return Reduction(torch.tensor(order, device=tokens.device).sort().values)
+
+
+register(
+    Method(
+        "divprune",
+        "rival",
+        lambda view, i, k: divprune(view.tokens, k),
+        contender=True,
+        label="DivPrune",
+        paper="Alvar et al. 2025, arXiv 2503.02175",
+        style=Style("#8c8c2b", "h"),
+    )
+)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, top_k
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, top_k
 
 
 @torch.no_grad()
-def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Selection:
+def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Reduction:
     """The k visual tokens that the last prompt token attends to most.
 
     Args:
@@ -30,4 +31,19 @@ def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Selection:
     """
     scores = attention[:, visual].float().mean(0)  # (N,)
     check_inputs(k, attention=scores)
-    return Selection(top_k(scores, k).sort().values)
+    return Reduction(top_k(scores, k).sort().values)
+
+
+register(
+    Method(
+        "fastv",
+        "rival",
+        between_layers=fastv,
+        by_question=True,
+        needs=frozenset({"layers"}),
+        contender=True,
+        label="FastV",
+        paper="Chen et al. 2024, arXiv 2403.06764",
+        style=Style("#33508f", "s"),
+    )
+)

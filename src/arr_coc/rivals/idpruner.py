@@ -12,11 +12,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, cosine, min_max
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, cosine, min_max
 
 
 @torch.no_grad()
-def idpruner(importance: Tensor, tokens: Tensor, k: int, weight: float = 0.5) -> Selection:
+def idpruner(importance: Tensor, tokens: Tensor, k: int, weight: float = 0.5) -> Reduction:
     """The k tokens that are important and unlike those already chosen.
 
     Args:
@@ -44,4 +45,17 @@ def idpruner(importance: Tensor, tokens: Tensor, k: int, weight: float = 0.5) ->
         score = weight * merit - (1 - weight) * closest
         pick = int(score.masked_fill_(taken, -torch.inf).argmax())
         order.append(pick)
-    return Selection(torch.tensor(order, device=tokens.device).sort().values)
+    return Reduction(torch.tensor(order, device=tokens.device).sort().values)
+
+
+register(
+    Method(
+        "idpruner",
+        "rival",
+        lambda view, i, k: idpruner(view.blind_scores(), view.tokens, k),
+        needs=frozenset({"scorer"}),
+        label="IDPruner",
+        paper="AngelSlim 2026",
+        style=Style("#44aa99", "P"),
+    )
+)

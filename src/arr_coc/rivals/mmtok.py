@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, check_question, cosine, greedy_cover
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, check_question, cosine, greedy_cover
 
 TEXT_TEMPERATURE = 0.02
 VISION_TEMPERATURE = 0.2
@@ -17,7 +18,7 @@ VISION_WEIGHT = 0.5
 
 
 @torch.no_grad()
-def mmtok(tokens: Tensor, question: Tensor, features: Tensor, k: int) -> Selection:
+def mmtok(tokens: Tensor, question: Tensor, features: Tensor, k: int) -> Reduction:
     """The k tokens that greedily cover most of the question's tokens and the image's own.
 
     Args:
@@ -35,4 +36,18 @@ def mmtok(tokens: Tensor, question: Tensor, features: Tensor, k: int) -> Selecti
     text = (cosine(question, tokens) / TEXT_TEMPERATURE).softmax(-1) / len(question)  # (L, N)
     vision = (cosine(features) / VISION_TEMPERATURE).softmax(-1) / n  # (N, N)
     worth = torch.cat((text, VISION_WEIGHT * vision)).T.contiguous()  # (N, L + N)
-    return Selection(greedy_cover(worth, k).sort().values)
+    return Reduction(greedy_cover(worth, k).sort().values)
+
+
+register(
+    Method(
+        "mmtok",
+        "rival",
+        lambda view, i, k: mmtok(view.tokens, view.question(i), view.states, k),
+        by_question=True,
+        needs=frozenset({"tower"}),
+        label="MMTok",
+        paper="Dong et al. 2025, arXiv 2508.18264",
+        style=Style("#b8860b", "v"),
+    )
+)

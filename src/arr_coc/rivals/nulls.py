@@ -1,8 +1,8 @@
-"""Nulls: selections that look at nothing, and one that knows the answer's place.
+"""Nulls: random and even selections, which read nothing, and the oracle, which has the evidence boxes.
 
     random(n, k, generator)      even((H, W), k)      oracle(evidence, k)
 
-A method that does not beat the first two has found nothing; the third is what there was to find.
+A method that does not beat the first two is of no use; the third is about the best that cells can do.
 Downsampling to k tokens, the third null, is done on the image and is not a selection.
 """
 
@@ -12,30 +12,31 @@ import torch
 from torch import Tensor
 
 from arr_coc.attending import even_grid
-from arr_coc.rivals.selection import Selection, check_budget
+from arr_coc.rivals.method import ImageView, Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_budget
 
 
-def random(n: int, k: int, generator: torch.Generator) -> Selection:
+def random(n: int, k: int, generator: torch.Generator) -> Reduction:
     """Any k of n tokens, every subset equally likely, on the generator's device.
 
     Raises:
         ValueError: k is not in 1..n.
     """
     check_budget(k, n)
-    return Selection(_draw(n, k, generator).sort().values)
+    return Reduction(_draw(n, k, generator).sort().values)
 
 
-def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> Selection:
+def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> Reduction:
     """The k tokens spread evenly over an (H, W) grid.
 
     Raises:
         ValueError: k is not in 1..H*W.
     """
     check_budget(k, grid[0] * grid[1])
-    return Selection(even_grid(grid, k, device))
+    return Reduction(even_grid(grid, k, device))
 
 
-def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Selection:
+def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Reduction:
     """The tokens that hold the answer, and a fill of others.
 
     Args:
@@ -55,18 +56,18 @@ def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -
     evidence = evidence.flatten()
     certain = evidence.nonzero().flatten()
     if len(certain) >= k:
-        return Selection(certain[_evenly(len(certain), k, evidence.device)])
+        return Reduction(certain[_evenly(len(certain), k, evidence.device)])
     missing = k - len(certain)
     if generator is None:
         fill = _even_fill(evidence, (h, w), missing)
     else:
         rest = (~evidence).nonzero().flatten()
         fill = rest[_draw(len(rest), missing, generator).to(rest.device)]
-    return Selection(torch.cat((certain, fill)).sort().values)
+    return Reduction(torch.cat((certain, fill)).sort().values)
 
 
 def _even_fill(evidence: Tensor, grid: tuple[int, int], count: int) -> Tensor:
-    """`count` cells off the evidence: those of the coarsest even grid found to have as many there."""
+    """`count` cells off the evidence: those of the coarsest even grid tried that has as many there."""
     size = count
     while True:
         cells = even_grid(grid, size, evidence.device)
@@ -83,3 +84,27 @@ def _evenly(n: int, count: int, device: torch.device) -> Tensor:
 
 def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(n, generator=generator, device=generator.device)[:count]
+
+
+def select_random(view: ImageView, i: int, k: int) -> Reduction:
+    """`random` cells of an image, drawn anew for each question."""
+    return random(view.total, k, view.generator("random", i))
+
+
+def select_oracle(view: ImageView, i: int, k: int) -> Reduction:
+    """The `oracle`'s cells of an image; where there is no evidence, all of the page is: an even grid."""
+    evidence = view.evidence(i)
+    return even(view.grid[1:], k) if evidence is None else oracle(evidence, k)
+
+
+register(Method("random", "null", select_random, by_question=True, contender=True, style=Style(marker="o")))
+register(
+    Method(
+        "even grid",
+        "null",
+        lambda view, i, k: even(view.grid[1:], k),
+        contender=True,
+        style=Style(marker="s"),
+    )
+)
+register(Method("oracle", "bound", select_oracle, by_question=True))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, cosine
+from arr_coc.rivals.method import ImageView, Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, cosine
 
 NEIGHBOURS = 32
 
 
 @torch.no_grad()
-def prumerge_plus(attention: Tensor, keys: Tensor, tokens: Tensor, k: int) -> Selection:
+def prumerge_plus(attention: Tensor, keys: Tensor, tokens: Tensor, k: int) -> Reduction:
     """Outliers and an even sample, each with its nearest neighbours added.
 
     Differs from the paper, so that methods compare at equal tokens: the paper keeps as many tokens as
@@ -54,4 +55,22 @@ def prumerge_plus(attention: Tensor, keys: Tensor, tokens: Tensor, k: int) -> Se
     near = similarity.argsort(dim=1, descending=True, stable=True)[:, : min(NEIGHBOURS, n - 1)]
     share = torch.zeros_like(similarity).scatter(1, near, scores[near])
     merged = tokens[keep].float() + share @ tokens.float()
-    return Selection(keep, merged.to(tokens.dtype))
+    return Reduction(keep, merged.to(tokens.dtype))
+
+
+def _select(view: ImageView, i: int, k: int) -> Reduction:
+    # Queries and keys are not split into heads, as published.
+    return prumerge_plus(view.received(-1, joined=True), view.keys(-1, joined=True), view.tokens, k)
+
+
+register(
+    Method(
+        "prumerge+",
+        "rival",
+        _select,
+        needs=frozenset({"tower"}),
+        label="PruMerge+",
+        paper="Shang et al. 2024, arXiv 2403.15388",
+        style=Style("#5f7f78", "p"),
+    )
+)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, cosine, greedy_cover
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, cosine, greedy_cover
 
 
 @torch.no_grad()
-def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Selection:
+def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Reduction:
     """The k tokens that greedily cover most of the image, weighted by saliency.
 
     Args:
@@ -33,4 +34,18 @@ def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Sele
     least = float(attention.min())
     if least < 0:
         raise ValueError(f"attention {least} is below 0; pass probabilities, after softmax")
-    return Selection(greedy_cover(cosine(tokens), k, attention.float() ** alpha).sort().values)
+    return Reduction(greedy_cover(cosine(tokens), k, attention.float() ** alpha).sort().values)
+
+
+register(
+    Method(
+        "scope",
+        "rival",
+        lambda view, i, k: scope(view.tokens, view.received(-1), k),
+        needs=frozenset({"tower"}),
+        contender=True,
+        label="SCOPE",
+        paper="Deng et al. 2025, arXiv 2510.24214",
+        style=Style("#6d5c9e", "X"),
+    )
+)

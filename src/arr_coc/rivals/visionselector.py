@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from arr_coc.relaxation import soft_top_k
-from arr_coc.rivals.selection import Selection, check_inputs, top_k
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, top_k
 
 __all__ = ["QueryBlindScorer", "visionselector", "soft_top_k"]
 
@@ -41,11 +42,24 @@ class QueryBlindScorer(nn.Module):
 
 
 @torch.no_grad()
-def visionselector(scores: Tensor, k: int) -> Selection:
+def visionselector(scores: Tensor, k: int) -> Reduction:
     """The k highest of `scores` [N], those of a `QueryBlindScorer`.
 
     Raises:
         ValueError: k is not in 1..N, or a score is NaN or infinite.
     """
     check_inputs(k, scores=scores)
-    return Selection(top_k(scores, k).sort().values)
+    return Reduction(top_k(scores, k).sort().values)
+
+
+register(
+    Method(
+        "visionselector",
+        "rival",
+        lambda view, i, k: visionselector(view.blind_scores(), k),
+        needs=frozenset({"scorer"}),
+        label="VisionSelector",
+        paper="Zhu et al. 2025, arXiv 2510.16598",
+        style=Style("#117733", "D"),
+    )
+)

@@ -14,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.rivals.selection import Selection, check_inputs, cosine, top_k
+from arr_coc.rivals.method import Method, Style, register
+from arr_coc.rivals.reduction import Reduction, check_inputs, cosine, top_k
 
 
 @torch.no_grad()
-def visionzip(attention: Tensor, keys: Tensor, tokens: Tensor, k: int, contextual: float = 0.1) -> Selection:
+def visionzip(attention: Tensor, keys: Tensor, tokens: Tensor, k: int, contextual: float = 0.1) -> Reduction:
     """Dominant tokens as they are, and contextual tokens that gather the remainder.
 
     Args:
@@ -56,4 +57,18 @@ def visionzip(attention: Tensor, keys: Tensor, tokens: Tensor, k: int, contextua
         member = F.one_hot(nearest, count).T.float()  # (count, R - count)
         mean = member / member.sum(1, keepdim=True).clamp_min(1) @ merged[others]
         merged = merged.index_add(0, targets, mean)  # targets are distinct: no sum to order
-    return Selection(keep, merged[keep].to(tokens.dtype))
+    return Reduction(keep, merged[keep].to(tokens.dtype))
+
+
+register(
+    Method(
+        "visionzip",
+        "rival",
+        lambda view, i, k: visionzip(view.received(-2), view.keys(-2), view.tokens, k),
+        needs=frozenset({"tower"}),
+        contender=True,
+        label="VisionZip",
+        paper="Yang et al. 2024, arXiv 2412.04467",
+        style=Style("#4f9bc4", "^"),
+    )
+)

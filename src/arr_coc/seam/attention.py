@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from arr_coc.seam.twin import adapter_state, twin, with_configs
+from arr_coc.seam.twin import adapter_state, refresh, twin, with_configs
 
 Part = Literal["language", "vision"]
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
@@ -134,7 +134,7 @@ def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
         watched = twin(model)
         with_configs(_part(watched, part), _watched_config)
         twins[part] = (state, watched)
-    return twins[part][1]
+    return refresh(twins[part][1])
 
 
 def _watched_config(config: Any) -> None:

@@ -13,36 +13,82 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable, Mapping
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from torch import nn
 
 Module = TypeVar("Module", bound=nn.Module)
 
-SHARED = ("_parameters", "_buffers")
+SHARED = (
+    "_parameters",
+    "_buffers",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
 """Attributes of a module that its twin holds too, as the same dictionaries: moving, casting or loading
-weights reaches both."""
+weights reaches both, and so does what is said of a hook."""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CAPTURING = "transformers.utils.output_capturing"
+"""Hooks of this module collect hidden states and attentions; a tree has its own, or all would come twice."""
 
 
-def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lambda _: None) -> Module:
+_MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
+_MIRRORS = weakref.WeakKeyDictionary()
+"""By the root of a twin."""
+
+
+class HookMirror:
+    """Brings the hooks of a tree of modules to its twin, as they come and go.
+
+    Args:
+        pairs: modules of the first tree and their twins.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[nn.Module, nn.Module]]) -> None:
+        self._places = [(vars(old)[name], vars(new)[name]) for old, new in pairs for name in HOOKS]
+        self._sources = [source for source, _ in self._places]
+        self._mirrored: set[int] = set()
+
+    def update(self) -> None:
+        """Make the twin's hooks those of the first tree, beside its own; nearly free while there are none."""
+        if not self._mirrored and not any(self._sources):
+            return
+        current: set[int] = set()
+        for source, target in self._places:
+            hooks = {i: hook for i, hook in source.items() if getattr(hook, "__module__", "") != CAPTURING}
+            for i in [i for i in target if i in self._mirrored and i not in hooks]:
+                del target[i]
+            target.update(hooks)
+            current |= hooks.keys()
+        self._mirrored = current
+
+
+def refresh(root: Module) -> Module:
+    """A twin, with the hooks that the modules of the first tree have by now."""
+    _MIRRORS[root].update()
+    return root
+
+
+def twin(module: Module) -> Module:
     """Make a second tree of modules over the same parameters and buffers.
 
     Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
-    them) are shared. Methods that were bound to a module of the first tree, as accelerate's hooks are, become
-    methods of its twin. A module compiled by `torch.compile` is shared as a whole.
+    them) are shared. Hooks on modules of the first tree run in the second as well, see `refresh`. Methods
+    that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. A
+    module compiled by `torch.compile` is shared as a whole.
 
     Args:
         module: the root of the first tree; it is not changed.
-        replace: from a module of the first tree to what stands in its place in the second, taken as it is;
-            None: its twin.
     """
     made: dict[int, nn.Module] = {}
 
     def visit(old: nn.Module) -> nn.Module:
         if id(old) not in made:
-            other = old if _is_compiled(old) else replace(old)
-            made[id(old)] = copied(old) if other is None else other  # `or` would ask a module for its length
+            made[id(old)] = old if _is_compiled(old) else copied(old)
         return made[id(old)]
 
     def copied(old: nn.Module) -> nn.Module:
@@ -50,6 +96,10 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
         for name, value in vars(old).items():
             if name == "_modules":
                 value = {key: child if child is None else visit(child) for key, child in value.items()}
+            elif name in HOOKS:
+                value = OrderedDict()
+            elif name == "_output_capturing_hooks_installed":
+                continue  # of the other tree
             elif name not in SHARED:
                 value = rebound(value, old, new)
             vars(new)[name] = value
@@ -69,7 +119,11 @@ def twin(module: Module, replace: Callable[[nn.Module], nn.Module | None] = lamb
         return value
 
     result: Any = visit(module)
-    return result
+    pairs = ((old, made[id(old)]) for old in module.modules() if id(old) in made)
+    _MIRRORS[result] = HookMirror(
+        (old, new) for old, new in pairs if type(old) is type(new) and old is not new
+    )
+    return refresh(result)
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -276,11 +276,6 @@ def open_eyes(model: ARRCOCModel, recipe: Recipe) -> None:
             f"eyes is 'stem', but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use eyes=encoded"
         )
-    if not config.tokens or "participatory" not in config.scorers:
-        raise ValueError(
-            f"eyes is 'stem', but with tokens={config.tokens} and scorers={','.join(config.scorers)} the "
-            "layer reads no tokens: start from another allocator, or leave these fields of layer out"
-        )
     if recipe.target == "layer" and not layer.trained:
         raise ValueError(
             f"target is 'layer', but the layer in {recipe.init!r} is untrained: train it first, or use "

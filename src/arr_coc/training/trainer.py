@@ -30,6 +30,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc import checkpoint
+from arr_coc.device import resolve_device
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.learned import load_learned
 from arr_coc.model import ARRCOCModel
@@ -43,8 +44,12 @@ RECIPE = "recipe.json"
 CURVE = "curve.jsonl"
 
 
-def build_learner(recipe: Recipe) -> Learner:
+def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
     """The base model and the layer that a recipe names, ready to learn.
+
+    Args:
+        recipe: what to learn, from what and how.
+        layer_class: of the layer; `runs/ablation.py` trains layers with a part left out.
 
     Raises:
         ValueError: what can't be loaded, or a layer that doesn't fit.
@@ -54,13 +59,13 @@ def build_learner(recipe: Recipe) -> Learner:
     changes, blind = dict(recipe.layer), recipe.allocator == "query-blind"
     parts: dict[str, Any] = {}
     if recipe.init is None or blind:
-        layer = ARRCOCLayer(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
+        layer = layer_class(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
         folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
         if recipe.eyes == "stem":
             parts.update(load_learned(folder, base))
         start = parts.pop("layer", None) or checkpoint.load_layer(folder, base)
-        layer = ARRCOCLayer(replace(start.config, **changes))
+        layer = layer_class(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
         layer.trained = start.trained
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
@@ -70,7 +75,15 @@ def build_learner(recipe: Recipe) -> Learner:
     return learner
 
 
-def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | None = None) -> dict[str, Any]:
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    progress: bool = True,
+    stop_at: int | None = None,
+    device: str = "auto",
+    layer_class: type[ARRCOCLayer] = ARRCOCLayer,
+) -> dict[str, Any]:
     """Train, or go on training, and write the allocator.
 
     Args:
@@ -78,6 +91,8 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
         out: the folder; made if it isn't there.
         progress: a bar with the time left, on stderr.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
+        device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
+        layer_class: as of `build_learner`.
 
     Returns:
         steps, seconds of this sitting, parameters that learned, and the last figures of the curve.
@@ -91,11 +106,16 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
             raise ValueError(
                 f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
             )
+    place = resolve_device(device)
+    if place.index is not None:
+        raise ValueError(
+            f"device {device!r} is one of several: set CUDA_VISIBLE_DEVICES={place.index} and use cuda"
+        )
     claim(out, recipe)
     torch.manual_seed(recipe.seed)
     devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
     data = open_rows(replace(recipe, batch=recipe.batch * devices))
-    learner = build_learner(recipe)
+    learner = build_learner(recipe, layer_class)
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=recipe.steps,
@@ -114,7 +134,7 @@ def train(recipe: Recipe, out: Path, *, progress: bool = True, stop_at: int | No
         dataloader_prefetch_factor=2 if recipe.workers else None,
         dataloader_pin_memory=False,  # rows are images and texts: nothing to pin
         remove_unused_columns=False,
-        use_cpu=not torch.accelerator.is_available(),
+        use_cpu=place.type == "cpu",
         ddp_find_unused_parameters=True,
         disable_tqdm=not progress,
         report_to="none",

@@ -1,10 +1,13 @@
 // The verdict: the question, the answer from the kept tokens beside the one from all, and what each cost.
 
-const STAGES = ["texture", "score", "gestalt", "encode", "prefill", "decode"];
+const STAGES = ["texture", "scoring", "balancing", "allocating", "score", "gestalt", "encode", "prefill", "decode"];
 const SHORT = 0.5; // milliseconds; a stage that took less was not run
 const STAGE_ABOUT = {
   texture: "image features for choosing",
-  score: "choosing the cells",
+  scoring: "scoring the cells three ways",
+  balancing: "weighing the three maps",
+  allocating: "choosing the cells",
+  score: "scoring, weighing and choosing",
   gestalt: "the coarse view",
   encode: "the vision encoder",
   prefill: "reading up to the first new token",

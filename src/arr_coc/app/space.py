@@ -1,0 +1,121 @@
+"""The files of a Space on the Hub that shows one model in the app.
+
+    space_files("me/my-allocator") -> {"app.py": ..., "requirements.txt": ..., "README.md": ...}
+    write_space(Path("my-space"), files)
+
+Laws: the app is `arr_coc.app`, so app.py is a few lines; versions are pinned to those that wrote the folder;
+a model that only this disk has is refused, since a Space could not load it; a file that differs is never
+overwritten unasked; nothing is uploaded.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+from arr_coc import __version__
+
+PYTHON = "3.12"
+APP = '''\
+"""The Space of {what}; everything it does is in the package."""
+
+from arr_coc.app import build_app
+
+demo = build_app(model_name={model}, device={device}, dtype={dtype})
+
+if __name__ == "__main__":
+    demo.launch()
+'''
+BODY = """
+# See what it saw
+
+Ask {what} a question about an image. The answer is read from the few visual tokens that the
+question needs, and the page shows which ones, why, and whether the answer from all tokens would have been
+another.
+
+Written by `arr-coc space`, version {version}.
+"""
+
+
+def space_files(
+    model: str = "bundled", title: str = "See what it saw", *, device: str = "auto", dtype: str = "auto"
+) -> dict[str, str]:
+    """The files of a Space, by name.
+
+    Args:
+        model: what is shown: an allocator or a base model on the Hub, or "bundled".
+        title: of the Space.
+        device: where the model runs there, as `device.resolve_device` takes it.
+        dtype: of its base model, as `device.resolve_dtype` takes it.
+
+    Raises:
+        ValueError: a model that is not on the Hub, an unknown dtype, or Gradio is missing.
+    """
+    from huggingface_hub import SpaceCard, SpaceCardData
+
+    from arr_coc.app import require_gradio
+    from arr_coc.device import resolve_dtype
+    from arr_coc.hub import BUNDLED, check_name, is_local
+
+    require_gradio()  # its version is written down
+    resolve_dtype(dtype)
+    bundled = model == BUNDLED
+    if not bundled:
+        if is_local(model):
+            raise ValueError(
+                f"a Space can't load {model!r}, which is a folder on this disk: upload it with push_to_hub "
+                "first, and give its name there"
+            )
+        check_name(model)
+    what = "the small model that arr-coc brings along" if bundled else model
+    front = SpaceCardData(
+        title=title,
+        emoji="👁️",
+        colorFrom="purple",
+        colorTo="yellow",
+        sdk="gradio",
+        sdk_version=metadata.version("gradio"),
+        python_version=PYTHON,
+        app_file="app.py",
+        short_description="Which visual tokens an answer was read from",
+        license="apache-2.0",
+        models=None if bundled else [model],
+        tags=["arr-coc", "visual-token-pruning", "vision-language-model"],
+        suggested_hardware="cpu-basic" if bundled else None,
+    )
+    arguments = {"model": model, "device": device, "dtype": dtype}
+    body = BODY.format(what=what, version=__version__)
+    return {
+        "app.py": APP.format(what=what, **{name: json.dumps(text) for name, text in arguments.items()}),
+        "requirements.txt": f"arr-coc[app]=={__version__}\n",
+        "README.md": str(SpaceCard(f"---\n{front.to_yaml()}\n---\n{body}")),
+    }
+
+
+def write_space(folder: Path, files: dict[str, str], force: bool = False) -> None:
+    """Write a Space's files; the folder is made if it is missing.
+
+    Args:
+        folder: where.
+        files: of `space_files`.
+        force: overwrite files that differ.
+
+    Raises:
+        ValueError: a file differs, or can't be written; then none has been.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = {folder / name: text.encode() for name, text in files.items()}
+        differ = [path.name for path, text in paths.items() if path.exists() and path.read_bytes() != text]
+        if differ and not force:
+            raise ValueError(
+                f"{str(folder)!r} has another {', '.join(differ)}: choose another folder, or --force to "
+                "overwrite"
+            )
+        for path, text in paths.items():
+            path.write_bytes(text)
+    except OSError as error:
+        raise ValueError(
+            f"folder {str(folder)!r} can't be written ({error.strerror}): choose another"
+        ) from error

@@ -1,0 +1,63 @@
+"""The command `arr-coc info`: the model, where and in what it runs, versions, supported families."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+from arr_coc import __version__
+from arr_coc.cli import inputs, options, terminal
+
+
+def command(
+    model: options.Model = options.DEFAULT_MODEL,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    as_json: options.AsJson = False,
+) -> None:
+    """Show the model, its size, device and dtype, the versions at work and the supported families."""
+    with terminal.quiet_stdout(as_json):
+        loaded = inputs.load_model(model, device, dtype, as_json)
+    from arr_coc.seam import ADAPTERS
+
+    families = {
+        kind: "its recurrent layers have no masked equivalent of a dropped token" if adapter.recurrent else ""
+        for kind, adapter in sorted(ADAPTERS.items())
+    }
+    versions = {"arr-coc": __version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in ("torch", "transformers", "kornia")}
+    facts: dict[str, Any] = {
+        "model": model,
+        "model_type": loaded.config.model_type,
+        "parameters": sum(p.numel() for p in loaded.base.parameters()),
+        "allocator_parameters": sum(p.numel() for p in loaded.layer.parameters()),
+        "allocator_trained": bool(loaded.layer.trained),
+        "stem_parameters": 0 if loaded.stem is None else sum(p.numel() for p in loaded.stem.parameters()),
+        "compressors": list(loaded.convs),
+        "device": str(loaded.device),
+        "dtype": str(loaded.base.dtype).removeprefix("torch."),
+        "seam": True,  # a model without it does not load
+        "versions": versions,
+        "families": [{"model_type": kind, "note": note} for kind, note in families.items()],
+    }
+    if as_json:
+        terminal.print_json(facts)
+        return
+    trained = "trained" if facts["allocator_trained"] else "untrained: looks where the model itself does"
+    stem = (
+        f"{facts['stem_parameters']:,} parameters"
+        if facts["stem_parameters"]
+        else "none: the gestalt chooses"
+    )
+    rows = [
+        ("model", f"{model} ({facts['model_type']})"),
+        ("device", f"{facts['device']}, {facts['dtype']}"),
+        ("parameters", f"{facts['parameters']:,}"),
+        ("allocator", f"{facts['allocator_parameters']:,} parameters, {trained}"),
+        ("stem", stem),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("seam", "present: visual tokens can be dropped without patching transformers"),
+        ("families", ", ".join(kind + ("*" if note else "") for kind, note in families.items())),
+    ]
+    terminal.print_rows(rows + [("", f"* {note}") for note in sorted(set(families.values())) if note])

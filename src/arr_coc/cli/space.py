@@ -1,0 +1,40 @@
+"""The command `arr-coc space`: the folder of a Space on the Hub that shows one model in the app."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from arr_coc.cli import options, terminal
+
+
+def command(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where the files go.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="NAME", help="What it shows: a name on the Hub.")
+    ] = options.DEFAULT_MODEL,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="Where the model runs there; auto: CUDA if there is."),
+    ] = "auto",
+    dtype: options.Dtype = "auto",
+    title: Annotated[str, typer.Option(help="Of the Space.")] = "See what it saw",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the folder of a Space that shows a model in the app; nothing is uploaded."""
+    with terminal.status("starting", as_json):
+        from arr_coc.app.space import space_files, write_space
+
+        files = space_files(model, title, device=device, dtype=dtype)
+    write_space(Path(folder).expanduser(), files, force)
+    if as_json:
+        terminal.print_json({"folder": folder, "files": list(files), "model": model})
+        return
+    rows = [("space", folder), ("files", ", ".join(files))]
+    rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
+    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
+    terminal.print_rows(rows)

@@ -1,0 +1,186 @@
+"""How right an answer is: the usual metrics of visual question answering, on strings and lists.
+
+    vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match: (answer, truths) -> 0 to 1
+
+Each metric follows the official program where there is one, quirks included where they move a score, so that
+results compare with published ones; a docstring states where it doesn't. Nothing here cuts an answer out of a
+longer reply: prompts ask for short answers (see `arr_coc.data`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten"
+_NUMBERS = {word: str(value) for value, word in enumerate(_NUMBER_WORDS.split())} | {"none": "0"}
+_ARTICLES = ("a", "an", "the")
+_MARKS = ';/[]"{}()=+\\_-><@`,?!'  # apostrophe, colon and full stop aren't among them
+_CONTRACTIONS = """
+    ain't aren't can't could've couldn't didn't doesn't don't hadn't hasn't haven't he'd he's how'd how'll
+    how's isn't it'd it'll ma'am might've mightn't must've mustn't needn't not've o'clock oughtn't shan't
+    should've shouldn't somebody'd somebody'll somebody's someone'd someone'll someone's something'd
+    something'll that's there'd there're there's they'd they'll they're they've 'twas wasn't we've weren't
+    what'll what're what's what've when's where'd where's where've who'd who'll who's who've why'll why're
+    why's won't would've wouldn't y'all you'd you'll you're you've
+
+    couldn't've hadn't've he'd've it'd've mightn't've 'ow's'at she'd've shouldn't've somebody'd've
+    someone'd've something'd've there'd've they'd've we'd've who'd've wouldn't've y'all'd've y'all'll you'd've
+"""
+# The official table holds every contraction with one of its apostrophes missing. What means something else
+# without it (its, lets, shed, well, were, ill) is not in it.
+_WHOLE = {
+    word[: mark.start()] + word[mark.end() :]: word
+    for word in _CONTRACTIONS.split()
+    for mark in re.finditer("'", word)
+}
+
+
+def vqa_accuracy(answer: str, truths: Sequence[str]) -> float:
+    """VQA accuracy: the share of three people who agree, averaged over leaving out each of them.
+
+        mean over i of min(1, [truths equal to the answer, without the i-th] / 3)
+
+    Of ten truths 1, 2, 3, 4 equal ones give 0.3, 0.6, 0.9, 1. Answer and truths are compared after the
+    normalisation of the official program (Antol et al. 2015, GT-Vision-Lab/VQA): lower case, number words to
+    ten as digits ("none" is 0), no articles, contractions with their apostrophe, full stops only before a
+    digit; other punctuation becomes a space, or nothing where the text has it beside a space or a comma
+    between digits.
+
+    Two choices. That program normalises only where the truths differ from each other; here, as in MMF's
+    evaluator of TextVQA, it is always done, so that "Two" is right where all ten wrote "two". And with fewer
+    than four truths fewer than three others are left: then all of those have to agree, and of a single truth
+    none is left out.
+
+    Raises:
+        ValueError: there are no truths.
+    """
+    _check(truths)
+    text = _normalise(answer)
+    matches = sum(_normalise(truth) == text for truth in truths)
+    if len(truths) == 1:
+        return float(matches)
+    needed = min(3, len(truths) - 1)
+    others, same = len(truths) - matches, matches  # who is left out: one who disagrees, or one who agrees
+    return (others * min(1, matches / needed) + same * min(1, (matches - 1) / needed)) / len(truths)
+
+
+def _normalise(text: str) -> str:
+    text = re.sub(r"[\n\t]", " ", text).strip()
+    joins = re.search(r"\d,\d", text)  # 1,000: then no mark leaves a space, wherever it stands
+    marks = {m: "" if joins or f"{m} " in text or f" {m}" in text else " " for m in _MARKS}
+    text = re.sub(r"\.(?!\d)", "", text.translate(str.maketrans(marks)))
+    words = (_NUMBERS.get(word, word) for word in text.lower().split())
+    return " ".join(_WHOLE.get(word, word) for word in words if word not in _ARTICLES)
+
+
+def anls(answer: str, truths: Sequence[str], threshold: float = 0.5) -> float:
+    """Normalised Levenshtein similarity to the nearest truth; 0 where it is below `threshold` (DocVQA).
+
+        s = max over truths of 1 - edits(answer, truth) / max(len(answer), len(truth))
+        s if s >= threshold else 0
+
+    Case is ignored and runs of white space count as one space. Exactly at the threshold the score stays, as
+    in the challenge's program; the paper (Biten et al. 2019, eq. 1) would give 0. That program divides by the
+    lengths before white space is joined; here edits and lengths are of the same strings.
+
+    Raises:
+        ValueError: there are no truths, or the threshold is not from 0 to 1.
+    """
+    _check(truths)
+    if not 0 <= threshold <= 1:
+        raise ValueError(
+            f"threshold {threshold!r} is not a similarity: use a number from 0 to 1, usually 0.5"
+        )
+    text = " ".join(answer.lower().split())
+    best = max(_similarity(text, " ".join(truth.lower().split())) for truth in truths)
+    return best if best >= threshold else 0.0
+
+
+def _similarity(a: str, b: str) -> float:
+    length = max(len(a), len(b))
+    return 1.0 if length == 0 else 1 - _edits(a, b) / length
+
+
+def _edits(a: str, b: str) -> int:
+    """Levenshtein distance: the fewest insertions, deletions and replacements that turn `a` into `b`."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+def relaxed_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.05) -> float:
+    """1 where a number is within `tolerance` of a true one, or a text is a true one but for case (ChartQA).
+
+        |answer - truth| / |truth| <= tolerance
+
+    As in the program that published results use (pix2struct): a number is what Python's float reads, a
+    percent sign divides by 100 ("5%" is 0.05 and not 5), and a truth of 0 has no relative error and is
+    compared as text. A thousands separator makes text of a number: "1,000" is right only where the truth
+    has it too. White space around an answer is dropped.
+
+    Raises:
+        ValueError: there are no truths, or the tolerance is negative or not a number.
+    """
+    _check(truths)
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(
+            f"tolerance {tolerance!r} is not a relative error: use a number from 0, usually 0.05"
+        )
+    return float(any(_near(answer.strip(), truth.strip(), tolerance) for truth in truths))
+
+
+def _near(answer: str, truth: str, tolerance: float) -> bool:
+    value, true = _number(answer), _number(truth)
+    if value is None or not true:
+        return answer.lower() == truth.lower()
+    return abs(value - true) / abs(true) <= tolerance
+
+
+def _number(text: str) -> float | None:
+    """The finite value of `text`, None where it is not a number."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in text else None  # float reads "1_000", people don't
+
+
+def exact_match(answer: str, truths: Sequence[str]) -> float:
+    """1 where the answer is one of the truths, letter by letter; white space around both is dropped.
+
+    The metric of the bundled world, whose answers are written on the page.
+
+    Raises:
+        ValueError: there are no truths.
+    """
+    _check(truths)
+    return float(answer.strip() in {truth.strip() for truth in truths})
+
+
+def loose_match(answer: str, truths: Sequence[str]) -> float:
+    """`exact_match` that also ignores case and full stops at the end: "Yes." is "yes" (GQA).
+
+    GQA's own program compares letter by letter; this is what LLaVA's scripts do to an answer before it.
+    Others drop all punctuation (lmms-eval) or words around the answer (Qwen-VL), which is not done here.
+
+    Raises:
+        ValueError: there are no truths.
+    """
+    _check(truths)
+    return float(_plain(answer) in {_plain(truth) for truth in truths})
+
+
+def _plain(text: str) -> str:
+    return text.strip().rstrip(".").rstrip().lower()
+
+
+def _check(truths: Sequence[str]) -> None:
+    if isinstance(truths, str):  # its letters would count as truths
+        raise ValueError(f"truths are one string {truths[:40]!r}: pass a list of strings")
+    if len(truths) == 0:
+        raise ValueError("there are no truths to compare with: score only questions that have an answer")

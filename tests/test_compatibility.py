@@ -1,0 +1,159 @@
+"""Files that earlier versions wrote are read, and give what they gave: see tests/data/write_v0_1.py.
+
+Run: pytest tests/test_compatibility.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from arr_coc import Allocation, ARRCOCModel
+from arr_coc.evaluate.results import decode_kept, read_results
+from arr_coc.evaluate.summary import read_summary, summarise
+from arr_coc.trace import Trace
+
+FOLDER = Path(__file__).parent / "data" / "v0.1"
+EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
+CALLS: dict[str, dict[str, Any]] = EXPECTED["calls"]
+CLOSENESS = 1e-5
+
+every_call = pytest.mark.parametrize("name", CALLS)
+
+
+def load(budget: int | None) -> ARRCOCModel:
+    """The saved base model with the saved allocator: layer, stem, conv4 and three LoRAs."""
+    return ARRCOCModel.from_pretrained(
+        FOLDER / "base", allocator=FOLDER / "allocator", dtype=torch.float32, budget=budget, strict=True
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> ARRCOCModel:
+    return load(EXPECTED["budget"])
+
+
+@pytest.fixture(scope="module")
+def unbudgeted() -> ARRCOCModel:
+    return load(None)
+
+
+@pytest.fixture
+def budgeted(model: ARRCOCModel, unbudgeted: ARRCOCModel, name: str) -> ARRCOCModel:
+    """The model with the budget of a call: in "saccade" the allocator's own, 529 tokens in all."""
+    return unbudgeted if CALLS[name]["call"]["mode"] == "saccade" else model
+
+
+def options(name: str) -> dict[str, Any]:
+    return {key: value for key, value in CALLS[name]["call"].items() if key != "mode"}
+
+
+class TestAllocatorFolder:
+    """Written by `save_pretrained` of 0.1.0."""
+
+    def test_every_part_is_there(self, model: ARRCOCModel) -> None:
+        assert model.layer.trained
+        assert model.stem is not None
+        assert list(model.convs) == ["conv4"]
+
+    @every_call
+    def test_answers(self, budgeted: ARRCOCModel, name: str) -> None:
+        expected = CALLS[name]
+        session = budgeted.session(FOLDER / "page.png")
+        answer = session.ask(
+            EXPECTED["question"], mode=expected["mode"], max_new_tokens=EXPECTED["new"], **options(name)
+        )
+        assert not answer.fallback
+        assert (answer.mode, answer.kept, answer.read) == tuple(expected[k] for k in ("mode", "kept", "read"))
+        assert answer.allocation.keep.tolist() == expected["keep"]
+        assert answer.allocation.order[:5].tolist() == expected["first"]
+        assert answer.allocation.void == expected["void"]
+        assert answer.text == expected["text"]
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("name", [name for name in CALLS if CALLS[name]["logits"] is not None])
+    def test_logits(self, budgeted: ARRCOCModel, name: str) -> None:
+        expected = CALLS[name]
+        inputs = budgeted.session(FOLDER / "page.png").inputs(EXPECTED["question"])
+        call = {"mode": expected["mode"], **options(name)}
+        logits = budgeted(**inputs, **call).logits[0, -1, : len(expected["logits"])]
+        assert torch.allclose(logits, torch.tensor(expected["logits"]), rtol=CLOSENESS, atol=CLOSENESS)
+        ids = budgeted.generate(**inputs, **call, max_new_tokens=EXPECTED["new"], do_sample=False)
+        assert ids[0, inputs["input_ids"].shape[1] :].tolist() == expected["ids"]
+
+    def test_calls_differ(self) -> None:
+        """Each part of the allocator moves something: a part that was not loaded would be noticed."""
+        logits = {tuple(call["logits"]) for call in CALLS.values() if call["logits"] is not None}
+        assert len(logits) == sum(call["logits"] is not None for call in CALLS.values())
+
+    def test_saved_again_it_is_the_same(self, model: ARRCOCModel, tmp_path: Path) -> None:
+        """Every weight of today's folder is written back under its name."""
+        model.save_pretrained(tmp_path / "again")
+        old = sorted(
+            path.relative_to(FOLDER / "allocator") for path in FOLDER.glob("allocator/**/*.safetensors")
+        )
+        assert len(old) == 6
+        for path in old:
+            before, after = (
+                load_file(folder / path) for folder in (FOLDER / "allocator", tmp_path / "again")
+            )
+            assert before.keys() == after.keys(), path
+            assert all(torch.equal(before[key], after[key]) for key in before), path
+
+
+def test_allocation_record() -> None:
+    expected, record = EXPECTED["allocation"], Allocation.load(FOLDER / "allocation.safetensors")
+    assert list(record.grid) == expected["grid"]
+    assert record.keep.tolist() == expected["keep"] == CALLS["sparse"]["keep"]
+    assert record.order.tolist() == expected["order"]
+    assert record.weights.tolist() == pytest.approx(expected["weights"], abs=1e-6)
+    assert record.tensions == expected["tensions"]
+    assert (record.budget, record.void) == (expected["budget"], expected["void"])
+    for name, total in expected["sums"].items():
+        assert float(getattr(record, name).double().sum()) == pytest.approx(total, abs=1e-9)
+
+
+def test_allocation_is_still_what_the_model_decides(model: ARRCOCModel) -> None:
+    saved = Allocation.load(FOLDER / "allocation.safetensors")
+    now = model.look(FOLDER / "page.png", EXPECTED["question"], mode="sparse")
+    assert torch.equal(now.keep, saved.keep)
+    for name in ("information", "perspectival", "participatory", "balanced", "weights"):
+        assert torch.allclose(getattr(now, name), getattr(saved, name), atol=CLOSENESS), name
+
+
+def test_trace(tmp_path: Path) -> None:
+    expected, trace = EXPECTED["trace"], Trace.load(FOLDER / "trace.safetensors")
+    for name in ("answer", "mode", "kept", "read", "total"):
+        assert getattr(trace, name) == expected[name], name
+    assert trace.full is not None
+    assert (trace.full.text, trace.full.ms) == (expected["full"], expected["ms"])
+    assert trace.ms == expected["ms"]  # with the stages of its time
+    assert trace.allocation.keep.tolist() == expected["keep"]
+    assert list(trace.channels) == expected["channels"]
+    assert trace.texture is not None
+    assert float(trace.texture.double().sum()) == pytest.approx(expected["texture sum"])
+    assert [[word.text, word.pull, word.heat is not None] for word in trace.words] == expected["words"]
+    assert trace.view()["keep"] == expected["keep"]
+    trace.save(tmp_path / "again.safetensors")
+    assert Trace.load(tmp_path / "again.safetensors").view() == trace.view()
+
+
+def test_result_lines_and_summary() -> None:
+    header, records = read_results(FOLDER / "results.jsonl")
+    assert len(records) == header["questions"] == 4
+    summary = read_summary(FOLDER / "results.json")
+    again = json.loads(json.dumps(summarise(header, records)))
+    assert again.keys() >= summary.keys()
+    assert again["methods"].keys() == summary["methods"].keys()
+    for name, row in summary["methods"].items():  # later versions may say more of a method, not otherwise
+        assert {key: again["methods"][name][key] for key in row} == row, name
+        assert [row["n"], row["score"]] == EXPECTED["scores"][name]
+    assert any(0 < score < 1 for _, score in EXPECTED["scores"].values())
+    for record in records:
+        for method, text in record["kept"].items():
+            assert decode_kept(text, record["total"]).sum() == record["tokens"][method]

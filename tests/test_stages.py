@@ -1,0 +1,67 @@
+"""The stages of the stopwatch: each has its own time, and together they are no more than all of it.
+
+Run: pytest tests/test_stages.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from arr_coc import ARRCOCModel
+from tiny import tiny
+
+DATA = Path(__file__).parent / "data" / "v0.1"
+STAGES = ("texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode")
+CHOOSING = ("texture", "scoring", "balancing", "allocating")
+MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")
+QUESTION = "What is the total?"
+
+
+@pytest.fixture(scope="module")
+def trained() -> ARRCOCModel:
+    return ARRCOCModel.from_pretrained(
+        DATA / "base", allocator=DATA / "allocator", dtype=torch.float32, strict=True
+    )
+
+
+@pytest.fixture(scope="module")
+def untrained() -> ARRCOCModel:
+    built = tiny("qwen3_vl")
+    return ARRCOCModel.wrap(built.model, built.processor, budget=9, strict=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["trained", "untrained"])
+def test_they_are_parts_of_the_whole(mode: str, kind: str, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(kind)
+    ms = model.ask(DATA / "page.png", QUESTION, mode=mode, max_new_tokens=3).ms
+    assert tuple(sorted(ms)) == tuple(sorted((*STAGES, "total")))
+    assert all(ms[stage] >= 0 for stage in STAGES)
+    assert 0 < sum(ms[stage] for stage in STAGES) <= ms["total"]
+    assert ms["prefill"] > 0
+    assert ms["decode"] > 0
+
+
+@pytest.mark.parametrize("mode", ["prune", "sparse", "saccade", "weight"])
+def test_choosing_takes_time_in_each_of_its_stages(mode: str, trained: ARRCOCModel) -> None:
+    ms = trained.ask(DATA / "page.png", QUESTION, mode=mode, max_new_tokens=1).ms
+    used = [stage for stage in CHOOSING if stage != "allocating" or mode != "weight"]
+    assert all(ms[stage] > 0 for stage in used), ms
+
+
+@pytest.mark.parametrize("mode", ["full", "compress"])
+def test_where_nothing_is_chosen_choosing_takes_none(mode: str, trained: ARRCOCModel) -> None:
+    ms = trained.ask(DATA / "page.png", QUESTION, mode=mode, max_new_tokens=1).ms
+    assert [ms[stage] for stage in CHOOSING] == [0.0] * 4
+
+
+@pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
+def test_a_session_pays_once_for_what_is_of_the_image(mode: str, trained: ARRCOCModel) -> None:
+    session = trained.session(DATA / "page.png")
+    first, second = (session.ask(QUESTION, mode=mode, max_new_tokens=1).ms for _ in range(2))
+    assert first["texture"] > 0
+    assert second["texture"] < 0.5 * first["texture"]
+    assert all(second[stage] > 0 for stage in ("scoring", "balancing", "allocating"))

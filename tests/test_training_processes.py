@@ -1,0 +1,75 @@
+"""Two processes train one layer, on a CPU, in seconds.
+
+Run: pytest tests/test_training_processes.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arr_coc import ARRCOCModel
+from tiny import picture
+
+STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight small pictures with a question and a box each."""
+    folder = tmp_path_factory.mktemp("rows")
+    lines = []
+    for i in range(8):
+        picture(i, (48, 40)).save(folder / f"{i}.png")
+        row = {"image": f"{i}.png", "question": f"What is it, {i}?", "answer": chr(97 + i)}
+        lines.append(row | {"boxes": [[8 * (i % 4), 0, 8 * (i % 4) + 16, 16]]})
+    (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def launch(words: list[str], out: Path) -> str:
+    """`arr-coc train` in two processes, as `accelerate launch` starts them; what they print.
+
+    By the environment that launchers set, without the launcher: it is a third process to wait for.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "arr_coc", "train", *words, "--out", str(out), "--json"]
+    running = [
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=300) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for process, (_, errors) in zip(running, outputs, strict=True):
+        assert process.returncode == 0, errors[-2000:]
+    return "".join(printed for printed, _ in outputs)
+
+
+def test_two_processes_share_a_step(base: Path, rows: Path, tmp_path: Path) -> None:
+    """Each step reads a row in each process; one of them writes and speaks."""
+    words = [f"model={base}", f"data=jsonl:{rows}", "budgets=6", f"steps={STEPS}", "relevance=1"]
+    printed = launch(["answers", "init=none", "workers=0", *words], tmp_path / "out")
+    (line,) = printed.splitlines()
+    facts = json.loads(line)
+    assert facts["steps"] == STEPS
+    samples = facts["train_samples_per_second"] * facts["train_runtime"]
+    assert samples == pytest.approx(2 * STEPS, abs=0.1)
+    assert ARRCOCModel.from_pretrained(tmp_path / "out").layer.trained
