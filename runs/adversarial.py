@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
-from arr_coc.training.rows import evidence_cells
 from arr_coc.world import draw_page
 
 PAGES, BUDGETS = 60, (64, 128, 273)
@@ -32,7 +32,7 @@ def distractor(page, fact):
 
 allocator, out = sys.argv[1:]
 model = ARRCOCModel.from_pretrained(allocator=None if allocator == "bundled" else allocator, strict=True)
-found: dict[int, list[tuple[float, float, int]]] = {budget: [] for budget in BUDGETS}
+shares: dict[int, list[tuple[float, float, int]]] = {budget: [] for budget in BUDGETS}
 pages = 0
 for seed in range(PAGES * 4):
     page = draw_page(seed, (1024, 1024), "test")
@@ -47,11 +47,11 @@ for seed in range(PAGES * 4):
         text = evidence_cells(facts[0].boxes, (32, 32), page.image.size)
         red = evidence_cells([distractor(page, facts[0])], (32, 32), page.image.size)
         red &= ~text
-        found[budget].append(
+        shares[budget].append(
             (kept[text].float().mean().item(), kept[red].float().mean().item(), int(kept[red].sum()))
         )
 result = {"command": "python runs/adversarial.py ALLOCATOR runs/results/adversarial.json", "pages": pages}
-for budget, rows in found.items():
+for budget, rows in shares.items():
     text, red, count = (float(np.mean(column)) for column in zip(*rows, strict=True))
     result[str(budget)] = {
         "share of the text's cells kept": round(text, 3),

@@ -23,7 +23,6 @@ from tqdm import tqdm
 from arr_coc import ARRCOCQwen
 from arr_coc.allocation import Allocation
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.lora import lora_for
 from arr_coc.seam.compaction import GESTALT
 from arr_coc.session import GREEDY, Session
 
@@ -38,10 +37,10 @@ ROWS = [
 
 
 def two_images(
-    session: Session, question: str, allocation: Allocation
+    session: Session, adapter: Any, question: str, allocation: Allocation
 ) -> tuple[dict[str, Any], torch.Tensor]:
     """Arguments of the base model for the coarse view as an image of its own, and which columns are saccades."""
-    adapter, processor = session.model.adapter, session.model.processor
+    processor = session.model.processor
     inputs = session.inputs(question)
     coarse = adapter.coarse(inputs)
     both = {name: torch.cat([coarse[name], inputs[name]]) for name in ("pixel_values", "image_grid_thw")}
@@ -83,13 +82,13 @@ def arranged(
         moved[name] = kwargs[name][:, line]
     moved["position_ids"] = kwargs["position_ids"][..., line].clone()
     moved["position_ids"][0] = torch.arange(len(line))
-    seen = kwargs["mm_encoder_outputs"]["image"]
-    coarse = sum(map(len, seen.pooler_output)) - len(saccades)
+    vision = kwargs["mm_encoder_outputs"]["image"]
+    coarse = sum(map(len, vision.pooler_output)) - len(saccades)
     index = torch.cat([torch.arange(coarse), coarse + rank])
-    levels = [[torch.cat(list(level))[index]] for level in seen.deepstack_features]
+    levels = [[torch.cat(list(level))[index]] for level in vision.deepstack_features]
     moved["mm_encoder_outputs"] = {
-        "image": type(seen)(
-            pooler_output=[torch.cat(list(seen.pooler_output))[index]], deepstack_features=levels
+        "image": type(vision)(
+            pooler_output=[torch.cat(list(vision.pooler_output))[index]], deepstack_features=levels
         )
     }
     return moved
@@ -106,31 +105,29 @@ tokenizer = model.processor.tokenizer
 closing = len(tokenizer("<|im_end|>\n<|im_start|>assistant\n", add_special_tokens=False)["input_ids"])
 right: dict[str, list[bool]] = {}
 with torch.no_grad(), tqdm(total=args.questions) as bar:
-    for asked in world_questions(args.questions, args.size, 8, "test"):
-        session = model.session(asked.image)
-        for query in asked.queries:
+    for page in world_questions(args.questions, args.size, 8, "test"):
+        session = model.session(page.image)
+        for query in page.queries:
             inputs = session.inputs(query.text)
-            for adapter in ("saccade", "full"):  # of the mode "full" there is none
+            for mode in ("saccade", "full"):  # no LoRA is at work in the mode "full"
+                adapter = model.adapter_for(mode)
                 prepared = model.prepare(inputs, mode="saccade", encoded=session.encoded("saccade"))
                 allocation, columns = prepared.allocations[0], prepared.compacted.columns[0]
-                with lora_for(model.base, adapter):
-                    fine = model.adapter.encode_cells(inputs, [allocation.keep])
-                    gestalt = model.adapter.features(model.adapter.coarse(inputs))
-                    layout = model.adapter.layout(inputs)
-                    one = model.adapter.assemble(inputs, layout, [allocation.keep], fine, gestalt).kwargs
-                    image = one["input_ids"][0] == model.adapter.image_token_id
-                    own, own_fine = two_images(session, query.text, allocation)
-                    for frame, order, place in ROWS:
-                        kwargs, some = (
-                            (one, image & (columns != GESTALT)) if frame == "image" else (own, own_fine)
-                        )
-                        moved = arranged(kwargs, some, allocation, order, place, closing)
-                        ids = model.base.generate(**moved, **GREEDY, max_new_tokens=8)
-                        said = tokenizer.decode(
-                            ids[0, moved["input_ids"].shape[1] :], skip_special_tokens=True
-                        )
-                        name = f"{frame}/{order}/{place}" + ("" if adapter == "saccade" else ", no adapter")
-                        right.setdefault(name, []).append(said.strip() in query.answers)
+                fine = adapter.encode_cells(inputs, [allocation.keep])
+                gestalt = adapter.features(adapter.coarse(inputs))
+                layout = adapter.layout(inputs)
+                one = adapter.assemble(inputs, layout, [allocation.keep], fine, gestalt).kwargs
+                image = one["input_ids"][0] == adapter.image_token_id
+                own, own_fine = two_images(session, adapter, query.text, allocation)
+                for frame, order, place in ROWS:
+                    kwargs, some = (
+                        (one, image & (columns != GESTALT)) if frame == "image" else (own, own_fine)
+                    )
+                    moved = arranged(kwargs, some, allocation, order, place, closing)
+                    ids = adapter.model.generate(**moved, **GREEDY, max_new_tokens=8)
+                    text = tokenizer.decode(ids[0, moved["input_ids"].shape[1] :], skip_special_tokens=True)
+                    name = f"{frame}/{order}/{place}" + ("" if mode == "saccade" else ", no adapter")
+                    right.setdefault(name, []).append(text.strip() in query.answers)
             bar.update()
 result = {
     "command": f"python runs/arrangement.py {args.out} --size {args.size} --questions {args.questions}",

@@ -20,16 +20,16 @@ from=${INIT:+--init $INIT --start ${START:-0}}
 mkdir -p "$out"
 
 # 1. Eyes, densely: every visual token says what its cell holds.   2. Mind, on symbolic pages: no picture is drawn.
-eyes="$python -m arr_coc.training.vision $out/vision.safetensors --cells 512 --steps ${STEPS1:-10800} --lr 2e-3"
+eyes="$python -m making.vision $out/vision.safetensors --cells 512 --steps ${STEPS1:-10800} --lr 2e-3"
 OMP_NUM_THREADS=1 $eyes $from --sizes 256,256,256,256,384,512 --sheets 0.65 --until "${UNTIL1:-9200}" --threads 1 &
 small=$!
-OMP_NUM_THREADS=1 $python -m arr_coc.training.language "$out/language.safetensors" $from \
+OMP_NUM_THREADS=1 $python -m making.language "$out/language.safetensors" $from \
     --batch 8 --steps "${STEPS2:-6000}" --lr 2.5e-3 --threads 1
 wait $small
 $eyes --sizes 256,512,768,1024 --sheets 0.4 --threads 2
 
 # 3. Together, on answers, up to the real size.
-$python -m arr_coc.training.together "$out/together.safetensors" \
+$python -m making.together "$out/together.safetensors" \
     --eyes "$out/vision.safetensors" --mind "$out/language.safetensors" \
     --sizes 256,512,768,1024,1024 --sheets 0.3 --cells 512 --steps "${STEPS3:-3300}" --lr 6e-4 --dense 0.1 \
     --folder "$out/model"

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.metrics import bootstrap_interval
 from arr_coc.session import Session
 from arr_coc.training.losses import selection_iou
 from arr_coc.training.recipe import load_recipe
-from arr_coc.training.rows import evidence_cells
 from arr_coc.training.trainer import build_learner
 from arr_coc.world import draw_page
 
@@ -28,18 +28,18 @@ PAGES = 20
 def measure(init: str | None) -> list[float]:
     """Selection IoU of every question with evidence."""
     learner = build_learner(load_recipe("relevance", {"init": init}))
-    found = []
+    ious = []
     for seed in range(PAGES):
         page = draw_page(seed, (1024, 1024), "validation")
-        asked = [q for q in page.questions if q.evidence]
-        if not asked:
+        questions = [q for q in page.questions if q.evidence]
+        if not questions:
             continue
         session = Session(learner.model, page.image)
         one = learner.model.adapter.features(session.inputs("?"))
-        logits = learner.relevance(session, one, [q.text for q in asked]).logits
-        cells = [evidence_cells(q.evidence, one.grids[0][1:], page.image.size) for q in asked]
-        found += selection_iou(logits, torch.stack(cells))
-    return found
+        logits = learner.relevance(session, one, [q.text for q in questions]).logits
+        cells = [evidence_cells(q.evidence, one.grids[0][1:], page.image.size) for q in questions]
+        ious += selection_iou(logits, torch.stack(cells))
+    return ious
 
 
 allocator, out = sys.argv[1:]

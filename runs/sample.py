@@ -24,8 +24,10 @@ def main() -> None:
             page = draw_page(seed, (1024, 1024), "test", void=False)
             session = model.session(page.image)
             # The longest answer first: two characters can be luck.
-            asked = sorted((q for q in page.questions if q.family == family), key=lambda q: -len(q.answer))
-            for question in asked:
+            questions = sorted(
+                (q for q in page.questions if q.family == family), key=lambda q: -len(q.answer)
+            )
+            for question in questions:
                 full = session.ask(question.text, mode="full")
                 if full.text != question.answer:
                     continue
@@ -34,8 +36,8 @@ def main() -> None:
                     page.image.save(BUNDLED / "sample.png")
                     sample = {"question": question.text, "answer": question.answer, "seed": seed}
                     (BUNDLED / "sample.json").write_text(json.dumps(sample, indent=1) + "\n")
-                    told = answers[0]
-                    picture = draw_allocation(page.image, told.allocation, question.text, told.text)
+                    answer = answers[0]
+                    picture = draw_allocation(page.image, answer.allocation, question.text, answer.text)
                     picture.save("docs/sample.png")
                     print(sample)
                     return

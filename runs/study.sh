@@ -97,15 +97,15 @@ cp runs/results/study.png docs/pareto.png
 #    conv4 and conv16.safetensors, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 40 + 15 minutes on one core.
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
-    $python -m arr_coc.training.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
+    $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
 #    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones' first was taught with both
 #    LoRAs at work in every step and without the lesson of the whole tower: docs/LOG.md, fourth sitting.)
-[ -d "$out/first/coarse" ] || $python -m arr_coc.training.partial "$out/first.safetensors" --folder "$out/first"
-[ -d "$out/second/coarse" ] || $python -m arr_coc.training.partial "$out/second.safetensors" --folder "$out/second" \
+[ -d "$out/first/coarse" ] || $python -m making.partial "$out/first.safetensors" --folder "$out/first"
+[ -d "$out/second/coarse" ] || $python -m making.partial "$out/second.safetensors" --folder "$out/second" \
     --init "$out/first" --page 80000000 --steps 2000 --lr 6e-4 --saccades 0.15
 $python runs/mean_lora.py "$out/first" "$out/second" --out "$out/early"
 [ -f "$out/early/conv16.safetensors" ] ||
-    $python -m arr_coc.training.compressor "$out/compressor.safetensors" --steps 520 --folder "$out/early"
+    $python -m making.compressor "$out/compressor.safetensors" --steps 520 --folder "$out/early"
 coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
 measure sparse --methods "full,arr-coc,random,downsample,oracle,$early,fastv,visionzip,scope,idpruner" \

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from arr_coc.balancing import FIXED_MIXTURE
-from arr_coc.evaluate.questions import evidence_cells, world_questions
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.evaluate.questions import world_questions
 from arr_coc.gaze import coupling, gaze, gaze_layers
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.lora import lora_for
 from arr_coc.metrics import bootstrap_interval, paired_interval
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import question_embeddings
+from arr_coc.modes.cues import question_embeddings
 from arr_coc.rivals import nulls
 from arr_coc.session import Session
 from arr_coc.texture import generate_texture_array
@@ -65,10 +65,10 @@ def of_page(session: Session, queries: list, draw: torch.Generator) -> list[dict
     texture = generate_texture_array(adapter.images(inputs)[0][None], GRID, layer.config.channels)
     gestalts = {name: timed(name, compress, name, adapter, inputs, features) for name in GESTALTS}
     neutral = {}
-    found: list[dict[str, Tensor | list[Tensor]]] = []
+    results: list[dict[str, Tensor | list[Tensor]]] = []
     for query in queries:
-        asked = session.inputs(query.text)
-        words = question_embeddings(adapter, asked, texture)[0][None]
+        prompt = session.inputs(query.text)
+        words = question_embeddings(adapter, prompt, texture)[0][None]
         vision = features.cell_tokens(0)[None]
         scored = layer.relevance(texture, words, torch.ones(words.shape[:2], dtype=torch.bool), vision)
         parts = [scored.information[0].logit(), scored.perspectival[0].logit()]
@@ -84,20 +84,21 @@ def of_page(session: Session, queries: list, draw: torch.Generator) -> list[dict
             for suffix, layers in looks.items():
                 key = (name, suffix)
                 if key not in neutral:
-                    first = timed(f"gaze, first question{suffix}", gaze, adapter, asked, gestalt, layers)
+                    first = timed(f"gaze, first question{suffix}", gaze, adapter, prompt, gestalt, layers)
                     neutral[key] = first.neutral
-                known = neutral[key]
-                seen = timed(f"gaze{suffix}", gaze, adapter, asked, gestalt, layers, neutral=known)
-                maps[f"gaze on {name}{suffix}"] = coupling(seen.maps[0], GRID)
+                directed = timed(
+                    f"gaze{suffix}", gaze, adapter, prompt, gestalt, layers, neutral=neutral[key]
+                )
+                maps[f"gaze on {name}{suffix}"] = coupling(directed.maps[0], GRID)
             even = [torch.full_like(n, float(n.mean())) for n in neutral[name, ""]]
-            alone = gaze(adapter, asked, gestalt, neutral=even)
+            alone = gaze(adapter, prompt, gestalt, neutral=even)
             maps[f"gaze on {name} without the neutral question"] = coupling(alone.maps[0], GRID)
             logits = [*parts, maps[f"gaze on {name}"]]
             for weights in MIXTURES:
                 mixed = sum(w * part for w, part in zip(weights, logits, strict=True))
                 maps[f"gaze on {name}, mixture {weights}"] = mixed
-        found.append(maps)
-    return found
+        results.append(maps)
+    return results
 
 
 @torch.no_grad()
@@ -106,16 +107,16 @@ def measure(split: str, count: int = 100) -> tuple[list[str], dict[str, list[lis
     families: list[str] = []
     recalls: dict[str, list[list[float]]] = {}
     draw = torch.Generator().manual_seed(0)
-    for asked in world_questions(count, SIZE, 8, split):
-        queries = [query for query in asked.queries if query.boxes]
-        for query, maps in zip(queries, of_page(Session(model, asked.image), queries, draw), strict=True):
+    for page in world_questions(count, SIZE, 8, split):
+        queries = [query for query in page.queries if query.boxes]
+        for query, maps in zip(queries, of_page(Session(model, page.image), queries, draw), strict=True):
             families.append(query.family)
-            evidence = evidence_cells(query.boxes, GRID, asked.image.size).flatten()
-            for name, found in maps.items():
-                if isinstance(found, Tensor):
-                    order = found.flatten().argsort(descending=True, stable=True)
-                    found = [order[:k] for k in BUDGETS]
-                recall = [float(evidence[keep].sum() / evidence.sum()) for keep in found]
+            evidence = evidence_cells(query.boxes, GRID, page.image.size).flatten()
+            for name, choice in maps.items():
+                if isinstance(choice, Tensor):
+                    order = choice.flatten().argsort(descending=True, stable=True)
+                    choice = [order[:k] for k in BUDGETS]
+                recall = [float(evidence[keep].sum() / evidence.sum()) for keep in choice]
                 recalls.setdefault(name, []).append(recall)
     return families, recalls
 
@@ -142,8 +143,7 @@ def table(recalls: dict[str, list[list[float]]]) -> dict[str, dict[str, float | 
 
 
 out = Path(sys.argv[1])
-with lora_for(model.base, "full"):
-    (_, tried), (families, tested) = measure("validation"), measure("test")
+(_, tried), (families, tested) = measure("validation"), measure("test")
 ahead = {}
 for name in GESTALTS:
     for null in ("random", "even grid", "embedding cosine"):

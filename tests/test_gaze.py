@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.evaluate.questions import evidence_cells
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_of_words, relative, smooth
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer

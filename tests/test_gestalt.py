@@ -25,10 +25,10 @@ from arr_coc.gestalt import (
 )
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import Grid, VisualFeatures, adapter_for
-from arr_coc.training.compressor import WholePages, ask, encode
-from arr_coc.training.language import answer_loss
-from arr_coc.training.packing import IGNORED
 from arr_coc.world import draw_page
+from making.compressor import WholePages, ask, encode
+from making.language import answer_loss
+from making.packing import IGNORED
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
 DIM = 12

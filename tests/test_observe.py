@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from arr_coc.allocation import Reason
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.observe import _ask_sets, _fitted, observe, word_heat
 from arr_coc.session import Session
 from arr_coc.trace import Trace
-from arr_coc.training.rows import evidence_cells
 from arr_coc.world import draw_page
 from eyes import IMAGES, KINDS, build, set_constants, wrapped
 from tiny import picture

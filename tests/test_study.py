@@ -117,7 +117,7 @@ class TestTrain:
             (["relevance", "stepps=2"], "stepps is unknown: use steps"),
             (["relevance", "steps"], "'steps' is no change of a recipe: write KEY=VALUE"),
             (["relevance", "steps=few"], "steps is 'few': it should be a whole number"),
-            (["relevance", "steps=0"], "steps has 0: use at least 1"),
+            (["relevance", "steps=0"], "steps is 0: use at least 1"),
             (["relevance", "data=jsonl:nowhere", "steps=1"], "nowhere"),
             (["relevance", "model=./nowhere", "steps=1"], "model folder 'nowhere' doesn't exist"),
             (["relevance", "--dtype", "float16"], "precision is 'float16'|precision has 'float16'"),

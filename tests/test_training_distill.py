@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc.training.distill import answer_costs, attention_map, everything, gradient_map, own_answers
-from arr_coc.training.rows import evidence_cells
 from arr_coc.world import draw_page
 from tiny import FAMILIES, MASKABLE, picture, some_cells, tiny
 
@@ -51,8 +51,8 @@ def direct_costs(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy of each row's labels, row by row and token by token."""
     costs = []
     for row, wanted in zip(logits.log_softmax(-1), labels, strict=True):
-        said = [-row[at - 1, wanted[at]] for at in range(1, len(wanted)) if wanted[at] != -100]
-        costs.append(torch.stack(said).mean())
+        terms = [-row[at - 1, wanted[at]] for at in range(1, len(wanted)) if wanted[at] != -100]
+        costs.append(torch.stack(terms).mean())
     return torch.stack(costs)
 
 
@@ -139,8 +139,8 @@ class TestEveryFamily:
 
     def test_own_answers_are_those_of_the_stock_model(self, family: str) -> None:
         model, session, one = set_up(family)
-        said = own_answers(session, one, QUESTIONS, longest=6)
-        for question, text in zip(QUESTIONS, said, strict=True):
+        answers = own_answers(session, one, QUESTIONS, longest=6)
+        for question, text in zip(QUESTIONS, answers, strict=True):
             inputs = session.inputs(question)
             ids = model.base.generate(**inputs, do_sample=False, max_new_tokens=6)
             new = ids[0, inputs["input_ids"].shape[1] :]
@@ -178,17 +178,17 @@ def test_the_evidence_of_drawn_pages_gets_more_than_chance() -> None:
     lifts: list[list[float]] = [[], []]
     for seed in (2, 3):
         page = draw_page(seed, (256, 256), "validation", void=False)
-        asked = [q for q in page.questions if q.family in ("title", "value")]
+        questions = [q for q in page.questions if q.family in ("title", "value")]
         session = Session(model, page.image)
         with torch.no_grad():
             one = model.adapter.features(session.inputs("?"))
-        inputs = session.batch([q.text for q in asked], [q.answer for q in asked])
+        inputs = session.batch([q.text for q in questions], [q.answer for q in questions])
         grid, size = one.grids[0][1:], page.image.size
-        evidence = torch.stack([evidence_cells(q.evidence, grid, size) for q in asked]).flatten(1).float()
+        evidence = torch.stack([evidence_cells(q.evidence, grid, size) for q in questions]).flatten(1).float()
         for place, used in enumerate((gradient_map, attention_map)):
-            maps = F.normalize(used(model, inputs, one.repeat(len(asked))), p=1.0, dim=1)
+            maps = F.normalize(used(model, inputs, one.repeat(len(questions))), p=1.0, dim=1)
             lifts[place] += ((maps * evidence).sum(1) / evidence.mean(1)).tolist()
     assert len(lifts[0]) == 6
-    for found in lifts:
-        assert sum(found) / len(found) > LIFT
-        assert min(found) > 1
+    for lift in lifts:
+        assert sum(lift) / len(lift) > LIFT
+        assert min(lift) > 1

@@ -219,8 +219,8 @@ class TestBandit:
         optimizer, generator = torch.optim.Adam([logits], 0.05), seeded()
         for _ in range(steps):
             choice = choose(logits, 3, estimator, generator=generator)
-            seen = kept_mask(choice, 12) if choice.gates is None else choice.gates
-            cost = -(seen * self.WORTH).sum(1)
+            gates = kept_mask(choice, 12) if choice.gates is None else choice.gates
+            cost = -(gates * self.WORTH).sum(1)
             if choice.log_prob is not None:
                 best = choose(logits, 3, estimator, training=False)
                 cost = policy_loss(cost, -(kept_mask(best, 12) * self.WORTH).sum(1), choice.log_prob)
@@ -270,10 +270,10 @@ def answering():
         "labels": torch.cat((torch.full_like(ids, -100), answer), 1),
     }
 
-    def cost(choice: Choice, seen=features) -> Tensor:
+    def cost(choice: Choice, vision=features) -> Tensor:
         """Cross-entropy of the answer from the kept cells."""
-        seen = seen if choice.gates is None else seen.scale(list(choice.gates))
-        return built.model(**adapter.compact(whole, seen, list(choice.keep), use_cache=False).kwargs).loss
+        vision = vision if choice.gates is None else vision.scale(list(choice.gates))
+        return built.model(**adapter.compact(whole, vision, list(choice.keep), use_cache=False).kwargs).loss
 
     return layer, logits, features, cost
 
@@ -289,9 +289,9 @@ class TestThroughAFrozenModel:
     def test_gathering_by_detached_indices_trains_nothing(self, answering):
         layer, logits, features, cost = answering
         tokens = [image.clone().requires_grad_() for image in features.tokens]
-        seen = type(features)(tokens, features.levels, features.grids, features.cells, features.kind)
+        changed = type(features)(tokens, features.levels, features.grids, features.cells, features.kind)
         index = logits.topk(8).indices.detach().sort().values
-        cost(Choice(index), seen).backward()
+        cost(Choice(index), changed).backward()
         assert tokens[0].grad[index[0]].abs().sum() > 0  # the loss does see the kept tokens
         assert all(p.grad is None for p in layer.parameters())
 
@@ -309,11 +309,11 @@ class TestThroughAFrozenModel:
             assert loss != baseline
             loss = policy_loss(loss[None], baseline[None], choice.log_prob)
         loss.backward()
-        found = sizes(layer)
-        noise = 1e-6 * max(found.values())
-        silent = {name for name, size in found.items() if size <= noise}
+        strengths = sizes(layer)
+        noise = 1e-6 * max(strengths.values())
+        silent = {name for name, size in strengths.items() if size <= noise}
         # The last bias moves all cells alike, which does not change what is drawn.
-        assert silent == (set() if estimator == "straight-through" else {"balancer.bias"}), found
+        assert silent == (set() if estimator == "straight-through" else {"balancer.bias"}), strengths
         start = layer.balancer.start.grad
         # Gates and focus act on scores; compress and exploit decide how many and how.
         assert (start[[0, 1, 2, 5]] != 0).all()

@@ -132,9 +132,9 @@ class TestSoftIoU:
 
     def test_a_row_without_any_is_0_with_no_gradient(self):
         s = maps().requires_grad_()
-        found = soft_iou(s, evidence(), 6)
-        found.sum().backward()
-        assert found[2] == 0
+        ious = soft_iou(s, evidence(), 6)
+        ious.sum().backward()
+        assert ious[2] == 0
         assert s.grad[2].abs().max() < 1e-7
         assert s.grad[0].abs().max() > 1e-3
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import pickle
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from arr_coc.training.recipe import KINDS, Recipe, built_in, load_recipe, parse_override
+from arr_coc import texture, training
+from arr_coc.training.recipe import DEFAULTS, Recipe, built_in, load_recipe, parse_override
+
+TRAINING = Path(training.__file__).parent
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -82,8 +90,8 @@ class TestFile:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ('stage = "relevance"', r"mine.toml: steps is missing: it should be a whole number"),
-            ("steps = 3", r"mine.toml: stage is missing"),
+            ('stage = "relevance"', r"mine.toml: steps is missing: set it \(steps of the optimizer\)"),
+            ("steps = 3", r"mine.toml: stage is missing: set it \(relevance, answers, or hard"),
             ('stage = "x"\nsteps = 3', r"mine.toml: stage is 'x': use one of relevance, answers, hard"),
             ('stage = "hard"\nstepz = 3', r"mine.toml: stepz is unknown: use steps"),
             ('stage = "hard"\nsteps = "3"', r"mine.toml: steps is '3': it should be a whole number"),
@@ -91,7 +99,7 @@ class TestFile:
             ('stage = "hard"\nsteps = 3.0', r"mine.toml: steps is 3.0: it should be a whole number"),
             ('stage = "hard"\nsteps = 3\nlr = nan', r"mine.toml: lr is nan: it should be a finite number"),
             ('stage = "hard"\nsteps = 3\nsizes = 512', r"sizes is 512: it should be a list of whole numbers"),
-            ('stage = "hard"\nsteps = 3\ndata = [1]', r"data is 1: it should be a text"),
+            ('stage = "hard"\nsteps = 3\ndata = [1]', r"data has 1: it should be a text"),
             (
                 'stage = "hard"\nsteps = 3\n[hard]\nsmall = "x"',
                 r"hard.small is 'x': it should be a finite number",
@@ -118,7 +126,7 @@ class TestOverrides:
             ("steps=200", "steps", 200),
             (" lr = 1e-3 ", "lr", 1e-3),
             ("sizes=512, 768", "sizes", (512, 768)),
-            ("sizes=[512]", "sizes", [512]),
+            ("sizes=[512]", "sizes", (512,)),
             ("data=jsonl:/a=b,world", "data", ("jsonl:/a=b", "world")),
             ("init=none", "init", None),
             ("init=some/folder", "init", "some/folder"),
@@ -164,7 +172,7 @@ class TestOverrides:
         assert load_recipe(path, {"hard": {"note": 4}}).hard == {"note": 4}
 
     def test_a_bad_value_names_the_override(self):
-        with pytest.raises(ValueError, match=r"relevance.toml with batch=0: batch has 0: use at least 1"):
+        with pytest.raises(ValueError, match=r"relevance.toml with batch=0: batch is 0: use at least 1"):
             load_recipe("relevance", {"batch": 0})
 
 
@@ -176,11 +184,11 @@ class TestRanges:
             ({"sizes": (512, 4096)}, "sizes has 4096: use at most 3072"),
             ({"budgets": (64, 0)}, "budgets has 0: use at least 1"),
             ({"budgets": ()}, "budgets is \\(\\): it should be a list of whole numbers, not empty"),
-            ({"lr": 0}, "lr is 0.0: use more than 0"),
-            ({"temperature": -1}, "temperature is -1.0: use more than 0"),
-            ({"seed": -1}, "seed has -1: use at least 0"),
-            ({"hard": {"small": -2}}, "hard has -2.0: use at least 0"),
-            ({"max_pixels": 10}, "max_pixels has 10: use at least 4096"),
+            ({"lr": 0}, "lr is 0: use more than 0"),
+            ({"temperature": -1}, "temperature is -1: use more than 0"),
+            ({"seed": -1}, "seed is -1: use at least 0"),
+            ({"hard": {"small": -2}}, "hard.small is -2: use at least 0"),
+            ({"max_pixels": 10}, "max_pixels is 10: use at least 4096"),
             ({"target": "box"}, "target is 'box': use one of boxes, attention, gradient"),
             ({"eyes": "retina"}, "eyes is 'retina': use one of encoded, stem"),
             ({"estimator": "st"}, "estimator is 'st': use one of straight-through, gumbel"),
@@ -258,6 +266,129 @@ class TestRecord:
         assert second.hard["gray"] == 2.0
 
     def test_every_field_says_what_it_means(self):
-        for field in Recipe.__dataclass_fields__.values():
-            assert re.fullmatch(r"\S.{9,90}", field.metadata["help"]), field.name
-        assert list(KINDS) == list(Recipe.__dataclass_fields__)
+        for name, field in Recipe.model_fields.items():
+            assert re.fullmatch(r"\S.{9,90}", field.description), name
+        assert list(DEFAULTS) == list(Recipe.model_fields)
+
+    def test_it_is_frozen(self):
+        with pytest.raises(ValueError, match="frozen"):
+            recipe().steps = 9
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module of the user's own that registers a channel group called tinted."""
+    name = "tinted_channels"
+    path = tmp_path / "mine" / f"{name}.py"
+    path.parent.mkdir()
+    path.write_text(MODULE)
+    groups = dict(texture.CHANNEL_GROUPS)
+    monkeypatch.chdir(tmp_path)
+    yield path
+    sys.modules.pop(name, None)
+    texture.CHANNEL_GROUPS.clear()
+    texture.CHANNEL_GROUPS.update(groups)
+
+
+MODULE = """
+from arr_coc.texture import CHANNEL_GROUPS
+
+CHANNEL_GROUPS["tinted"] = CHANNEL_GROUPS["rgb"]
+"""
+MINE = 'stage = "relevance"\nsteps = 1\nimports = ["tinted_channels"]\nlayer.channels = ["rgb", "tinted"]\n'
+
+
+class TestImports:
+    def test_a_module_beside_the_recipe_registers_the_channels_that_it_names(self, module):
+        path = written(module.parent, MINE)
+        with pytest.raises(ValueError, match="tinted"):
+            load_recipe(path, {"imports": []})
+        loaded = load_recipe(path)
+        assert loaded.imports == ("tinted_channels",)
+        assert loaded.layer == {"channels": ("rgb", "tinted")}
+        assert Recipe(**loaded.to_dict()) == loaded
+
+    def test_the_command_line_names_a_module_of_the_current_folder(self, module, monkeypatch):
+        changes = dict(map(parse_override, ("imports=tinted_channels", "layer.channels=rgb,tinted")))
+        with pytest.raises(ValueError, match="a module that does not exist"):
+            load_recipe("relevance", changes)
+        monkeypatch.chdir(module.parent)
+        paths = list(sys.path)
+        assert load_recipe("relevance", changes).layer == {"channels": ("rgb", "tinted")}
+        assert sys.path == paths
+
+    def test_no_record_imports_anything(self, module, monkeypatch):
+        """`Recipe` is what the file of a run is read back into; only `load_recipe` runs a user's code."""
+        monkeypatch.chdir(module.parent)
+        Recipe(stage="relevance", steps=1, imports=["tinted_channels"])
+        assert "tinted_channels" not in sys.modules
+
+    @pytest.mark.parametrize(
+        ("name", "text", "message"),
+        [
+            (
+                "no_such_module",
+                "",
+                "imports has 'no_such_module', a module that does not exist: put it beside",
+            ),
+            ("no_such.part", "", "imports has 'no_such.part', a module that does not exist"),
+            ("my_channels.py", "", "imports has 'my_channels.py', which is no module name"),
+            ("a-b", "", "imports has 'a-b', which is no module name: write x for a file x.py"),
+            (
+                "broken_one",
+                "import no_such_module",
+                r"'broken_one', which can't be imported \(ModuleNotFound",
+            ),
+            ("broken_two", "1 / 0", r"'broken_two', which can't be imported \(ZeroDivisionError: division"),
+            ("broken_three", "x =", r"'broken_three', which can't be imported \(SyntaxError"),
+        ],
+    )
+    def test_refusals_are_one_line(self, tmp_path, name, text, message):
+        if text:
+            (tmp_path / f"{name}.py").write_text(text)
+        path = written(tmp_path, f'stage = "relevance"\nsteps = 1\nimports = ["{name}"]\n')
+        with pytest.raises(ValueError, match=f"mine.toml: .*(?:{message})") as refused:
+            load_recipe(path)
+        assert "\n" not in str(refused.value)
+
+    @pytest.mark.parametrize("value", ["3", "[3]", '"x"'])
+    def test_only_a_list_of_names(self, tmp_path, value):
+        path = written(tmp_path, f'stage = "relevance"\nsteps = 1\nimports = {value}\n')
+        with pytest.raises(ValueError, match=r"mine.toml: imports (is|has) .*: it should be a (list|text)"):
+            load_recipe(path)
+
+
+class TestWithoutTheWorld:
+    """A run on files of one's own imports neither the drawing code nor how the bundled model was made."""
+
+    @pytest.mark.parametrize("path", sorted(TRAINING.glob("*.py")), ids=lambda path: path.name)
+    def test_no_module_imports_them_at_its_start(self, path):
+        allowed = {"drawn.py"}
+        modules = {
+            name
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for name in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+        }
+        assert not {name for name in modules if name.split(".")[0] == "making"}
+        if path.name not in allowed:
+            assert not {
+                name for name in modules if name.startswith(("arr_coc.world", "arr_coc.training.drawn"))
+            }
+
+    def test_drawn_pages_are_imported_where_the_recipe_asks_for_them(self, tmp_path):
+        (tmp_path / "questions.jsonl").write_text('{"image": "a.png", "question": "What?"}\n')
+        Image.new("RGB", (96, 64)).save(tmp_path / "a.png")
+        code = (
+            "import sys\n"
+            "from arr_coc.training.recipe import Recipe\n"
+            "from arr_coc.training.trainer import open_rows\n"
+            "settings = {'stage': 'relevance', 'steps': 1, 'target': 'gradient'}\n"
+            f"open_rows(Recipe(**settings, data=['folder:{tmp_path}']))[0]\n"
+            "print(*sorted(name for name in sys.modules if name.startswith(('arr_coc.world', 'making'))))\n"
+            "open_rows(Recipe(**settings))\n"
+            "print('arr_coc.world' in sys.modules)\n"
+        )
+        line = [sys.executable, "-c", code]
+        out = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        assert out.splitlines() == ["", "True"]

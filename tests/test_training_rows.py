@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from PIL import Image
 from torch import Tensor
 
 from arr_coc.data import Example
+from arr_coc.training.drawn import WorldRows
 from arr_coc.training.recipe import Recipe
-from arr_coc.training.rows import FileRows, ImageRows, WorldRows, evidence_cells, open_rows
-from arr_coc.training.targets import evidence_mask
+from arr_coc.training.rows import FileRows, ImageRows
+from arr_coc.training.sources import open_rows
 from arr_coc.world import draw_page
 
 
@@ -38,76 +36,18 @@ def draw(path: Path, size: tuple[int, int] = (96, 64)) -> Path:
 
 def own(folder: Path, *lines: dict[str, Any]) -> str:
     """A data set of one's own; images are drawn as they are named."""
-    for line in lines:
-        draw(folder / line["image"])
-    (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for row in lines:
+        draw(folder / row["image"])
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     return f"jsonl:{folder}"
 
 
-def asked(image: str, number: int = 0, **more: Any) -> dict[str, Any]:
+def line(image: str, number: int = 0, **more: Any) -> dict[str, Any]:
     return {"image": image, "question": f"What is {image} {number}?", "answer": "a"} | more
 
 
 def recipe(**changes: Any) -> Recipe:
     return Recipe(**{"stage": "relevance", "steps": 12, "sizes": (128,)} | changes)
-
-
-class TestEvidenceCells:
-    @pytest.mark.parametrize("seed", range(8))
-    def test_as_the_evidence_mask_on_drawn_pages(self, seed):
-        page = draw_page(seed, (512, 384), "train", void=False)
-        compared = 0
-        for question in page.questions:
-            boxes = [b for b in question.evidence if min(b[2] - b[0], b[3] - b[1]) >= 12]
-            expected = evidence_mask(tuple(boxes), 12, 16)
-            np.testing.assert_array_equal(evidence_cells(boxes, (12, 16), (512, 384)).numpy(), expected)
-            compared += len(boxes)
-        assert compared > 5
-
-    def test_a_sliver_of_a_cell_does_not_count(self):
-        size, grid = (128, 128), (4, 4)
-        assert cells(evidence_cells([(0, 0, 32 + 5, 32)], grid, size)) == [[0, 0]]
-        assert cells(evidence_cells([(0, 0, 32 + 6, 32)], grid, size)) == [[0, 0], [0, 1]]
-        assert cells(evidence_cells([(0, 27, 32, 64)], grid, size)) == [[1, 0]]
-
-    def test_cells_of_any_size(self):
-        # 10 x 6 cells of 30 x 50 px: a visible part is 5.625 px wide and 9.375 px high.
-        size, grid = (300, 300), (6, 10)
-        assert cells(evidence_cells([(25, 0, 65.7, 50)], grid, size)) == [[0, 1], [0, 2]]
-        assert cells(evidence_cells([(24, 0, 65.5, 50)], grid, size)) == [[0, 0], [0, 1]]
-        assert cells(evidence_cells([(0, 40.7, 30, 59.3)], grid, size)) == [
-            [0, 0]
-        ]  # most of it, as neither has enough
-        assert cells(evidence_cells([(0, 40.0, 30, 60)], grid, size)) == [[0, 0], [1, 0]]
-
-    def test_scaling_image_and_boxes_changes_nothing(self):
-        rng = random.Random(0)
-        for _ in range(300):
-            x, y = rng.randrange(400), rng.randrange(200)
-            box = (x, y, x + rng.randrange(1, 112), y + rng.randrange(1, 56))
-            small = evidence_cells([box], (10, 20), (640, 320))
-            large = evidence_cells([tuple(1.1 * v for v in box)], (10, 20), (704, 352))
-            assert torch.equal(small, large)
-
-    def test_no_box_inside_the_image_is_lost(self):
-        rng = random.Random(1)
-        for _ in range(300):
-            x, y = rng.uniform(0, 127), rng.uniform(0, 95)
-            box = (x, y, min(128, x + rng.uniform(0.01, 12)), min(96, y + rng.uniform(0.01, 12)))
-            assert evidence_cells([box], (3, 4), (128, 96)).any()
-
-    def test_a_small_box_belongs_to_the_cell_that_holds_it(self):
-        assert cells(evidence_cells([(33, 40, 35, 42)], (4, 4), (128, 128))) == [[1, 1]]
-        assert cells(evidence_cells([(30, 40, 33, 42)], (4, 4), (128, 128))) == [[1, 0]]  # across a border
-        assert cells(evidence_cells([(31, 40, 33, 42)], (4, 4), (128, 128))) == [
-            [1, 0]
-        ]  # a tie: the lower index
-
-    def test_outside_is_cut_off(self):
-        assert cells(evidence_cells([(-50, -50, 3, 3)], (4, 4), (128, 128))) == [[0, 0]]
-        assert cells(evidence_cells([(100, 100, 900, 900)], (4, 4), (128, 128))) == [[3, 3]]
-        assert not evidence_cells([(200, 0, 300, 30)], (4, 4), (128, 128)).any()
-        assert not evidence_cells([], (4, 4), (128, 128)).any()
 
 
 class TestWorldRows:
@@ -123,8 +63,8 @@ class TestWorldRows:
         assert item.where == "world page 2090000004"
         page = draw_page(2_090_000_004, item.image.size, "train", void=False)
         assert item.image.tobytes() == page.image.tobytes()
-        known = {(q.text, (q.answer,), q.evidence, q.family) for q in page.questions}
-        assert {(r.question, r.answers, r.boxes, r.family) for r in item.rows} <= known
+        expected = {(q.text, (q.answer,), q.evidence, q.family) for q in page.questions}
+        assert {(r.question, r.answers, r.boxes, r.family) for r in item.rows} <= expected
         assert item.rows
 
     def test_sizes_are_whole_cells_about_the_typical_side(self):
@@ -239,21 +179,21 @@ class TestOpenRows:
 
     def test_every_image_once_an_epoch_and_each_epoch_in_an_order_of_its_own(self, tmp_path):
         names = [f"{i}.png" for i in range(6)]
-        data = own(tmp_path, *(asked(name, boxes=[[0, 0, 9, 9]]) for name in names))
+        data = own(tmp_path, *(line(name, boxes=[[0, 0, 9, 9]]) for name in names))
         settings = recipe(data=(data,), steps=18)
         rows = open_rows(settings)
-        seen = [rows[i].rows[0].question for i in range(18)]
-        epochs = [seen[i : i + 6] for i in (0, 6, 12)]
+        questions = [rows[i].rows[0].question for i in range(18)]
+        epochs = [questions[i : i + 6] for i in (0, 6, 12)]
         assert [len(set(epoch)) for epoch in epochs] == [6, 6, 6]
         assert len({tuple(epoch) for epoch in epochs}) > 1
         again = pickle.loads(pickle.dumps(open_rows(settings)))
-        assert [again[i].rows[0].question for i in reversed(range(18))] == seen[::-1]
+        assert [again[i].rows[0].question for i in reversed(range(18))] == questions[::-1]
         other = open_rows(recipe(data=(data,), steps=18, seed=1))
-        assert [other[i].rows[0].question for i in range(18)] != seen
+        assert [other[i].rows[0].question for i in range(18)] != questions
 
     def test_sources_take_turns_and_two_turns_are_a_double_share(self, tmp_path):
-        first = own(tmp_path / "a", *(asked(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(8)))
-        second = own(tmp_path / "b", asked("b.png", boxes=[[0, 0, 9, 9]]))
+        first = own(tmp_path / "a", *(line(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(8)))
+        second = own(tmp_path / "b", line("b.png", boxes=[[0, 0, 9, 9]]))
         rows = open_rows(recipe(data=("world", first, second, first)))
         where = [str(rows[i].where) for i in range(12)]
         for round_ in (where[i : i + 4] for i in (0, 4, 8)):
@@ -266,7 +206,7 @@ class TestOpenRows:
         assert len(set(from_first)) == 6  # of 8: none twice within an epoch
 
     def test_boxes_must_be_there_to_teach(self, tmp_path):
-        data = own(tmp_path, asked("a.png"))
+        data = own(tmp_path, line("a.png"))
         for stage in ("relevance", "hard", "answers"):
             with pytest.raises(ValueError, match=r"data 'jsonl:.*' has no boxes, .*use target=gradient"):
                 open_rows(recipe(stage=stage, data=(data,)))
@@ -281,7 +221,7 @@ class TestOpenRows:
             assert len(rows) == 12
 
     def test_where_only_boxes_teach_questions_without_are_left_out(self, tmp_path):
-        data = own(tmp_path, asked("a.png", 1), asked("a.png", 2, boxes=[[0, 0, 9, 9]]), asked("b.png", 3))
+        data = own(tmp_path, line("a.png", 1), line("a.png", 2, boxes=[[0, 0, 9, 9]]), line("b.png", 3))
         questions = {open_rows(recipe(data=(data,)))[i].rows for i in range(4)}
         assert {row.question for rows in questions for row in rows} == {"What is a.png 2?"}
         kept = open_rows(recipe(stage="answers", data=(data,)))
@@ -289,7 +229,7 @@ class TestOpenRows:
 
     def test_hard_families_weigh_more_in_stage_hard_alone(self, tmp_path):
         data = own(
-            tmp_path, asked("a.png", 1, family="small", boxes=[[0, 0, 9, 9]]), asked("a.png", 2, family="x")
+            tmp_path, line("a.png", 1, family="small", boxes=[[0, 0, 9, 9]]), line("a.png", 2, family="x")
         )
         hard = open_rows(recipe(stage="hard", data=(data,), hard={"small": 4.0}))[0]
         assert [row.weight for row in hard.rows] == [4.0, 1.0]
@@ -305,8 +245,8 @@ class TestOpenRows:
             open_rows(recipe(data=(f"jsonl:{tmp_path}",)))
 
     def test_limit_and_split_reach_the_reader(self, tmp_path):
-        data = own(tmp_path, *(asked(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(4)))
+        data = own(tmp_path, *(line(f"{i}.png", boxes=[[0, 0, 9, 9]]) for i in range(4)))
         rows = open_rows(recipe(data=(data,), limit=2))
         assert len({rows[i].rows for i in range(12)}) == 2
-        (tmp_path / "train.jsonl").write_text(json.dumps(asked("0.png", 99, boxes=[[0, 0, 9, 9]])))
+        (tmp_path / "train.jsonl").write_text(json.dumps(line("0.png", 99, boxes=[[0, 0, 9, 9]])))
         assert open_rows(recipe(data=(data,), split="train"))[0].rows[0].question == "What is 0.png 99?"

@@ -1,4 +1,4 @@
-"""Teaching a stem: what it sees, what it learns from, what stays as it is, and the bundled stem's own script.
+"""Training a stem by a recipe: the cells it makes, what it learns from, and what stays as it is.
 
 Run: pytest tests/test_training_stem.py
 """
@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from arr_coc import gestalt, prepare
+from arr_coc import gestalt
 from arr_coc.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.gestalt import ConvCompressor
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import saccade
 from arr_coc.session import Session
 from arr_coc.stem import FILE, Stem
 from arr_coc.training import learner as learning
-from arr_coc.training import stem as script
+from arr_coc.training.drawn import WorldRows
 from arr_coc.training.learner import Learner
 from arr_coc.training.losses import relevance_loss
 from arr_coc.training.recipe import Recipe
-from arr_coc.training.rows import ImageRows, Row, WorldRows
+from arr_coc.training.rows import ImageRows, Row
 from arr_coc.training.trainer import build_learner, train
 from arr_coc.world import draw_page
 from tiny import WIDTH, picture, save_tiny, tiny
@@ -98,11 +98,11 @@ class TestSight:
     def test_without_a_gestalt_it_sees_as_mode_sparse_does(self, share: Any) -> None:
         share(0.0)
         taught, model = learner(), allocator()
-        found = taught.relevance(Session(taught.model, IMAGE), None, QUESTIONS)
+        maps = taught.relevance(Session(taught.model, IMAGE), None, QUESTIONS)
         for row, question in enumerate(QUESTIONS):
-            asked = model.session(IMAGE).look(question, budget=5, mode="sparse")
-            assert (found.balanced[row] - asked.balanced[0]).abs().max() < CLOSE
-            assert found.tensions[row].tolist() == pytest.approx(list(asked.tensions.values()), abs=CLOSE)
+            look = model.session(IMAGE).look(question, budget=5, mode="sparse")
+            assert (maps.balanced[row] - look.balanced[0]).abs().max() < CLOSE
+            assert maps.tensions[row].tolist() == pytest.approx(list(look.tensions.values()), abs=CLOSE)
 
     @torch.no_grad()
     def test_with_a_gestalt_it_sees_as_mode_saccade_does(
@@ -111,41 +111,41 @@ class TestSight:
         share(1.0)
         for module in (learning, gestalt):
             monkeypatch.setattr(module, "CELLS", 9)
-        for module in (learning, prepare):
+        for module in (learning, saccade):
             monkeypatch.setattr(module, "SACCADE_TOKENS", 20)
         taught, model = learner(), allocator()
         session = Session(taught.model, IMAGE)
-        found = taught.relevance(session, None, QUESTIONS)
+        maps = taught.relevance(session, None, QUESTIONS)
         for row, question in enumerate(QUESTIONS):
-            asked = model.session(IMAGE).look(question, budget=5, mode="saccade")
-            assert (found.balanced[row] - asked.balanced[0]).abs().max() < CLOSE
-            assert found.tensions[row].tolist() == pytest.approx(list(asked.tensions.values()), abs=CLOSE)
+            look = model.session(IMAGE).look(question, budget=5, mode="saccade")
+            assert (maps.balanced[row] - look.balanced[0]).abs().max() < CLOSE
+            assert maps.tensions[row].tolist() == pytest.approx(list(look.tensions.values()), abs=CLOSE)
         share(0.0)
-        assert (
-            taught.relevance(session, None, QUESTIONS).balanced - found.balanced
-        ).abs().max() > 100 * CLOSE
+        assert (taught.relevance(session, None, QUESTIONS).balanced - maps.balanced).abs().max() > 100 * CLOSE
 
     def test_a_gestalt_is_always_coarser_than_the_image(
         self, share: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         share(1.0)
-        taught, seen = learner(target="boxes"), []
+        taught, counts = learner(target="boxes"), []
         coarse = taught.model.adapter.coarse
         monkeypatch.setattr(
-            taught.model.adapter, "coarse", lambda inputs, cells: seen.append(cells) or coarse(inputs, cells)
+            taught.model.adapter,
+            "coarse",
+            lambda inputs, cells: counts.append(cells) or coarse(inputs, cells),
         )
         for size in ((16, 8), (48, 40), (96, 96)):
-            taught.learn(replace(ITEM, image=picture(1, size), rows=ROWS[:1]))
-        assert all(few <= cells / 4 for few, cells in zip(seen, (4, 30, 144), strict=True)), seen
+            taught.image_loss(replace(ITEM, image=picture(1, size), rows=ROWS[:1]))
+        assert all(few <= cells / 4 for few, cells in zip(counts, (4, 30, 144), strict=True)), counts
 
     def test_half_of_the_images_have_a_gestalt_as_the_seed_says(self) -> None:
         taught = learner(target="boxes")
         session, drawn = Session(taught.model, IMAGE), []
         with torch.no_grad():
-            seen = taught.model.adapter.images(session.inputs("?"))[0]
+            pixels = taught.model.adapter.images(session.inputs("?"))[0]
             for _ in range(2):
                 torch.manual_seed(3)
-                drawn.append([taught.look(session, seen).gestalt is None for _ in range(40)])
+                drawn.append([taught.stem_cells(session, pixels)[2] is None for _ in range(40)])
         assert drawn[0] == drawn[1]
         assert 12 <= sum(drawn[0]) <= 28
 
@@ -159,9 +159,9 @@ class TestTargets:
             raise AssertionError("an image was encoded")
 
         monkeypatch.setattr(taught.model.adapter, "features", refuse)
-        shown = taught.learn(ITEM).shown
-        assert {"loss", "relevance", "iou"} <= set(shown)
-        assert len(shown["iou"]) == len(ROWS)
+        figures = taught.image_loss(ITEM).figures
+        assert {"loss", "relevance", "iou"} <= set(figures)
+        assert len(figures["iou"]) == len(ROWS)
 
     def test_a_stem_that_sees_what_the_encoder_does_is_all_that_a_layer_asks_for(self, share: Any) -> None:
         share(0.0)
@@ -169,23 +169,23 @@ class TestTargets:
         session = Session(taught.model, IMAGE)
         with torch.no_grad():
             one = taught.model.adapter.features(session.inputs("?"))
-            asked = taught.relevance(session, one, QUESTIONS, "encoded")
+            teacher = taught.relevance(session, one, QUESTIONS, "encoded")
 
         class Knowing(nn.Linear):
             def forward(self, *_: object) -> Tensor:
                 return one.cell_tokens(0)[None] + 0 * self.weight.sum()
 
-        seeing = taught.learn(ITEM).shown["relevance"][0]
+        seeing = taught.image_loss(ITEM).figures["relevance"][0]
         taught.model.stem = Knowing(1, 1)  # ty: ignore[invalid-assignment]
-        knowing = taught.learn(ITEM).shown["relevance"][0]
-        assert knowing == pytest.approx(float(relevance_loss(asked.logits, asked.balanced)), abs=CLOSE)
+        knowing = taught.image_loss(ITEM).figures["relevance"][0]
+        assert knowing == pytest.approx(float(relevance_loss(teacher.logits, teacher.balanced)), abs=CLOSE)
         assert knowing < seeing - 0.01
 
     @pytest.mark.parametrize("target", ["gradient", "attention", "layer"])
     def test_what_needs_no_labels(self, target: str) -> None:
         bare = tuple(replace(row, boxes=None, answers=()) for row in ROWS)
         taught = learner(target=target)
-        taught.learn(replace(ITEM, rows=bare)).loss.backward()
+        taught.image_loss(replace(ITEM, rows=bare)).loss.backward()
         assert taught.model.stem is not None
         assert "head.1.weight" in reached(taught.model.stem)
 
@@ -196,8 +196,8 @@ class TestGradients:
         for with_gestalt, silent in ((1.0, set()), (0.0, {"gestalt.weight", "gestalt.bias"})):
             share(with_gestalt)
             taught = learner(target=target)
-            loss, shown = taught.learn(ITEM)
-            assert "compress" not in shown  # a frozen layer can't learn its budget
+            loss, figures = taught.image_loss(ITEM)
+            assert "compress" not in figures  # a frozen layer can't learn its budget
             loss.backward()
             stem = taught.model.stem
             assert stem is not None
@@ -207,16 +207,16 @@ class TestGradients:
 
     def test_an_untrained_layer_learns_with_the_stem(self) -> None:
         taught = learner(trained=False, target="boxes", init=None)
-        taught.learn(ITEM).loss.backward()
+        taught.image_loss(ITEM).loss.backward()
         assert reached(taught.layer) == names(taught.layer)
         assert taught.model.stem is not None
         assert "head.1.weight" in reached(taught.model.stem)
 
     def test_an_image_that_teaches_nothing_has_a_loss_of_0_with_a_graph(self) -> None:
         taught = learner()
-        loss, shown = taught.learn(replace(ITEM, rows=()))
+        loss, figures = taught.image_loss(replace(ITEM, rows=()))
         loss.backward()
-        assert (loss.item(), shown) == (0.0, {})
+        assert (loss.item(), figures) == (0.0, {})
         assert taught.model.stem is not None
         assert reached(taught.model.stem) == set()
 
@@ -232,8 +232,8 @@ def test_it_learns_to_find_what_the_bundled_layer_finds(tmp_path: Path) -> None:
     optimizer = torch.optim.AdamW(stem.parameters(), lr=2e-3)
     curve = []
     for _ in range(8):
-        loss, shown = taught([pages[0], pages[1]])
-        curve.append((loss.item(), sum(shown["iou"]) / len(shown["iou"])))
+        loss, figures = taught([pages[0], pages[1]])
+        curve.append((loss.item(), sum(figures["iou"]) / len(figures["iou"])))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -326,29 +326,3 @@ class TestRefusals:
         model.save_pretrained(tmp_path)
         with pytest.raises(ValueError, match="is untrained: train it first"):
             build_learner(run(base, pages, tmp_path))
-
-
-class TestScript:
-    """The bundled stem's own training."""
-
-    def test_it_goes_on_where_it_was(self, tmp_path: Path) -> None:
-        out = tmp_path / "stem.safetensors"
-        found = []
-        for steps in (2, 3):
-            script.train(out, [256], steps, 64, 2e-3, 0.0, 1, 0.5, 5.0, None)
-            found.append(load_file(out))
-            with safe_open(out, framework="pt") as file:
-                assert file.metadata() == {"step": str(steps)}
-        assert [float(weights["state.step.stem.head.1.weight"]) for weights in found] == [2, 3]
-        learned = {name for name, value in found[0].items() if not torch.equal(value, found[1][name])}
-        assert {name for name in found[0] if name.startswith("weight.")} - learned <= {
-            "weight.stem.gestalt.weight",  # every fourth batch has a gestalt
-            "weight.stem.gestalt.bias",
-        }
-
-    def test_a_batch_depends_on_its_number_alone(self) -> None:
-        first, later = (script.FoundPages([128, 192], 32, at, 9, 0.5)[5 - at] for at in (0, 5))
-        assert first["texts"] == later["texts"]
-        assert first["grid"] == later["grid"]
-        for name in ("pictures", "words", "glyphs"):
-            assert torch.equal(first[name], later[name])

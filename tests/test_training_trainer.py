@@ -221,7 +221,7 @@ class TestRefusals:
         def full(*_: object, **__: object) -> None:
             raise torch.OutOfMemoryError("out of memory")
 
-        monkeypatch.setattr(learner_module.Learner, "learn", full)
+        monkeypatch.setattr(learner_module.Learner, "image_loss", full)
         with pytest.raises(ValueError, match=r"out of memory at .*questions.jsonl, line \d+ .*max_pixels"):
             train(recipe(base, pages), tmp_path / "out", progress=False)
 

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
     from arr_coc.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
     from arr_coc.model import ARRCOCModel, ARRCOCQwen
+    from arr_coc.modes import MODES, Mode
     from arr_coc.picture import draw_allocation, draw_layers
+    from arr_coc.selector import Selector
     from arr_coc.session import Answer, Session
-    from arr_coc.texture import ChannelGroup, generate_texture_array, register_channel_group
+    from arr_coc.texture import ChannelContext, ChannelGroup, generate_texture_array, register_channel_group
 
 __version__ = "0.1.0"
 
@@ -38,9 +40,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "model": ("ARRCOCModel", "ARRCOCQwen"),
     "session": ("Answer", "Session"),
+    "selector": ("Selector",),
+    "modes": ("MODES", "Mode"),
     "layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
     "allocation": ("Allocation", "Reason"),
-    "texture": ("ChannelGroup", "generate_texture_array", "register_channel_group"),
+    "texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
     "knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
     "balancing": ("AdaptiveTensionBalancer",),
     "attending": (
@@ -61,12 +65,16 @@ __all__ = [
     "ARRCOCQwen",
     "Answer",
     "Session",
+    "Selector",
+    "MODES",
+    "Mode",
     "ARRCOCConfig",
     "ARRCOCLayer",
     "ARRCOCOutput",
     "Relevance",
     "Allocation",
     "Reason",
+    "ChannelContext",
     "ChannelGroup",
     "generate_texture_array",
     "register_channel_group",

@@ -74,7 +74,7 @@ class Sizing:
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """(H, W) cells of a picture of height x width px."""
-        sides = [max(1, round(side / self.cell)) for side in (height, width)]
+        sides = [round(side / self.cell) for side in (height, width)]  # 0 counts as too few pixels
         pixels = sides[0] * sides[1] * self.cell**2
         if self.least <= pixels <= self.most:
             return sides[0], sides[1]

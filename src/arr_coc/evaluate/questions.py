@@ -17,7 +17,6 @@ from pathlib import Path
 from PIL import Image
 
 from arr_coc.data import Box, DataSet, Example, open_data
-from arr_coc.data.evidence import evidence_cells as evidence_cells
 from arr_coc.world import Question, draw_page
 
 

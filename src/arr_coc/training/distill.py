@@ -1,11 +1,11 @@
-"""Self-distillation: what the model itself used when it answered with all tokens. No labels are needed.
+"""Targets of self-distillation: maps of what the model itself used when it answered with all tokens.
 
     gradient    the length of d log p(answer) / d token, over all levels of the token
     attention   what the rows that say the answer attend to, mean over heads, the most of any layer
 
-Both are maps in [0, 1], scaled so that the strongest cell is 1. The answer is the right one where it is
-known, else the model's own. Nothing here is learned: the targets are computed when they are needed, by one
-more forward pass with all tokens ("gradient": and one backward pass) for each question.
+Both are maps in [0, 1], scaled so that the strongest cell is 1; no labels are needed. The answer is the right
+one where a row has it, else the model's own. The targets are computed when they are needed, by one more
+forward pass with all tokens ("gradient": and one backward pass) for each question.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ IGNORED = -100
 def own_answers(
     session: Session, features: VisualFeatures, questions: Sequence[str], longest: int = 32
 ) -> list[str]:
-    """What the model says to each question with all tokens, greedily."""
+    """The model's answer to each question with all tokens, decoded greedily, of at most `longest` tokens."""
     model, inputs = session.model, session.batch(questions)
     compacted = model.adapter.compact(
         inputs, features.repeat(len(questions)), everything(features) * len(questions)
     )
     ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **GREEDY, max_new_tokens=longest)
     new = ids[:, inputs["input_ids"].shape[1] :]
-    return [said.strip() for said in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
+    return [text.strip() for text in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
 
 
 def everything(features: VisualFeatures) -> list[Tensor]:
@@ -58,7 +58,7 @@ def answer_costs(
     """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
 
     Args:
-        model: whose base model says the answers.
+        model: whose base model predicts the answers.
         inputs: of `Session.batch` with answers.
         features: one image per row; a gradient may come back through them.
         keep: per row the kept cells [K].
@@ -70,15 +70,15 @@ def answer_costs(
     labels = kwargs.pop("labels")
     last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
     logits = base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
-    wanted = labels[:, -last + 1 :]
+    tokens = labels[:, -last + 1 :]
     costs = F.cross_entropy(
-        logits.transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
+        logits.transpose(1, 2), tokens, ignore_index=IGNORED, reduction="none"
     )  # (B, last - 1)
-    return costs.sum(1) / (wanted != IGNORED).sum(1)
+    return costs.sum(1) / (tokens != IGNORED).sum(1)
 
 
 def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
-    """How strongly each cell moves the answer: [B, N] in [0, 1].
+    """Length of the gradient of the answer's log-probability by each cell: [B, N] in [0, 1].
 
     Args:
         model: the model, with all tokens.
@@ -91,7 +91,6 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
             for tokens in (features.tokens, *features.levels)
         ]
         watched = replace(features, tokens=leaves[0], levels=leaves[1:])
-        # Nothing is dropped, and no column is moved.
         costs = answer_costs(model, inputs, watched, everything(features))
         grads = torch.autograd.grad(costs.sum(), [t for level in leaves for t in level])
     rows = len(features.tokens)
@@ -103,18 +102,18 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
 
 @torch.no_grad()
 def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
-    """Where the rows that say the answer look: [B, N] in [0, 1]; arguments as of `gradient_map`."""
-    said = inputs["labels"] != IGNORED
-    last = int(said.sum(1).max()) + 1
-    says = said[:, -last:].roll(-1, 1)  # the row before a token says it
-    says[:, -1] = False
+    """Attention of the rows that predict the answer to each cell: [B, N] in [0, 1]; as `gradient_map`."""
+    answer = inputs["labels"] != IGNORED
+    last = int(answer.sum(1).max()) + 1
+    predicts = answer[:, -last:].roll(-1, 1)  # the row before a token predicts it
+    predicts[:, -1] = False
     most: list[Tensor] = []
 
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
         rows = attention_rows(
             query[:, :, -last:], key, scaling, None if mask is None else mask[..., -last:, :]
         )
-        most.append((rows.mean(1) * says[..., None]).sum(1))  # (B, S)
+        most.append((rows.mean(1) * predicts[..., None]).sum(1))  # (B, S)
 
     with watch_attention(model.adapter_for(PRUNE).model, "language", observe) as watched:
         answer_costs(model, inputs, features, everything(features), base=watched)

@@ -1,4 +1,4 @@
-"""Estimators: which cells a training step keeps, and how a loss on the answer comes back to their scores.
+"""Gradient estimators of a discrete selection: which cells a step keeps, and how their scores learn.
 
     choose(logits [Q, N], count, estimator) -> Choice(keep [Q, K], gates [Q, N], log_prob [Q])
 

@@ -1,15 +1,16 @@
-"""The learner: from one image and its questions to a loss. What learns is the layer, and what a recipe frees.
+"""The loss of a training step: from an image and its questions to a scalar, and which parameters learn.
 
     relevance   the map against the evidence (boxes, or what the model itself used)
     answers     cross-entropy of the answer from the kept cells, through the frozen model
     compress    how many tokens "auto" should spend
 
-An image is encoded once for all its questions; each question is a row.
+The allocator's layer learns, and what a recipe unfreezes. An image is encoded once for all its questions, and
+each question is a row.
 
 With `eyes="stem"` relevance reads the cells of a stem in place of encoded tokens, as in the modes that choose
 before the encoder: half of the images as in "sparse", half with a gestalt under the cells as in "saccade". A
-layer that was trained before then stays as it is, to the last bit; an untrained one learns with the stem.
-Boxes need no encoded image; what the layer makes of one (`target="layer"`) needs no labels.
+layer that was trained before stays as it is, to the last bit; an untrained one learns with the stem. Boxes
+need no encoded image; the map of the trained layer (`target="layer"`) needs no labels.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.gestalt import CELLS
 from arr_coc.layer import Relevance
 from arr_coc.lora import OWN
@@ -37,7 +39,7 @@ from arr_coc.training.estimators import Choice, choose, policy_loss
 from arr_coc.training.losses import recall, relevance_loss, selection_iou
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
-from arr_coc.training.rows import ImageRows, Row, evidence_cells
+from arr_coc.training.rows import ImageRows, Row
 
 MARGIN = 6.0
 """What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
@@ -47,18 +49,18 @@ WITH_GESTALT = 0.5
 """Share of the images that a stem sees with a gestalt under the cells."""
 
 
-class Learned(NamedTuple):
-    """The loss of one image, and what to show of it (sums and counts are the trainer's)."""
+class ImageLoss(NamedTuple):
+    """The loss of one image, a scalar, and the figures to log: name -> values, to be averaged."""
 
     loss: Tensor
-    shown: dict[str, list[float]]
+    figures: dict[str, list[float]]
 
 
 class Learner(nn.Module):
     """A model and its layer as one module with a loss.
 
     Args:
-        model: the model; its base is frozen but for what the recipe frees.
+        model: the model; its base is frozen but for what the recipe unfreezes.
         recipe: what to learn from, and how.
     """
 
@@ -70,8 +72,8 @@ class Learner(nn.Module):
             self.layer = QueryBlindLayer(model.layer.config.dim).to(model.device)
             model.layer.requires_grad_(False)  # stands by, unused
         if recipe.eyes == "stem":
-            open_eyes(model, recipe)
-        free(model, recipe)
+            prepare_stem(model, recipe)
+        unfreeze(model, recipe)
 
     def train(self, mode: bool = True) -> Learner:
         """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
@@ -81,72 +83,76 @@ class Learner(nn.Module):
 
     def forward(self, items: Sequence[ImageRows]) -> tuple[Tensor, dict[str, list[float]]]:
         """The mean loss of some images, and figures by name: one or more values each."""
-        found = [self.learn(item) for item in items]
-        shown: dict[str, list[float]] = {}
-        for each in found:
-            for name, values in each.shown.items():
-                shown.setdefault(name, []).extend(values)
-        return torch.stack([each.loss for each in found]).mean(), shown
+        losses = [self.image_loss(item) for item in items]
+        figures: dict[str, list[float]] = {}
+        for each in losses:
+            for name, values in each.figures.items():
+                figures.setdefault(name, []).extend(values)
+        return torch.stack([each.loss for each in losses]).mean(), figures
 
-    def learn(self, item: ImageRows) -> Learned:
+    def image_loss(self, item: ImageRows) -> ImageLoss:
         """The loss of one image; rows of weight 0 are as if they weren't there."""
         item = replace(item, rows=tuple(row for row in item.rows if row.weight))
         recipe, model, rows = self.recipe, self.model, item.rows
         if not rows:
-            return Learned(self._nothing(), {})
+            return ImageLoss(self._zero(), {})
         session, questions = Session(model, item.image), [row.question for row in rows]
-        one = self._encoded(session)
-        answers = None if one is None else self._answers(session, one, rows)
+        encoded = self._encoded(session)
+        answers = None if encoded is None else self._answers(session, encoded, rows)
         inputs = None if answers is None else session.batch(questions, answers)
-        target, known = self._target(session, one, inputs, item)
-        relevance = self.relevance(session, one, questions)
+        target, labelled = self._target(session, encoded, inputs, item)
+        relevance = self.relevance(session, encoded, questions)
         weight = torch.tensor([row.weight for row in rows], device=target.device)
 
         terms: dict[str, Tensor] = {}
-        if recipe.relevance and known.any():
+        if recipe.relevance and labelled.any():
             terms["relevance"] = recipe.relevance * relevance_loss(
-                relevance.logits[known], target[known], weight[known]
+                relevance.logits[labelled], target[labelled], weight[labelled]
             )
-        if recipe.compress and known.any() and recipe.allocator == "arr-coc" and self._layer_learns():
+        if recipe.compress and labelled.any() and recipe.allocator == "arr-coc" and self._layer_learns():
             terms["compress"] = recipe.compress * self.layer.budget_loss(
-                pick(relevance, known), target[known] > EVIDENT, MARGIN
+                select_rows(relevance, labelled), target[labelled] > EVIDENT, MARGIN
             )
-        if recipe.stage != "relevance" and inputs is not None and one is not None:
-            features = one.repeat(len(rows))
+        if recipe.stage != "relevance" and inputs is not None and encoded is not None:
+            features = encoded.repeat(len(rows))
             terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight)
-        loss = sum(terms.values(), start=self._nothing())
-        shown = {"loss": [float(loss.detach())]} | {
+        loss = sum(terms.values(), start=self._zero())
+        figures = {"loss": [float(loss.detach())]} | {
             name: [float(term.detach())] for name, term in terms.items()
         }
-        if known.any():
-            seen, evidence = relevance.logits[known].detach(), target[known] > EVIDENT
-            shown["iou"] = selection_iou(seen, evidence)
+        if labelled.any():
+            logits, evidence = relevance.logits[labelled].detach(), target[labelled] > EVIDENT
+            figures["iou"] = selection_iou(logits, evidence)
             for share in (16, 4):
-                shown[f"recall 1/{share}"] = recall(seen, evidence, max(1, seen[0].numel() // share))
-        return Learned(loss, shown)
+                figures[f"recall 1/{share}"] = recall(logits, evidence, max(1, logits[0].numel() // share))
+        return ImageLoss(loss, figures)
 
-    def _nothing(self) -> Tensor:
-        """A loss of 0 that every parameter has a part in, for images that teach nothing."""
+    def _zero(self) -> Tensor:
+        """A loss of 0 with a gradient to every parameter, for images that teach nothing."""
         return torch.stack([p.sum() for p in self.parameters() if p.requires_grad]).sum() * 0.0
 
     def _layer_learns(self) -> bool:
         return any(parameter.requires_grad for parameter in self.layer.parameters())
 
     def _encoded(self, session: Session) -> VisualFeatures | None:
-        """The encoded image; None where nobody reads it."""
+        """The encoded image; None where nothing reads it."""
         if self.recipe.eyes == "stem" and self.recipe.target == "boxes":
             return None
         with torch.no_grad():
             return self.model.adapter.features(session.inputs("?"))
 
     def relevance(
-        self, session: Session, one: VisualFeatures | None, questions: Sequence[str], eyes: str | None = None
+        self,
+        session: Session,
+        encoded: VisualFeatures | None,
+        questions: Sequence[str],
+        eyes: str | None = None,
     ) -> Relevance:
         """The maps [Q, H, W] of several questions about one image, with gradient to what learns.
 
         Args:
             session: of the image.
-            one: the image, encoded; None: only a stem looks, which needs no more than its pixels.
+            encoded: the image, encoded; None where a stem alone reads it, which needs no more than pixels.
             questions: one per row.
             eyes: "encoded" or "stem"; None: the recipe's.
         """
@@ -154,30 +160,36 @@ class Learner(nn.Module):
         like = next(layer.parameters())
         with torch.no_grad():
             queries = question_embeddings(adapter, session.batch(questions), like)
-            picture = adapter.images(session.inputs("?"), one)[0]
+            picture = adapter.images(session.inputs("?"), encoded)[0]
         if (eyes or self.recipe.eyes) == "stem":
-            grid, cells, gestalt = self.look(session, picture)
+            grid, cells, gestalt = self.stem_cells(session, picture)
         else:
-            assert one is not None, "encoded eyes read an encoded image"
-            grid, cells, gestalt = one.grids[0][1:], one.cell_tokens(0), None
+            assert encoded is not None, "encoded eyes read an encoded image"
+            grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
         texture = generate_texture_array(picture[None].to(like), grid, layer.config.channels)
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
-        vision = [some[None].to(like) for some in (cells, gestalt) if some is not None]
+        vision = [part[None].to(like) for part in (cells, gestalt) if part is not None]
         rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *vision))
         return layer.relevance(next(rows), query, mask, *rows)
 
-    def look(self, session: Session, picture: Tensor) -> tuple[tuple[int, int], Tensor, Tensor | None]:
-        """The grid (H, W) of a session's image, its cells [N, D] as the stem sees them, and the mean [D] of a
-        gestalt; whether there is a gestalt under the cells is drawn.
+    def stem_cells(self, session: Session, picture: Tensor) -> tuple[tuple[int, int], Tensor, Tensor | None]:
+        """The stem's cells of an image, as the modes make them, for half of the images on a gestalt.
 
-        An image that has none in use, because "saccade" keeps all its cells, gets one of a quarter of them:
-        a gestalt that is no coarser than the image would teach the stem to copy it.
+        An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
+        them: a gestalt that is no coarser than the image would teach the stem to copy it.
+
+        Args:
+            session: of the image.
+            picture: [3, h, w] in [0, 1].
+
+        Returns:
+            The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
         """
         model, inputs = self.model, session.inputs("?")
         layout, stem = model.adapter.layout(inputs), model.stem
-        assert stem is not None, "opened at the start"
+        assert stem is not None, "made at the start"
         coarse, mean, count = None, None, layout.counts[0]
         if torch.rand(()) < WITH_GESTALT:
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
@@ -219,56 +231,57 @@ class Learner(nn.Module):
         return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
 
     def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
-        seen = features if choice.gates is None else features.scale(list(choice.gates))
-        return distill.answer_costs(self.model, inputs, seen, list(choice.keep))
+        gated = features if choice.gates is None else features.scale(list(choice.gates))
+        return distill.answer_costs(self.model, inputs, gated, list(choice.keep))
 
-    def _answers(self, session: Session, one: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
-        """The right answers; where a row has none, the model's own; None where nobody asks for answers."""
+    def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
+        """The right answers; where a row has none, the model's own; None where no loss reads answers."""
         if self.recipe.stage == "relevance" and self.recipe.target in ("boxes", "layer"):
             return None
         missing = [row.question for row in rows if not row.answers]
-        own = iter(distill.own_answers(session, one, missing) if missing else ())
+        own = iter(distill.own_answers(session, encoded, missing) if missing else ())
         return [row.answers[0] if row.answers else next(own) for row in rows]
 
     def _target(
         self,
         session: Session,
-        one: VisualFeatures | None,
+        encoded: VisualFeatures | None,
         inputs: Mapping[str, Any] | None,
         item: ImageRows,
     ) -> tuple[Tensor, Tensor]:
         """The maps [Q, H, W] that relevance is taught, and bool [Q]: which rows have one."""
         target, device, rows = self.recipe.target, self.model.device, item.rows
-        layout = self.model.adapter.layout(session.inputs("?")) if one is None else one.layout
+        layout = self.model.adapter.layout(session.inputs("?")) if encoded is None else encoded.layout
         grid = layout.grids[0][1:]
         if target == "boxes":
-            known = torch.tensor([row.boxes is not None for row in rows], device=device)
+            labelled = torch.tensor([row.boxes is not None for row in rows], device=device)
             cells = [evidence_cells(row.boxes or (), grid, item.image.size) for row in rows]
-            return torch.stack(cells).to(device), known
-        assert one is not None, "what the model or its layer uses are encoded tokens"
+            return torch.stack(cells).to(device), labelled
+        assert encoded is not None, "what the model or its layer uses are encoded tokens"
         if target == "layer":
+            questions = [row.question for row in rows]
             with torch.no_grad():
-                maps = self.relevance(session, one, [row.question for row in rows], "encoded").balanced
+                maps = self.relevance(session, encoded, questions, "encoded").balanced
         else:
             assert inputs is not None, "answers are looked up first"
             used = distill.gradient_map if target == "gradient" else distill.attention_map
-            maps = used(self.model, inputs, one.repeat(len(rows))).unflatten(1, grid)
+            maps = used(self.model, inputs, encoded.repeat(len(rows))).unflatten(1, grid)
         return maps, torch.ones(len(maps), dtype=torch.bool, device=maps.device)
 
 
-def pick(relevance: Relevance, rows: Tensor) -> Relevance:
+def select_rows(relevance: Relevance, rows: Tensor) -> Relevance:
     """Some rows of a relevance, rows bool [B]."""
-    chosen: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: None if field is None else field[rows] for name, field in relevance._asdict().items()
     }
-    return relevance._replace(**chosen)
+    return relevance._replace(**fields)
 
 
-def open_eyes(model: ARRCOCModel, recipe: Recipe) -> None:
-    """Let a stem learn, a new one where the model has none, and freeze a layer that was trained before.
+def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:
+    """Make a stem learn, a new one where the model has none, and freeze a layer that was trained before.
 
     Raises:
-        ValueError: nothing would use a stem, or the layer that is to teach it is untrained.
+        ValueError: no mode would use a stem, or the layer that is to teach it is untrained.
     """
     layer, config = model.layer, model.layer.config
     if not model.adapter.sparse:
@@ -286,8 +299,12 @@ def open_eyes(model: ARRCOCModel, recipe: Recipe) -> None:
     layer.requires_grad_(not layer.trained)
 
 
-def free(model: ARRCOCModel, recipe: Recipe) -> None:
-    """Let learn what the recipe says of the base model: a LoRA of its language model, or its top layers."""
+def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
+    """Make a LoRA of the language model learn, or its top layers, as the recipe says.
+
+    Raises:
+        ValueError: more top layers than the model has.
+    """
     if recipe.lora:
         model.loras.add(OWN, recipe.lora)
     if recipe.top_layers:

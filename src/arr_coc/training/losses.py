@@ -1,10 +1,10 @@
-"""Losses: how far a map of relevance is from the truth, and how much of the truth its best cells hold.
+"""Losses of relevance maps against evidence, and the figures that judge a selection: IoU and recall.
 
     relevance_loss(logits [Q, H, W], target [Q, H, W]) -> scalar        soft_iou(logits, target, count) -> [Q]
     selection_iou, recall: (logits, bool target, count) -> one number per row that has evidence
 
 A target is evidence (bool, the cells that hold the answer) or a soft map in [0, 1] (what the model itself
-used when it read all cells). A row without any asks for something absent. All is computed in float32.
+used when it read all cells). A row without evidence asks for something absent. All is computed in float32.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ POSITIVE = 8.0
 
 
 def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Supervise the continuous map, so that what is learned does not depend on a budget.
+    """Binary and listwise cross-entropy of the continuous map; what is learned depends on no budget.
 
         4 * mean BCE(s, t)  +  listwise: sum_r w_r sum_n -t_rn log softmax(s_r)_n / sum_r w_r sum_n t_rn
 
     On evidence, an evidence cell counts `POSITIVE` times in the BCE, and every one of the batch the same in
     the listwise term. On a soft map the BCE is plain, least where sigmoid(s) = t; and t is normalised to sum
-    1 in the listwise term, so every row counts the same. A row without any has only its BCE.
+    1 in the listwise term, so every row counts the same. A row without evidence has only its BCE.
 
     Args:
         logits: [Q, H, W] before the sigmoid.

@@ -1,7 +1,8 @@
-"""A scorer that never sees the question, in the layer's place: the strongest rival, trained as ours is.
+"""The query-blind scorer behind the interface of a layer: the strongest rival, trained as the layer is.
 
-It has what the trainer asks of a layer: `relevance(texture, query, mask, vision) -> Relevance`, here from the
-encoded tokens alone. Gain and bias serve the losses; a ranking needs neither, so only the scorer is saved.
+It has the one method that the trainer needs, `relevance(texture, query, mask, vision) -> Relevance`, and
+reads the encoded tokens alone. Gain and bias serve the losses; a ranking needs neither, so only the scorer is
+saved.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class QueryBlindLayer(nn.Module):
         return Relevance(*[logits.sigmoid()] * 4, weights=even, tensions=even, logits=logits)
 
     def load(self, folder: Path) -> None:
-        """Go on from what `save` wrote.
+        """Load the weights that `save` wrote.
 
         Raises:
             ValueError: there is no such file, or it doesn't fit.

@@ -1,153 +1,191 @@
-"""A recipe: everything that fixes a training run, in one frozen record read from a TOML file.
+"""Training recipes: every setting of a run, as a frozen pydantic model that is read from a TOML file.
 
     load_recipe("relevance", {"steps": 200})    # a built-in one, of `arr_coc/recipes`, with one change
     load_recipe("mine.toml", dict([parse_override("hard.small=3")]))
 
-Laws: what is wrong in a recipe is found before anything is loaded, as a ValueError in one line with the file,
-the key, the value and the remedy; `Recipe(**recipe.to_dict()) == recipe`.
+Bad input is refused before anything is loaded, by a ValueError of one line that names the file, the setting,
+its value and the remedy. `Recipe(**recipe.to_dict()) == recipe`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from arr_coc.data import DATASETS
 from arr_coc.layer import ARRCOCConfig
 from arr_coc.training.estimators import ESTIMATORS
+from arr_coc.training.imports import import_modules
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 WORLD = "world"
 """The name of the drawn pages among data sets."""
 
-STAGES = ("relevance", "answers", "hard")
-TARGETS = ("boxes", "attention", "gradient", "layer")
-EYES = ("encoded", "stem")
+
+def _check_data(spec: str) -> str:
+    name = spec.partition(":")[0].strip().lower()
+    if spec != WORLD and (name not in DATASETS or ":" not in spec):
+        names = ", ".join(DATASETS)
+        raise ValueError(f"data has {spec!r}: use world or NAME:DIR, where NAME is one of {names}")
+    return spec
 
 
-def _setting(default: Any, help: str, **limits: Any) -> Any:
-    """A field with its limits: `choices`, or `least`, `above` and `most` of each of its numbers."""
-    return dataclasses.field(default=default, metadata={"help": help} | limits)
+def _immutable(value: Any) -> Any:
+    return tuple(_immutable(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What is learned, from what, and how; the help of each field says what it means.
+Whole = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+Side = Annotated[int, Field(ge=128, le=3072)]
+DataSpec = Annotated[str, AfterValidator(_check_data)]
+_List = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
+
+
+class Recipe(BaseModel):
+    """All settings of a training run; the text under each field says what it means.
 
     Raises:
-        ValueError: a field has the wrong type or is out of range, or two fields contradict each other.
+        ValueError: a setting is unknown or missing, has the wrong type or is out of range, or two settings
+            contradict each other.
     """
 
-    stage: str = _setting(
-        MISSING, "relevance, answers, or hard: both, hard families weighted", choices=STAGES
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        str_min_length=1,
+        use_attribute_docstrings=True,
     )
-    model: str = _setting("bundled", "base model: bundled, a name or a folder")
-    init: str | None = _setting(
-        None, "allocator folder to start from, bundled for the bundled model's; none: untrained"
-    )
-    data: tuple[str, ...] = _setting(
-        (WORLD,), "world (drawn pages) or NAME:DIR, in turns; twice is a double share"
-    )
-    split: str | None = _setting(None, "split of the data sets on disk; none: that of published results")
-    limit: int | None = _setting(None, "first questions of each data set on disk; none: all", least=1)
-    sizes: tuple[int, ...] = _setting(
-        (512, 768, 1024), "typical sides in px of drawn pages", least=128, most=3072
-    )
-    questions: int = _setting(16, "most questions of an image in a step", least=1)
-    max_pixels: int | None = _setting(None, "larger images from files are scaled down to this", least=4096)
-    eyes: str = _setting(
-        "encoded",
-        "what relevance reads: encoded tokens, or a stem that learns to see cells in pixels",
-        choices=EYES,
-    )
-    target: str = _setting(
-        "boxes",
-        "boxes, what the model used (attention, gradient), or for a stem the trained layer",
-        choices=TARGETS,
-    )
-    estimator: str = _setting(
-        "straight-through", "how answers reach the scores through a selection", choices=ESTIMATORS
-    )
-    temperature: float = _setting(0.5, "of the gumbel estimator", above=0.0)
-    budgets: tuple[int, ...] = _setting(
-        (64, 128, 273), "tokens kept for an answer, one drawn a step", least=1
-    )
-    allocator: str = _setting(
-        "arr-coc",
-        "what learns: arr-coc, or the scorer that never sees the question",
-        choices=("arr-coc", "query-blind"),
-    )
-    layer: dict[str, Any] = dataclasses.field(
-        default_factory=dict, hash=False, metadata={"help": "fields of ARRCOCConfig to change"}
-    )
-    lora: int = _setting(0, "rank of a LoRA of the language model", least=0)
-    top_layers: int = _setting(0, "top layers of the language model that learn as well", least=0)
-    lr: float = _setting(3e-3, "learning rate of the allocator", above=0.0)
-    base_lr: float = _setting(1e-5, "learning rate of what learns of the base model", above=0.0)
-    warmup: int = _setting(30, "steps over which the rate rises", least=0)
-    steps: int = _setting(MISSING, "steps of the optimizer", least=1)
-    batch: int = _setting(1, "images a step", least=1)
-    seed: int = _setting(0, "of pages, order and sampling", least=0, most=2**31 - 1)
-    relevance: float = _setting(1.0, "weight of the loss of the relevance map", least=0)
-    answer: float = _setting(1.0, "weight of the loss of the answer", least=0)
-    compress: float = _setting(0.1, "weight of the loss of the automatic budget", least=0)
-    hard: dict[str, float] = dataclasses.field(
-        default_factory=lambda: dict(small=2.0, gray=2.0, count=2.0),
-        hash=False,
-        metadata={"help": "weights of families in stage hard", "least": 0},
-    )
-    save_every: int = _setting(100, "steps between checkpoints", least=1)
-    log_every: int = _setting(25, "steps between lines of the log", least=1)
-    workers: int = _setting(1, "processes that draw or read images", least=0)
-    precision: str = _setting("float32", "of the base model", choices=("float32", "bfloat16"))
 
-    def __post_init__(self) -> None:
-        """Check every field, then what they say together; lists become tuples."""
-        for field in dataclasses.fields(self):
-            value = _fit(field.name, getattr(self, field.name), KINDS[field.name])
-            _check_range(field.name, value, field.metadata)
-            object.__setattr__(self, field.name, value)
-        for spec in self.data:
-            name = spec.partition(":")[0].strip().lower()
-            if spec != WORLD and (name not in DATASETS or ":" not in spec):
-                known = ", ".join(DATASETS)
-                raise ValueError(f"data has {spec!r}: use world or NAME:DIR, where NAME is one of {known}")
-        self._check_layer()
-        self._check_learning()
-        self._check_eyes()
+    stage: Literal["relevance", "answers", "hard"]
+    """relevance, answers, or hard: both, hard families weighted"""
+    model: str = "bundled"
+    """base model: bundled, a name or a folder"""
+    init: str | None = None
+    """allocator folder to start from, bundled for the bundled model's; none: untrained"""
+    imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """your own modules to import first, such as one with channel groups"""
+    data: Annotated[tuple[DataSpec, ...], _List] = (WORLD,)
+    """world (drawn pages) or NAME:DIR, in turns; twice is a double share"""
+    split: str | None = None
+    """split of the data sets on disk; none: that of published results"""
+    limit: Count | None = None
+    """first questions of each data set on disk; none: all"""
+    sizes: Annotated[tuple[Side, ...], _List] = (512, 768, 1024)
+    """typical sides in px of drawn pages"""
+    questions: Count = 16
+    """most questions of an image in a step"""
+    max_pixels: Annotated[int, Field(ge=4096)] | None = None
+    """larger images from files are scaled down to this"""
+    eyes: Literal["encoded", "stem"] = "encoded"
+    """what relevance reads: encoded tokens, or a stem that learns to see cells in pixels"""
+    target: Literal["boxes", "attention", "gradient", "layer"] = "boxes"
+    """boxes, what the model used (attention, gradient), or for a stem the trained layer"""
+    estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
+    """how answers reach the scores through a selection"""
+    temperature: Rate = 0.5
+    """of the gumbel estimator"""
+    budgets: Annotated[tuple[Count, ...], _List] = (64, 128, 273)
+    """tokens kept for an answer, one drawn a step"""
+    allocator: Literal["arr-coc", "query-blind"] = "arr-coc"
+    """what learns: arr-coc, or the scorer that never sees the question"""
+    layer: dict[str, Any] = {}
+    """fields of ARRCOCConfig to change"""
+    lora: Whole = 0
+    """rank of a LoRA of the language model"""
+    top_layers: Whole = 0
+    """top layers of the language model that learn as well"""
+    lr: Rate = 3e-3
+    """learning rate of the allocator"""
+    base_lr: Rate = 1e-5
+    """learning rate of what learns of the base model"""
+    warmup: Whole = 30
+    """steps over which the rate rises"""
+    steps: Count
+    """steps of the optimizer"""
+    batch: Count = 1
+    """images a step"""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """of pages, order and sampling"""
+    relevance: Weight = 1.0
+    """weight of the loss of the relevance map"""
+    answer: Weight = 1.0
+    """weight of the loss of the answer"""
+    compress: Weight = 0.1
+    """weight of the loss of the automatic budget"""
+    hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
+    """weights of families in stage hard"""
+    save_every: Count = 100
+    """steps between checkpoints"""
+    log_every: Count = 25
+    """steps between lines of the log"""
+    workers: Whole = 1
+    """processes that draw or read images"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of the base model"""
 
-    def _check_layer(self) -> None:
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ValueError(_explain(error)) from error
+
+    def __hash__(self) -> int:
+        """Of all fields but the tables."""
+        return hash(tuple(value for value in self.__dict__.values() if not isinstance(value, dict)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary of all fields."""
+        return self.model_dump(mode="json")
+
+    @field_validator("layer")
+    @classmethod
+    def _check_layer_fields(cls, layer: dict[str, Any]) -> dict[str, Any]:
+        names = {field.name for field in dataclasses.fields(ARRCOCConfig)} - {"dim"}  # dim is the model's
+        for name in layer:
+            if name not in names:
+                raise ValueError(f"layer has {name!r}, which is unknown: use {', '.join(sorted(names))}")
+        try:
+            ARRCOCConfig(dim=64, **layer)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"layer is {layer!r}: {error}") from error
+        return {name: _immutable(value) for name, value in layer.items()}
+
+    @model_validator(mode="after")
+    def _check_learning(self) -> Recipe:
+        """Refuse settings that contradict each other, or would run and teach nothing."""
         if self.layer and self.allocator != "arr-coc":
             raise ValueError(
                 f"layer is {self.layer!r}, but {self.allocator} has no such fields: leave it out"
             )
-        known = {field.name for field in dataclasses.fields(ARRCOCConfig)} - {"dim"}  # dim is the model's
-        for name in self.layer:
-            if name not in known:
-                raise ValueError(f"layer has {name!r}, which is unknown: use {', '.join(sorted(known))}")
-        try:
-            ARRCOCConfig(dim=64, **self.layer)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"layer is {self.layer!r}: {error}") from error
-
-    def _check_learning(self) -> None:
-        """Refuse what would run and teach nothing."""
-        freed = "lora" if self.lora else "top_layers" if self.top_layers else ""
+        unfrozen = "lora" if self.lora else "top_layers" if self.top_layers else ""
         if self.lora and self.top_layers:
             raise ValueError(
                 f"lora is {self.lora} and top_layers {self.top_layers}: choose one, set the other to 0"
             )
-        if freed and self.stage == "relevance":
+        if unfrozen and self.stage == "relevance":
             remedy = 'use stage "answers" or "hard", or set it to 0'
             raise ValueError(
-                f"{freed} is {getattr(self, freed)}, but the loss of stage relevance never reaches the "
+                f"{unfrozen} is {getattr(self, unfrozen)}, but the loss of stage relevance never reaches the "
                 f"base model: {remedy}"
             )
         if self.init == "bundled" and self.model != "bundled":
@@ -155,21 +193,23 @@ class Recipe:
                 f"init is 'bundled', the allocator of the bundled model, but model is {self.model!r}: "
                 "give an allocator folder of that model, or none"
             )
-        of_map = self.relevance + (self.compress if self.allocator == "arr-coc" else 0.0)
-        if self.stage == "relevance" and not of_map:
+        map_weight = self.relevance + (self.compress if self.allocator == "arr-coc" else 0.0)
+        if self.stage == "relevance" and not map_weight:
             raise ValueError(
                 "relevance and compress are 0, so stage relevance learns nothing: set relevance to 1"
             )
-        if self.stage != "relevance" and not of_map + self.answer:
+        if self.stage != "relevance" and not map_weight + self.answer:
             raise ValueError("relevance, answer and compress are 0, so nothing is learned: set answer to 1")
-        if self.stage != "relevance" and self.estimator == "scores-only" and not of_map and not freed:
+        if self.stage != "relevance" and self.estimator == "scores-only" and not map_weight and not unfrozen:
             raise ValueError(
                 "estimator is 'scores-only', which passes nothing from answers to scores, and relevance is "
                 "0: set relevance to 1, or use another estimator"
             )
+        return self
 
-    def _check_eyes(self) -> None:
-        """A stem learns where to look and nothing else; a layer can teach nobody but a stem."""
+    @model_validator(mode="after")
+    def _check_eyes(self) -> Recipe:
+        """A stem learns where to look and nothing else; a layer can teach nothing but a stem."""
         if self.target == "layer" and self.eyes == "encoded":
             raise ValueError(
                 "target is 'layer', but eyes is 'encoded', so the layer would teach itself: set eyes=stem, "
@@ -181,7 +221,7 @@ class Recipe:
                 "target=gradient"
             )
         if self.eyes == "encoded":
-            return
+            return self
         if self.stage != "relevance":
             raise ValueError(
                 f"eyes is 'stem', which learns where to look, but stage is {self.stage!r}, which teaches by "
@@ -193,10 +233,11 @@ class Recipe:
             )
         if not self.relevance:
             raise ValueError("relevance is 0, but nothing else teaches a stem: set relevance to 1")
+        return self
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary of all fields."""
-        return _plain(dataclasses.asdict(self))
+
+DEFAULTS: dict[str, Any] = Recipe(stage="relevance", steps=1).to_dict()
+"""Field -> default; stage and steps have none and stand for any."""
 
 
 def built_in() -> dict[str, Path]:
@@ -205,67 +246,57 @@ def built_in() -> dict[str, Path]:
 
 
 def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read a recipe.
+    """Read a recipe, and import the modules that it names in `imports`.
 
     Args:
         name_or_path: a built-in name, which comes first, or a TOML file.
-        overrides: field -> value in place of the file's; texts are converted to the field's type, and
+        overrides: setting -> value in place of the file's; texts are converted to the setting's type, and
             "hard.small" or "layer.explore" changes one entry of a table.
 
     Raises:
-        ValueError: no such recipe or field, or what `Recipe` raises; names the file.
+        ValueError: no such recipe, setting or module, or what `Recipe` raises; names the file.
     """
-    path = built_in().get(str(name_or_path)) or Path(name_or_path).expanduser()
-    changes = {key: _change(key, value) for key, value in (overrides or {}).items()}
+    file = built_in().get(str(name_or_path))
+    path = file or Path(name_or_path).expanduser()
+    changes = {key: _override(key, value) for key, value in (overrides or {}).items()}
     settings = _read(path, name_or_path)
     place = str(path)
     if changes:
         place += f" with {', '.join(f'{key}={value}' for key, value in changes.items())}"
     try:
-        for key in settings:
-            _known(key)
         for key, value in changes.items():
-            table, dot, entry = key.partition(".")
-            if dot:  # a default stands in for a table that the file leaves out
-                value = {**_fit(table, settings.get(table, DEFAULTS.get(table)), KINDS[table]), entry: value}
-            settings[table] = value
-        for key in ("stage", "steps"):
-            if key not in settings:
-                raise ValueError(f"{key} is missing: it should be {_wanted(KINDS[key])}")
+            name, dot, entry = key.partition(".")
+            table = settings.get(name, DEFAULTS[name])  # a default stands in for a table the file leaves out
+            if not dot:
+                settings[name] = value
+            elif isinstance(table, dict):
+                settings[name] = {**table, entry: value}
+        # First of all: a channel group has to be registered before `layer.channels` may name it.
+        modules = _validated("imports", tuple[str, ...], settings.get("imports", ()))
+        import_modules(modules, [] if file else [path.parent])
         return Recipe(**settings)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Field and value of "steps=200", "sizes=512,768", "init=none" or "hard.small=3".
+    """Setting and value of "steps=200", "sizes=512,768", "init=none" or "hard.small=3".
 
     Raises:
-        ValueError: no "=", an unknown field, or a value of another type.
+        ValueError: no "=", an unknown setting, or a value of another type.
     """
     key, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"{text!r} is no change of a recipe: write KEY=VALUE, for example steps=200")
-    return key.strip(), _change(key.strip(), value.strip())
+    return key.strip(), _override(key.strip(), value.strip())
 
 
-def _change(key: str, value: Any) -> Any:
-    """The value of an override, converted where it is a text."""
-    table, dot, entry = key.partition(".")
-    kind = _known(table)
-    if dot and (get_origin(kind) is not dict or not entry):
-        raise ValueError(f"{key} is no entry of a table: use {table}")
-    if not isinstance(value, str):
-        return value
-    return _parse(key, value, get_args(kind)[1] if dot else kind)
-
-
-def _read(path: Path, asked: str | Path) -> dict[str, Any]:
+def _read(path: Path, name: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        known = ", ".join(built_in())
-        raise ValueError(f"recipe {str(asked)!r} is unknown: use one of {known}, or a TOML file") from error
+        names = ", ".join(built_in())
+        raise ValueError(f"recipe {str(name)!r} is unknown: use one of {names}, or a TOML file") from error
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
     except UnicodeDecodeError as error:
@@ -274,55 +305,24 @@ def _read(path: Path, asked: str | Path) -> dict[str, Any]:
         raise ValueError(f'{path} is not TOML ({error}): write lines such as stage = "relevance"') from error
 
 
-def _known(key: str) -> Any:
-    """The type of a field."""
-    if key not in KINDS:
-        near = difflib.get_close_matches(key, KINDS, 1)
-        raise ValueError(f"{key} is unknown: use {near[0] if near else 'one of ' + ', '.join(KINDS)}")
-    return KINDS[key]
-
-
-def _fit(key: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`: whole numbers may stand for numbers, lists for tuples."""
-    wrong = ValueError(f"{key} is {value!r}: it should be {_wanted(kind)}")
-    origin, args = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return _frozen(value)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)) or not value:
-            raise wrong
-        return tuple(_fit(key, each, args[0]) for each in value)
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise wrong
-        return {str(name): _fit(f"{key}.{name}", each, args[1]) for name, each in value.items()}
-    if NoneType in args:
-        return None if value is None else _fit(key, value, args[0])
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is float and number and math.isfinite(value):
-        return float(value)
-    if kind is int and number and isinstance(value, int):
+def _override(key: str, value: Any) -> Any:
+    """The value of an override; a text is converted to the type of the setting or of the table's entry."""
+    name, dot, entry = key.partition(".")
+    if name not in Recipe.model_fields:
+        raise ValueError(_unknown(name))
+    kind: Any = Recipe.model_fields[name].annotation
+    if dot and (get_origin(kind) is not dict or not entry):
+        raise ValueError(f"{key} is no entry of a table: use {name}")
+    if not isinstance(value, str):
         return value
-    if kind is str and isinstance(value, str) and value:
-        return value
-    raise wrong
-
-
-def _parse(key: str, text: str, kind: Any) -> Any:
-    """A text as `kind`, to be checked by `_fit`."""
-    origin, args = get_origin(kind), get_args(kind)
-    try:
-        if NoneType in args:
-            return None if text.lower() in ("", "none") else _parse(key, text, args[0])
-        if origin is dict or text.startswith("["):
-            return tomllib.loads(f"value = {text}")["value"]
-        if origin is tuple:
-            return tuple(_parse(key, each.strip(), args[0]) for each in text.split(",") if each.strip())
-        if kind is Any:
-            return _toml(text)
-        return kind(text)
-    except ValueError as error:
-        raise ValueError(f"{key} is {text!r}: it should be {_wanted(kind)}") from error
+    kind = get_args(kind)[1] if dot else kind
+    if NoneType in get_args(kind) and value.lower() in ("", "none"):
+        return None
+    if get_origin(kind) is tuple and not value.startswith("["):
+        return _validated(key, kind, [part.strip() for part in value.split(",") if part.strip()])
+    if get_origin(kind) in (tuple, dict) or kind is Any:
+        return _validated(key, kind, _toml(value))
+    return _validated(key, kind, value)
 
 
 def _toml(text: str) -> Any:
@@ -333,45 +333,54 @@ def _toml(text: str) -> Any:
         return [part.strip() for part in text.split(",")] if "," in text else text
 
 
-def _check_range(key: str, value: Any, limits: Mapping[str, Any]) -> None:
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
-    for each in values:
-        if each is None:
-            continue
-        if "choices" in limits and each not in limits["choices"]:
-            raise ValueError(f"{key} is {each!r}: use one of {', '.join(limits['choices'])}")
-        if "least" in limits and each < limits["least"]:
-            raise ValueError(f"{key} has {each}: use at least {limits['least']}")
-        if "above" in limits and each <= limits["above"]:
-            raise ValueError(f"{key} is {each}: use more than {limits['above']:g}")
-        if "most" in limits and each > limits["most"]:
-            raise ValueError(f"{key} has {each}: use at most {limits['most']}")
+def _validated(key: str, kind: Any, value: Any) -> Any:
+    """`value` as `kind`, where texts may stand for numbers."""
+    config = ConfigDict(allow_inf_nan=False, str_min_length=1)
+    try:
+        return TypeAdapter(kind, config=config).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(_explain(error, key)) from error
 
 
-def _wanted(kind: Any) -> str:
-    """A type in words."""
-    args = get_args(kind)
-    if get_origin(kind) is tuple:
-        return f"a list of {'whole numbers' if args[0] is int else 'texts'}, not empty"
-    if get_origin(kind) is dict:
-        return "a table such as { small = 2.0 }"
-    if NoneType in args:
-        return f"{_wanted(args[0])}, or none"
-    return {int: "a whole number", float: "a finite number", str: "a text"}.get(kind, "a value")
+_EXPECTED = {
+    "int_type": "it should be a whole number",
+    "int_parsing": "it should be a whole number",
+    "float_type": "it should be a finite number",
+    "float_parsing": "it should be a finite number",
+    "finite_number": "it should be a finite number",
+    "string_type": "it should be a text",
+    "string_too_short": "it should be a text",
+    "tuple_type": "it should be a list of {items}",
+    "too_short": "it should be a list of {items}, not empty",
+    "dict_type": "it should be a table such as {{ small = 2.0 }}",
+    "greater_than_equal": "use at least {ge:g}",
+    "greater_than": "use more than {gt:g}",
+    "less_than_equal": "use at most {le}",
+}
+"""Type of a pydantic error -> the remedy."""
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(each) for each in value) if isinstance(value, (list, tuple)) else value
+def _explain(error: ValidationError, key: str | None = None) -> str:
+    """The first problem of a pydantic error in one line: the setting, its value and the remedy."""
+    problem = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    place = [*([key] if key else []), *problem["loc"]]
+    if problem["type"] == "value_error":  # of a validator of ours, whose message says it all
+        return str(problem["ctx"]["error"])
+    name = ".".join(part for part in place if isinstance(part, str))
+    field = Recipe.model_fields.get(name.partition(".")[0])
+    if problem["type"] == "extra_forbidden":
+        return _unknown(name)
+    if field is None or problem["type"] == "missing":
+        return f"{name} is missing: set it ({field.description if field else problem['msg']})"
+    if problem["type"] == "literal_error":
+        remedy = f"use one of {', '.join(get_args(field.annotation))}"
+    else:
+        items = "whole numbers" if "int" in str(field.annotation) else "texts"
+        remedy = _EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
+    holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
+    return f"{name} {holds} {problem['input']!r}: {remedy}"
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-KINDS: dict[str, Any] = get_type_hints(Recipe)
-"""Field -> type, in the order of the fields."""
-
-DEFAULTS: dict[str, Any] = Recipe(stage="relevance", steps=1).to_dict()
-"""Field -> default; stage and steps have none and stand for any."""
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, Recipe.model_fields, 1)
+    return f"{name} is unknown: use {near[0] if near else 'one of ' + ', '.join(Recipe.model_fields)}"

@@ -1,12 +1,12 @@
-"""Training by the Hugging Face Trainer: one recipe, one folder, one result.
+"""Training by the Hugging Face Trainer: from a recipe to an allocator folder.
 
     train(load_recipe("relevance"), Path("my-allocator"))
 
 The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recipe.json`, the loss curve
 (`curve.jsonl`, `curve.png`) and the last checkpoint beside it. Of a stem's recipe it is whole: what else the
-allocator had that it started from goes along. Killed at any step, the same call goes on from
-that checkpoint to the same result: data come in an order fixed by the seed, and the generators are restored.
-One CPU, one GPU, or several by `accelerate launch`.
+allocator had that it started from goes along. Killed at any step, the same call goes on from that checkpoint
+to the same result: data come in an order fixed by the seed, and the generators are restored. It runs on one
+CPU, on one GPU, or on several by `accelerate launch`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.training.learner import Learner
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import DEFAULTS, Recipe
-from arr_coc.training.rows import ImageRows, Turns, open_rows
+from arr_coc.training.rows import ImageRows
+from arr_coc.training.sources import Turns, open_rows
 
 LEARNED = "learned.safetensors"
 RECIPE = "recipe.json"
@@ -45,14 +46,14 @@ CURVE = "curve.jsonl"
 
 
 def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
-    """The base model and the layer that a recipe names, ready to learn.
+    """The base model and the layer that a recipe names, as a module with a loss.
 
     Args:
         recipe: what to learn, from what and how.
         layer_class: of the layer; `runs/ablation.py` trains layers with a part left out.
 
     Raises:
-        ValueError: what can't be loaded, or a layer that doesn't fit.
+        ValueError: something can't be loaded, or a layer doesn't fit the base model.
     """
     dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     base, processor = checkpoint.load_base(recipe.model, dtype)
@@ -84,7 +85,7 @@ def train(
     device: str = "auto",
     layer_class: type[ARRCOCLayer] = ARRCOCLayer,
 ) -> dict[str, Any]:
-    """Train, or go on training, and write the allocator.
+    """Train, or resume training, and write the allocator.
 
     Args:
         recipe: what to learn, from what and how.
@@ -114,7 +115,7 @@ def train(
     claim(out, recipe)
     torch.manual_seed(recipe.seed)
     devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
-    data = open_rows(replace(recipe, batch=recipe.batch * devices))
+    data = open_rows(recipe.model_copy(update={"batch": recipe.batch * devices}))
     learner = build_learner(recipe, layer_class)
     arguments = TrainingArguments(
         output_dir=str(out),
@@ -149,12 +150,12 @@ def train(
         trainer.train(resume_from_checkpoint=last_checkpoint(out))
     except ValueError as error:
         raise ValueError(worker_message(str(error))) from error
-    done = trainer.state.global_step
-    if done >= recipe.steps and trainer.is_world_process_zero():
+    steps = trainer.state.global_step
+    if steps >= recipe.steps and trainer.is_world_process_zero():
         finish(learner, out, trainer.state.log_history)
     learned = sum(p.numel() for p in learner.parameters() if p.requires_grad)
     figures = {k: v for k, v in (trainer.state.log_history or [{}])[-1].items() if k != "epoch"}
-    return {"steps": done, "seconds": round(time.monotonic() - since, 1), "learned": learned, **figures}
+    return {"steps": steps, "seconds": round(time.monotonic() - since, 1), "learned": learned, **figures}
 
 
 def finish(learner: Learner, out: Path, history: list[dict[str, Any]]) -> None:
@@ -175,7 +176,7 @@ def finish(learner: Learner, out: Path, history: list[dict[str, Any]]) -> None:
 
 
 def claim(out: Path, recipe: Recipe) -> None:
-    """Make the folder and note the recipe in it.
+    """Make the folder of a run and write the recipe into it.
 
     Raises:
         ValueError: the folder can't be made, belongs to another recipe, or holds a finished run.
@@ -204,7 +205,10 @@ def claim(out: Path, recipe: Recipe) -> None:
 
 
 def last_checkpoint(out: Path) -> str | None:
-    """The newest complete checkpoint: the state is written last, so one without it was cut off."""
+    """The folder of the newest complete checkpoint, None without one.
+
+    The trainer's state is written last, so a folder without it was cut off.
+    """
     whole = [folder for folder in out.glob("checkpoint-*") if (folder / "trainer_state.json").is_file()]
     return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None
 
@@ -224,7 +228,7 @@ class AllocatorTrainer(Trainer):
             model=learner, args=arguments, train_dataset=data, data_collator=lambda items: {"items": items}
         )
         self.learner, self.recipe, self.rows = learner, recipe, data
-        self.shown: dict[str, list[float]] = {}
+        self.figures: dict[str, list[float]] = {}
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
         return SequentialSampler(self.rows)  # the rows have an order of their own, fixed by the seed
@@ -254,14 +258,14 @@ class AllocatorTrainer(Trainer):
         """The loss of some images; figures are kept for the next line of the log."""
         items: list[ImageRows] = inputs["items"]
         try:
-            loss, shown = model(items)
+            loss, figures = model(items)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
                 raise ValueError(_too_large(items)) from error
             raise
-        for name, values in shown.items():
-            self.shown.setdefault(name, []).extend(values)
-        return (loss, shown) if return_outputs else loss
+        for name, values in figures.items():
+            self.figures.setdefault(name, []).extend(values)
+        return (loss, figures) if return_outputs else loss
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """As the Trainer's; running out of memory on the way back names the images too."""
@@ -273,8 +277,8 @@ class AllocatorTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the mean of every figure since the last line."""
-        logs |= {name: round(float(np.mean(values)), 5) for name, values in self.shown.items() if values}
-        self.shown = {}
+        logs |= {name: round(float(np.mean(values)), 5) for name, values in self.figures.items() if values}
+        self.figures = {}
         super().log(logs, start_time)
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
@@ -340,8 +344,8 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
     ]
     figure = Figure(figsize=(3.2 * max(1, len(names)), 2.6), layout="constrained")
     for axis, name in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
-        seen = [(line["step"], line[name]) for line in lines if name in line]
-        axis.plot(*zip(*seen, strict=True), color="#0b6e99", linewidth=1.6)
+        points = [(line["step"], line[name]) for line in lines if name in line]
+        axis.plot(*zip(*points, strict=True), color="#0b6e99", linewidth=1.6)
         axis.set_title(name, loc="left", fontsize=10)
         axis.set_xlabel("step", fontsize=8)
         axis.tick_params(labelsize=8)

@@ -1,19 +1,17 @@
-"""Stage 3 of the bundled model: eyes and language model together, on questions about drawn pages.
+"""Stage 3 of the bundled model: vision tower and language model together, on questions about drawn pages.
 
 DeepStack starts at zero and learns here; the dense loss of stage 1 stays on at a low weight; on some pages
 only part of the tokens is shown (always the evidence), so that the model is at ease with fewer; some batches
 are study sheets, for the dense loss alone. Embeddings stay fixed.
 
-Run as `python -m arr_coc.training.together OUT --eyes FILE --mind FILE --sizes 256,384,512 --steps 1500`;
+Run as `python -m making.together OUT --eyes FILE --mind FILE --sizes 256,384,512 --steps 1500`;
 killed, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import (
+from arr_coc.training.drawn import sample_questions
+from arr_coc.world import draw_page
+from arr_coc.world.vocabulary import FAMILIES
+from making.bundled import (
     CELL,
     DIM,
     StillPatchEmbed,
@@ -31,15 +32,15 @@ from arr_coc.training.bundled import (
     image_tensor,
     patchify,
     save,
+    sides,
 )
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
-from arr_coc.training.packing import IGNORED, pack
-from arr_coc.training.targets import cell_targets, clues, evidence_mask
-from arr_coc.training.vision import Eyes, Pages, dense_loss
-from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
-from arr_coc.world import draw_page
-from arr_coc.world.vocabulary import FAMILIES
+from making.curve import Curve
+from making.language import answer_loss, collate, exact, read_pages
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.packing import IGNORED, pack
+from making.targets import cell_targets, clues, evidence_mask
+from making.vision import Eyes, Pages, dense_loss
+from making.words import build_embeddings, build_roles, build_tokenizer
 
 OFTEN = {"count": 4, "value": 3, "table": 2}  # what is learned last is asked more
 
@@ -76,10 +77,10 @@ class AskedPages(Dataset):
         pixels, words, packs, kept, families = [], [], [], [], []
         for i in range(max(1, self.cells // (h * w))):
             page = draw_page(50_000_000 + step * 64 + i, (w * CELL, h * CELL), self.split)
-            asked = choose(rng, list(page.questions), 20, OFTEN)
+            questions = sample_questions(rng, page.questions, 20, OFTEN)
             if rng.random() < self.drop:
                 keep = np.random.default_rng(step).random((h, w)) < rng.uniform(0.05, 0.7)
-                for question in asked:
+                for question in questions:
                     keep |= evidence_mask(question.evidence, h, w)
                 keep[0, 0] |= not keep.any()
             else:
@@ -88,9 +89,9 @@ class AskedPages(Dataset):
             pixels.append(patchify(image_tensor(page.image)))
             words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             kept.append(torch.from_numpy(keep).flatten())
-            looked_up = [clues(q, page.things, w * CELL) for q in asked]
-            packs.append(pack(self.tokenizer, cells, (h, w), asked, looked_up))
-            families.append([q.family for q in asked])
+            looked_up = [clues(q, page.things, w * CELL) for q in questions]
+            packs.append(pack(self.tokenizer, cells, (h, w), questions, looked_up))
+            families.append([q.family for q in questions])
         return collate(packs, self.tokenizer.pad_token_id) | {
             "pixels": torch.cat(pixels),
             "grid": torch.tensor([[1, 2 * h, 2 * w]] * len(pixels)),
@@ -104,22 +105,22 @@ def answer_logits(
     model: Qwen3VLForConditionalGeneration, batch: dict, wanted: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Eyes and language model on a batch: logits [B, S, V] (zero where not `wanted`), tokens [N, D]."""
-    seen = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
-    tokens, kept = seen.pooler_output, batch["kept"]
-    levels = [level[kept] for level in seen.deepstack_features]
+    vision = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
+    tokens, kept = vision.pooler_output, batch["kept"]
+    levels = [level[kept] for level in vision.deepstack_features]
     return read_pages(model, batch, tokens[kept], levels, wanted), tokens.float()
 
 
 @torch.no_grad()
 def measure(model: Qwen3VLForConditionalGeneration, data: AskedPages) -> dict[str, float]:
     """Exact match per family and over all questions of a data set, all tokens shown."""
-    found: dict[str, list[float]] = {}
+    matches: dict[str, list[float]] = {}
     for batch in (data[i] for i in range(len(data))):
         logits, _ = answer_logits(model, batch, batch["labels"] != IGNORED)
         for family, hits in exact(logits, batch, batch["families"]).items():
-            found.setdefault(family, []).extend(hits)
-    every = [hit for hits in found.values() for hit in hits]
-    rows = {family: round(float(np.mean(found[family])), 3) for family in FAMILIES if family in found}
+            matches.setdefault(family, []).extend(hits)
+    every = [hit for hits in matches.values() for hit in hits]
+    rows = {family: round(float(np.mean(matches[family])), 3) for family in FAMILIES if family in matches}
     return rows | {"all": round(float(np.mean(every)), 4), "questions": len(every)}
 
 
@@ -156,8 +157,7 @@ def train(
     first = load_checkpoint(out, model, optimizer)
     data = AskedPages(tokenizer, sizes, cells, first, steps, sheets=sheets)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    since, mean = time.time(), dict[str, list[float]]()
-    log = out.with_suffix(".jsonl")
+    curve = Curve(out, every=25)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
         with torch.autocast("cpu", torch.bfloat16):
@@ -168,42 +168,39 @@ def train(
                 logits = None
                 eyes = model.model.visual(batch["pixels"], grid_thw=batch["grid"], return_dict=True)
                 tokens = eyes.pooler_output.float()
-        seen, accuracy = dense_loss(tokens, batch["words"], roles)
-        loss = dense * seen
+        cell_loss, accuracy = dense_loss(tokens, batch["words"], roles)
+        loss = dense * cell_loss
         if logits is not None:
             answers = answer_loss(logits, batch, hint)
             loss = loss + answers
-            mean.setdefault("loss", []).append(answers.item())
-            mean.setdefault("seen", []).append(seen.item())
+            curve.add("loss", answers.item())
+            curve.add("seen", cell_loss.item())
             for role, value in accuracy.items():
-                mean.setdefault("eyes." + role, []).append(value)
-            for family, found in exact(logits, batch, batch["families"]).items():
-                mean.setdefault(family, []).extend(found)
+                curve.add("eyes." + role, value)
+            for family, hits in exact(logits, batch, batch["families"]).items():
+                curve.add(family, *hits)
         optimizer.step(loss, rate)
-        if (step + 1) % 25 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {k: round(float(np.mean(v)), 3) for k, v in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == steps:
             save_checkpoint(out, model, optimizer, step + 1)
-    with log.open("a") as file:
-        held = AskedPages(tokenizer, [max(sizes)], 0, 10**6, 10**6 + 12, drop=0.0, split="validation")
-        file.write(json.dumps({"validation": measure(model, held), "size": max(sizes)}) + "\n")
+    held_out = AskedPages(tokenizer, [max(sizes)], 0, 10**6, 10**6 + 12, drop=0.0, split="validation")
+    curve.write({"validation": measure(model, held_out), "size": max(sizes)})
     if folder is not None:
         save(model, build_processor(tokenizer), folder)
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--eyes", type=Path, help="checkpoint of stage 1")
-    parser.add_argument("--mind", type=Path, help="checkpoint of stage 2")
+    parser.add_argument("--eyes", dest="eyes_file", type=Path, help="checkpoint of stage 1")
+    parser.add_argument("--mind", dest="mind_file", type=Path, help="checkpoint of stage 2")
     parser.add_argument(
         "--init", type=Path, help="checkpoint of an earlier run of this stage, instead of the two"
     )
-    parser.add_argument("--sizes", default="256,384,512", help="typical sides of a page in px, one a batch")
+    parser.add_argument(
+        "--sizes", type=sides, default="256,384,512", help="typical sides of a page in px, one a batch"
+    )
     parser.add_argument(
         "--sheets", type=float, default=0.0, help="share of batches: dense loss on study sheets"
     )
@@ -214,7 +211,8 @@ if __name__ == "__main__":
     parser.add_argument("--dense", type=float, default=0.05, help="weight of the dense loss of stage 1")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="write the finished model folder here")
-    a = parser.parse_args()
-    sides = [int(s) for s in a.sizes.split(",")]
-    settings = (a.cells, a.steps, a.lr, a.hint, a.dense, a.threads)
-    train(a.out, a.eyes, a.mind, sides, *settings, a.init, a.folder, a.sheets)
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))

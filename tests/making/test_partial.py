@@ -1,6 +1,6 @@
 """LoRAs for reading what is encoded in part: kept sets, patches, the lesson of the whole tower, resuming.
 
-Run: pytest tests/test_training_partial.py
+Run: pytest tests/making/test_partial.py
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc import checkpoint
-from arr_coc.training import partial
-from arr_coc.training.bundled import CELL, image_tensor, patchify
-from arr_coc.training.words import build_tokenizer
 from arr_coc.world import draw_page
+from making import partial
+from making.bundled import CELL, image_tensor, patchify
+from making.words import build_tokenizer
 
 PAGE = (8 * CELL, 6 * CELL)
 SETTINGS = {"lr": 1e-3, "rank": 2, "hint": 0.2, "dense": 0.02, "echo": 1.0, "saccades": 0.5, "threads": 1}

@@ -1,4 +1,4 @@
-"""The shared language of the bundled model's eyes and mouth: tokenizer, embeddings and roles.
+"""Tokenizer, word embeddings and roles of the bundled model: its vision tower and language model share them.
 
 A visual token of the bundled model is a sum of word embeddings, each turned by a fixed orthogonal matrix that
 says what part the word plays in the cell:

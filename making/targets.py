@@ -1,4 +1,4 @@
-"""What every cell of a page holds: free, dense labels for training the bundled model's eyes.
+"""Dense labels of every cell of a drawn page, for training the bundled model's vision tower.
 
 Every cell of a text knows the text's label; a piece of its value is known where it is printed.
 `cell_targets(page) -> words [R, H, W]`: for each role the index of the cell's word in `ROLE_WORDS[role]`,
@@ -9,21 +9,27 @@ character under each patch, and its place in its value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from arr_coc.training.bundled import CELL, PATCH
-from arr_coc.training.words import COLUMN_BUCKETS, ROLE_WORDS, ROLES, SIZE_BUCKETS
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.world import Fact, Page, Question, Thing
 from arr_coc.world.blocks import Rect
 from arr_coc.world.vocabulary import ALPHABET
+from making.bundled import CELL, PATCH
+from making.words import COLUMN_BUCKETS, ROLE_WORDS, ROLES, SIZE_BUCKETS
 
 NONE, IGNORE = -1, -2
 GLYPHS = ALPHABET + "abcdefghijklmnopqrstuvwxyzOI01"
 
 _INDEX = {role: {word: i for i, word in enumerate(words)} for role, words in ROLE_WORDS.items()}
 _GLYPH = {c: i for i, c in enumerate(GLYPHS)}
+
+
+def evidence_mask(boxes: Sequence[Rect], height: int, width: int) -> np.ndarray:
+    """Evidence cells of boxes in px of a page of height x width cells: bool [height, width]."""
+    return evidence_cells(boxes, (height, width), (width * CELL, height * CELL)).numpy()
 
 
 def size_bucket(size: int) -> int:
@@ -56,13 +62,13 @@ def clues(question: Question, things: Iterable[Thing], width: int) -> list[tuple
     role = {"larger": "size", "left": "column"}.get(question.family)
     if role is None:
         return []
-    asked = min(i for i in (question.text.find(w) for w in ("larger", "bigger", "left")) if i >= 0)
-    found = []
+    comparison = min(i for i in (question.text.find(w) for w in ("larger", "bigger", "left")) if i >= 0)
+    pairs = []
     for thing in things:
         mention = f" {thing.colour} {thing.shape}"
-        if question.text.find(mention) > asked:
-            found.append((mention, ROLE_WORDS[role][thing_words(thing, width)[role]]))
-    return found
+        if question.text.find(mention) > comparison:
+            pairs.append((mention, ROLE_WORDS[role][thing_words(thing, width)[role]]))
+    return pairs
 
 
 def _cells(box: Rect, step: int, height: int, width: int) -> list[tuple[int, int, int, int]]:
@@ -75,15 +81,6 @@ def _cells(box: Rect, step: int, height: int, width: int) -> list[tuple[int, int
     ]
 
 
-def evidence_mask(boxes: tuple[Rect, ...], height: int, width: int) -> np.ndarray:
-    """Bool [H, W]: cells of which a box covers a part that can be seen (6 px or more each way)."""
-    mask = np.zeros((height, width), dtype=bool)
-    for box in boxes:
-        for y, x, oh, ow in _cells(box, CELL, height, width):
-            mask[y, x] |= min(oh, ow) >= 6
-    return mask
-
-
 def cell_targets(page: Page) -> np.ndarray:
     """Words of the cells of a page (sides multiples of 32 px): int16 [R, H, W] in the order of `ROLES`."""
     w, h = page.image.width // CELL, page.image.height // CELL
@@ -91,33 +88,33 @@ def cell_targets(page: Page) -> np.ndarray:
     best = np.zeros((h, w))
     unsure = np.zeros((h, w), dtype=bool)
 
-    def claim(y: int, x: int, area: float, sure: bool, found: dict[str, int]) -> None:
+    def claim(y: int, x: int, area: float, sure: bool, cell: dict[str, int]) -> None:
         if area <= best[y, x]:
             unsure[y, x] |= area > 0.5 * best[y, x]
             return
         unsure[y, x] = not sure or best[y, x] > 0.5 * area
         best[y, x] = area
-        words[:, y, x] = [found.get(role, NONE) for role in ROLES]
+        words[:, y, x] = [cell.get(role, NONE) for role in ROLES]
 
     for fact in page.facts:
-        shown: dict[tuple[int, int], list[int]] = {}
+        pieces: dict[tuple[int, int], list[int]] = {}
         for i, box in enumerate(fact.spans):
             for y, x, _, ow in _cells(box, CELL, h, w):
                 if ow >= min(6, 0.45 * (box[2] - box[0])):
-                    shown.setdefault((y, x), []).append(i)
+                    pieces.setdefault((y, x), []).append(i)
         for box in fact.boxes:
             for y, x, oh, ow in _cells(box, CELL, h, w):
                 sure = ow >= 6 and oh >= min(14, 0.45 * (box[3] - box[1]))
-                claim(y, x, oh * ow, sure, fact_words(fact, shown.get((y, x), ())))
+                claim(y, x, oh * ow, sure, fact_words(fact, pieces.get((y, x), ())))
     for thing in page.things:
-        found = thing_words(thing, page.image.width)
+        cell = thing_words(thing, page.image.width)
         x0, y0, x1, y1 = thing.box
         cut = thing.size // 10
         for y, x, oh, ow in _cells((x0 + cut, y0 + cut, x1 - cut, y1 - cut), CELL, h, w):
-            claim(y, x, oh * ow, oh * ow >= 0.3 * CELL * CELL, found)
+            claim(y, x, oh * ow, oh * ow >= 0.3 * CELL * CELL, cell)
         cy, cx = thing.y // CELL, thing.x // CELL
         if 0 <= cy < h and 0 <= cx < w:
-            words[:, cy, cx] = [({"centre": 0} | found).get(role, NONE) for role in ROLES]
+            words[:, cy, cx] = [({"centre": 0} | cell).get(role, NONE) for role in ROLES]
             unsure[cy, cx], best[cy, cx] = False, 1e9
     words[:, unsure] = IGNORE
     return words

@@ -1,4 +1,4 @@
-"""The bundled model learns to read what is encoded in part: LoRAs for modes `sparse` and `saccade`.
+"""Training of the LoRAs of modes `sparse` and `saccade`: the bundled model reads a page encoded in part.
 
 A tower that encodes some cells alone has lost their surroundings, and a language model that was shown one
 view knows nothing of a coarse one before it. Some steps show parts of a page (64 to 273 cells, a kept
@@ -10,15 +10,13 @@ Beside the answers, the whole tower teaches: what it makes of a cell among all o
 tower with the adapter is to make of it among the kept ones (`echo_loss`, self-distillation; Hinton et al.
 2015 on features). The base model is frozen: `full` and `prune` don't know of the adapters.
 
-Run as `python -m arr_coc.training.partial OUT --folder DIR`; killed, it goes on where it was.
+Run as `python -m making.partial OUT --folder DIR`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,17 +31,20 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from arr_coc import checkpoint
 from arr_coc.gestalt import middles
-from arr_coc.lora import add_partial, load_lora, lora_for, save_lora
+from arr_coc.lora import COARSE, PARTIAL, LoRAs
+from arr_coc.modes import MODES
 from arr_coc.seam.patching import coarse_grid, shrink
 from arr_coc.seam.sparse import patch_rows
-from arr_coc.training.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
-from arr_coc.training.packing import IGNORED, pack
-from arr_coc.training.targets import cell_targets, clues, evidence_mask
-from arr_coc.training.vision import dense_loss
-from arr_coc.training.words import build_embeddings, build_roles, build_tokenizer
+from arr_coc.training.drawn import sample_questions
 from arr_coc.world import draw_page
+from making.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor
+from making.curve import Curve
+from making.language import answer_loss, collate, exact, read_pages
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.packing import IGNORED, pack
+from making.targets import cell_targets, clues, evidence_mask
+from making.vision import dense_loss
+from making.words import build_embeddings, build_roles, build_tokenizer
 
 FIRST_PAGE = 70_000_000
 GESTALT = 256
@@ -114,9 +115,9 @@ class Parts(Dataset):
         h, w = round(side * np.exp(stretch)), round(side * np.exp(-stretch))
         page = draw_page(self.page + step, (w * CELL, h * CELL), self.split, void=False)
         image = 2 * image_tensor(page.image) - 1
-        asked = choose(rng, list(page.questions), 14 if saccade else 20, HARD)
-        rng.shuffle(asked)
-        masks = [evidence_mask(q.evidence, h, w) for q in asked]
+        questions = sample_questions(rng, page.questions, 14 if saccade else 20, HARD)
+        rng.shuffle(questions)
+        masks = [evidence_mask(q.evidence, h, w) for q in questions]
         every = np.any(masks, axis=0) if masks else np.zeros((h, w), bool)
         targets = torch.from_numpy(cell_targets(page)).flatten(1).long()
         grid = torch.tensor([[1, MERGE * h, MERGE * w]])
@@ -130,8 +131,8 @@ class Parts(Dataset):
         }
 
         def encode(pixels: Tensor, a: Tensor, b: Tensor, c: Tensor, words: Tensor) -> None:
-            found = (("pixels", pixels), ("taps", a), ("weights", b), ("places", c), ("words", words))
-            for name, value in found:
+            parts = (("pixels", pixels), ("taps", a), ("weights", b), ("places", c), ("words", words))
+            for name, value in parts:
                 out[name].append(value)
             out["lengths"].append(len(pixels))
 
@@ -156,14 +157,14 @@ class Parts(Dataset):
             whole = np.arange(coarse[0] * coarse[1])
             nothing = torch.full((len(targets), len(whole)), -2)
             encode(cell_patches(small, whole), a, b, get_vision_position_ids(small_grid, MERGE), nothing)
-            show(kept_cells(rng, every, every, GESTALT + SACCADES - len(whole)), asked, coarse)
+            show(kept_cells(rng, every, every, GESTALT + SACCADES - len(whole)), questions, coarse)
         else:
-            count, questions = rng.choice(PACKS)
-            for start in range(0, len(asked), questions):
-                if start and (start // questions + 1) * count > ROW_CELLS:
+            count, row_questions = rng.choice(PACKS)
+            for start in range(0, len(questions), row_questions):
+                if start and (start // row_questions + 1) * count > ROW_CELLS:
                     break
-                mine = np.any(masks[start : start + questions], axis=0)
-                show(kept_cells(rng, mine, every, count), asked[start : start + questions], None)
+                mine = np.any(masks[start : start + row_questions], axis=0)
+                show(kept_cells(rng, mine, every, count), questions[start : start + row_questions], None)
         packs: dict[str, Any] = {**collate(out.pop("packs"), self.tokenizer.pad_token_id)}
         if not saccade:
             whole = np.arange(h * w)
@@ -190,8 +191,8 @@ class Parts(Dataset):
 
 
 def look(model: Any, batch: dict[str, Any]) -> list[Tensor]:
-    """What the tower makes of patches: tokens [N, D], then each deepstack level [N, D]."""
-    seen = model.model.visual(
+    """The vision tower's output for some patches: tokens [N, D], then each deepstack level [N, D]."""
+    vision = model.model.visual(
         batch["pixels"],
         grid_thw=batch["grid"],
         interp_indices=batch["taps"],
@@ -200,7 +201,7 @@ def look(model: Any, batch: dict[str, Any]) -> list[Tensor]:
         cu_seqlens=batch["segments"],
         return_dict=True,
     )
-    return [seen.pooler_output, *seen.deepstack_features]
+    return [vision.pooler_output, *vision.deepstack_features]
 
 
 def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
@@ -241,64 +242,58 @@ def train(
     roles = build_roles(tokenizer, build_embeddings(tokenizer, DIM))
     base, _ = checkpoint.load_base(checkpoint.BUNDLED)
     model: Any = base.requires_grad_(False)
-    torch.manual_seed(0)
-    if init is not None:
-        load_lora(model, init)
-    else:
-        add_partial(model, rank)
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            parameter.data = parameter.data.float()
-            parameter.requires_grad_(True)
     model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
+    torch.manual_seed(0)
+    loras = LoRAs(model)
+    if init is not None:
+        loras.load(init)
+    else:
+        loras.add(PARTIAL, rank)
+        loras.add(COARSE, rank)
+    loras.float().requires_grad_(True)
     # By AdamW, all of them: Muon's equal singular values make little sense for factors of a product.
-    learned = [(f"lora {i}", p) for i, p in enumerate(model.parameters()) if p.requires_grad]
-    optimizer = Optimizers(learned, lr)
-    first = load_checkpoint(out, model, optimizer)
+    optimizer = Optimizers([(f"lora {i}", p) for i, p in enumerate(loras.parameters())], lr)
+    first = load_checkpoint(out, loras, optimizer)
     loader = DataLoader(
         Parts(tokenizer, first, until or steps, saccades, page=page),
         batch_size=None,
         num_workers=1,
         prefetch_factor=4,
     )
-    since, mean = time.time(), dict[str, list[float]]()
+    curve = Curve(out)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 50) * max(0.03, 1 - step / steps)
         wanted = (batch["labels"] != IGNORED) | (batch["hints"] != IGNORED)
         kind = batch["kind"]
         with torch.autocast("cpu", torch.bfloat16):
-            with lora_for(model, kind):
-                levels = look(model, batch)
-                logits = read_pages(model, batch, levels[0], levels[1:], wanted)
+            adapted = loras.model_for(MODES[kind].kinds(loras.kinds))
+            levels = look(adapted, batch)
+            logits = read_pages(adapted, batch, levels[0], levels[1:], wanted)
             if "page" in batch and echo:
-                with torch.no_grad(), lora_for(model, "full"):
+                with torch.no_grad():
                     whole = [level[batch["cells"]] for level in look(model, batch["page"])]
         answers = answer_loss(logits, batch, hint)
-        seen, _ = dense_loss(levels[0].float(), batch["words"], roles)
-        loss = answers + dense * seen
+        cell_loss, _ = dense_loss(levels[0].float(), batch["words"], roles)
+        loss = answers + dense * cell_loss
         if "page" in batch and echo:
             missed = echo_loss(levels, whole)
             loss = loss + echo * missed
-            mean.setdefault(f"{kind} missed", []).append(missed.item())
+            curve.add(f"{kind} missed", missed.item())
         optimizer.step(loss, rate)
-        mean.setdefault(f"{kind} loss", []).append(answers.item())
-        mean.setdefault(f"{kind} seen", []).append(seen.item())
-        for family, found in exact(logits, batch, batch["families"]).items():
-            mean.setdefault(f"{kind} {family}", []).extend(found)
-            mean.setdefault(f"{kind} all", []).extend(found)
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {k: round(float(np.mean(mean[k])), 3) for k in sorted(mean)}
-            with out.with_suffix(".jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        curve.add(f"{kind} loss", answers.item())
+        curve.add(f"{kind} seen", cell_loss.item())
+        for family, hits in exact(logits, batch, batch["families"]).items():
+            curve.add(f"{kind} {family}", *hits)
+            curve.add(f"{kind} all", *hits)
+        curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == (until or steps):
-            save_checkpoint(out, model, optimizer, step + 1)
+            save_checkpoint(out, loras, optimizer, step + 1)
             if folder is not None:
-                save_lora(model, folder)
+                loras.save(folder)
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=2500)
@@ -315,4 +310,8 @@ if __name__ == "__main__":
         "--page", type=int, default=FIRST_PAGE, help="the first page; another one for more pages"
     )
     parser.add_argument("--until", type=int, help="stop there; the same line without it goes on")
-    train(**vars(parser.parse_args()))
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))

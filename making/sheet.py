@@ -1,4 +1,4 @@
-"""Study sheets for the eyes: fields in crowded rows, and the blocks of a page without their filling.
+"""Study sheets for the vision tower: fields in crowded rows, and the blocks of a page without filling.
 
 Reading is what takes longest to learn, and most of a page is no value: a sheet shows twice as many
 characters for the same arithmetic.

@@ -1,34 +1,38 @@
-"""Stage 2 of the bundled model: the language model, taught on symbolic pages. No picture is drawn.
+"""Stage 2 of the bundled model: its language model, on symbolic pages. No picture is drawn.
 
 A symbolic page is what perfect eyes would say of a page (`words.py`), plus noise: cheap enough to ask
 hundreds of questions a second. Embeddings stay fixed, so what is learned here fits what the eyes learn in
 stage 1.
 
-Run as `python -m arr_coc.training.language OUT --steps 12000`; killed, it goes on where it was.
+Run as `python -m making.language OUT --steps 12000`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, DIM, build_model
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.packing import IGNORED, Packed, attention, pack
-from arr_coc.training.targets import clues, fact_words, thing_words
-from arr_coc.training.words import (
+from arr_coc.training.drawn import sample_questions
+from arr_coc.world import Fact, Thing
+from arr_coc.world.blocks import code
+from arr_coc.world.page import wanted_things
+from arr_coc.world.questions import ask_all
+from arr_coc.world.vocabulary import LABELS, TITLE_FIRST, TITLE_SECOND
+from making.bundled import CELL, DIM, build_model
+from making.curve import Curve
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.packing import IGNORED, Packed, attention, pack
+from making.targets import clues, fact_words, thing_words
+from making.words import (
     ROLE_WORDS,
     ROLES,
     RoleSpace,
@@ -36,11 +40,6 @@ from arr_coc.training.words import (
     build_roles,
     build_tokenizer,
 )
-from arr_coc.world import Fact, Question, Thing
-from arr_coc.world.blocks import code
-from arr_coc.world.page import wanted_things
-from arr_coc.world.questions import ask_all
-from arr_coc.world.vocabulary import FAMILIES, LABELS, TITLE_FIRST, TITLE_SECOND
 
 
 def symbolic_page(
@@ -77,20 +76,6 @@ def spread(rng: random.Random, fact: Fact) -> list[dict[str, int]]:
         # A piece may lie on the border and be seen in the next cell too.
         pieces = pieces[count - (count > 1 and rng.random() < 0.3) :]
     return cells
-
-
-def choose(
-    rng: random.Random, questions: list[Question], count: int, often: dict[str, int] | None = None
-) -> list[Question]:
-    """`count` questions, families as even as can be; those in `often` may come that many times as often."""
-    order = sorted(questions, key=lambda q: (rng.random(), q.text))
-    chosen: list[Question] = []
-    for limit in (1, 2, 4, 99):
-        for q in order:
-            most = limit * (often or {}).get(q.family, 1)
-            if len(chosen) < count and q not in chosen and sum(c.family == q.family for c in chosen) < most:
-                chosen.append(q)
-    return chosen
 
 
 class SymbolicPages(Dataset):
@@ -139,8 +124,8 @@ class SymbolicPages(Dataset):
             for fact in facts:
                 rows += spread(rng, fact)
             for thing in things:
-                found = thing_words(thing, grid[1] * CELL)
-                rows += [found | {"centre": 0}] + [found] * rng.choice((0, 1, 1, 2))
+                cell = thing_words(thing, grid[1] * CELL)
+                rows += [cell | {"centre": 0}] + [cell] * rng.choice((0, 1, 1, 2))
             empty = rng.randint(1, 6) if easy else rng.randint(6, 16)
             rows = rows[: len(used) - 1] + [{}] * empty
             cells = sorted(used[: len(rows)])
@@ -152,17 +137,17 @@ class SymbolicPages(Dataset):
             ]
             drown = 0.0 if easy else grown * rng.random()
             weight = [w**drown for w in many]
-            asked = choose(rng, ask_all(rng, facts, things, grid[1] * CELL), 12, often)
+            questions = sample_questions(rng, ask_all(rng, facts, things, grid[1] * CELL), 12, often)
             at = torch.tensor([(c // grid[1], c % grid[1]) for c in cells])
-            looked_up = [clues(q, things, grid[1] * CELL) for q in asked]
-            packed = pack(self.tokenizer, at, grid, asked, looked_up)
+            hints = [clues(q, things, grid[1] * CELL) for q in questions]
+            packed = pack(self.tokenizer, at, grid, questions, hints)
             # A cell with a piece of a value says it by itself: what a question then copies is a plain word.
             packed.hints[packed.visual] = torch.tensor([self._own_word(r) for r in rows])
             pages.append(packed)
             names.append(torch.tensor([self._label(r) for r in rows]))
             words.append(torch.tensor([[r.get(role, -1) for role in ROLES] for r in rows]))
             weights.append(torch.tensor(weight))
-            families.append([q.family for q in asked])
+            families.append([q.family for q in questions])
         return collate(pages, self.tokenizer.pad_token_id, weights) | {
             "words": torch.cat(words),
             "names": torch.cat(names),
@@ -253,12 +238,12 @@ def answer_loss(logits: Tensor, batch: dict[str, Tensor], hint_weight: float) ->
 def exact(logits: Tensor, batch: dict[str, Tensor], families: list[list[str]]) -> dict[str, list[float]]:
     """Per family, 1.0 for every question whose whole answer is right given its own beginning."""
     right = (logits.argmax(-1) == batch["labels"]) | (batch["labels"] == IGNORED)
-    found: dict[str, list[float]] = {}
+    matches: dict[str, list[float]] = {}
     for row, names in enumerate(families):
         for number, family in enumerate(names, start=1):
             here = batch["block"][row] == number
-            found.setdefault(family, []).append(float(right[row][here].all()))
-    return found
+            matches.setdefault(family, []).append(float(right[row][here].all()))
+    return matches
 
 
 def train(
@@ -270,7 +255,7 @@ def train(
     init: Path | None = None,
     start: int = 0,
 ) -> None:
-    """Train (or go on training) and write `out`; a line of JSON per 100 steps goes to `out`.jsonl."""
+    """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     embeddings = build_embeddings(tokenizer, DIM)
@@ -284,7 +269,7 @@ def train(
     first = load_checkpoint(out, mind, optimizer) or start
     data = SymbolicPages(tokenizer, first, steps, batch, steps)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=8)
-    since, mean = time.time(), dict[str, list[float]]()
+    curve = Curve(out)
     for step, packed in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         torch.manual_seed(step)
@@ -303,31 +288,23 @@ def train(
         logits[wanted] = model.lm_head(states[wanted])
         loss = answer_loss(logits, packed, hint_weight=0.5)
         # The cells of a text say their label beside their piece: a question finds them by the same word.
-        said = model.lm_head(states[packed["visual"]])
-        loss = loss + 0.25 * F.cross_entropy(said, packed["names"], ignore_index=IGNORED)
+        label_logits = model.lm_head(states[packed["visual"]])
+        loss = loss + 0.25 * F.cross_entropy(label_logits, packed["names"], ignore_index=IGNORED)
         optimizer.step(loss, rate)
-        mean.setdefault("loss", []).append(loss.item())
-        for family, found in exact(logits, packed, packed["families"]).items():
-            mean.setdefault(family, []).extend(found)
+        curve.add("loss", loss.item())
+        for family, hits in exact(logits, packed, packed["families"]).items():
+            curve.add(family, *hits)
         hinted = packed["hints"] != IGNORED
         right = logits.argmax(-1) == packed["hints"]
         for name, where in (("cells", packed["visual"]), ("hints", ~packed["visual"])):
-            mean.setdefault(name, []).append(right[hinted & where].float().mean().item())
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {
-                k: round(float(np.mean(mean[k])), 3)
-                for k in ("loss", "cells", "hints", *FAMILIES)
-                if k in mean
-            }
-            with out.with_suffix(".jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+            curve.add(name, right[hinted & where].float().mean().item())
+        curve.end_step(step + 1)
         if (step + 1) % 250 == 0 or step + 1 == steps:
             save_checkpoint(out, mind, optimizer, step + 1)
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=12000)
@@ -336,5 +313,8 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
     parser.add_argument("--start", type=int, default=0, help="step of the schedule at which --init goes on")
-    args = parser.parse_args()
-    train(args.out, args.steps, args.batch, args.lr, args.threads, args.init, args.start)
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))

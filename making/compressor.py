@@ -1,19 +1,17 @@
-"""The conv compressors of the bundled model: taught on answers, through the frozen language model.
+"""Training of the bundled conv compressors: on answers, through the frozen language model.
 
 Each page is encoded once, by frozen eyes; both compressors make their gestalt of it, and its questions are
 asked of each gestalt, coarse tokens at their fractional places. The loss is the cross-entropy of the answers
 and nothing else. Nothing of the base model changes.
 
-Run as `python -m arr_coc.training.compressor OUT --steps 800 --folder ALLOCATOR`; killed, it goes on where it
+Run as `python -m making.compressor OUT --steps 800 --folder ALLOCATOR`; killed, it goes on where it
 was. One core: about 2 s a step.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,13 +25,15 @@ from transformers import PreTrainedTokenizerFast
 from arr_coc import checkpoint
 from arr_coc.gestalt import CONVS, ConvCompressor, Convs, middles, pooled, save_convs
 from arr_coc.seam import Grid, VisualFeatures
-from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, image_tensor, patchify
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import answer_loss, choose, collate, exact, read_pages
-from arr_coc.training.packing import IGNORED, pack
-from arr_coc.training.together import OFTEN
+from arr_coc.training.drawn import sample_questions
 from arr_coc.world import Question, draw_page
 from arr_coc.world.vocabulary import FAMILIES
+from making.bundled import CELL, DIM, StillPatchEmbed, image_tensor, patchify, sides
+from making.curve import Curve
+from making.language import answer_loss, collate, exact, read_pages
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.packing import IGNORED, pack
+from making.together import OFTEN
 
 FIRST_PAGE = 60_000_000
 QUESTIONS = 24
@@ -60,7 +60,7 @@ class WholePages(Dataset):
         return {
             "pixels": torch.cat([patchify(image_tensor(page.image)) for page in pages]),
             "grids": [(1, h, w)] * len(pages),
-            "asked": [choose(rng, list(page.questions), QUESTIONS, OFTEN) for page in pages],
+            "asked": [sample_questions(rng, page.questions, QUESTIONS, OFTEN) for page in pages],
         }
 
 
@@ -68,10 +68,12 @@ class WholePages(Dataset):
 def encode(visual: Any, pixels: Tensor, grids: list[Grid]) -> VisualFeatures:
     """The encoded tokens of pages, float32."""
     patches = torch.tensor([[t, 2 * h, 2 * w] for t, h, w in grids])
-    seen = visual(pixels, grid_thw=patches, return_dict=True)
+    vision = visual(pixels, grid_thw=patches, return_dict=True)
     sizes = [t * h * w for t, h, w in grids]
-    tokens, *levels = (list(x.float().split(sizes)) for x in (seen.pooler_output, *seen.deepstack_features))
-    return VisualFeatures(tokens, levels, grids, [torch.arange(n) for n in sizes], type(seen))
+    tokens, *levels = (
+        list(x.float().split(sizes)) for x in (vision.pooler_output, *vision.deepstack_features)
+    )
+    return VisualFeatures(tokens, levels, grids, [torch.arange(n) for n in sizes], type(vision))
 
 
 def ask(
@@ -79,7 +81,7 @@ def ask(
     tokenizer: PreTrainedTokenizerFast,
     gestalt: VisualFeatures,
     grids: list[Grid],
-    asked: list[list[Question]],
+    page_questions: list[list[Question]],
 ) -> tuple[Tensor, dict[str, Any]]:
     """Ask the questions of gestalts.
 
@@ -88,14 +90,14 @@ def ask(
         tokenizer: its own.
         gestalt: of every page.
         grids: the pages' fine grids, in whose coordinates everything stands.
-        asked: the questions of every page.
+        page_questions: the questions of every page.
 
     Returns:
         Logits [B, S, V] (zero where there is no label), and the batch as `collate` packs it.
     """
     packs = [
         pack(tokenizer, middles(fine, coarse), fine[1:], questions)
-        for fine, coarse, questions in zip(grids, gestalt.grids, asked, strict=True)
+        for fine, coarse, questions in zip(grids, gestalt.grids, page_questions, strict=True)
     ]
     batch = collate(packs, tokenizer.pad_token_id)
     wanted = batch["labels"] != IGNORED
@@ -110,7 +112,7 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """Exact match with all tokens, with pooled and with convolved ones: per family and over all questions."""
     pools = {f"pool{factor}": partial(pooled, factor=factor) for factor in CONVS.values()}
-    found: dict[str, dict[str, list[float]]] = {}
+    matches: dict[str, dict[str, list[float]]] = {}
     for page in (data[i] for i in range(len(data))):
         with torch.autocast("cpu", torch.bfloat16):
             features = encode(base.model.visual, page["pixels"], page["grids"])
@@ -118,12 +120,12 @@ def measure(
                 logits, batch = ask(base, tokenizer, look(features), page["grids"], page["asked"])
                 families = [[q.family for q in questions] for questions in page["asked"]]
                 for family, hits in exact(logits, batch, families).items():
-                    found.setdefault(name, {}).setdefault(family, []).extend(hits)
-                    found[name].setdefault("all", []).extend(hits)
+                    matches.setdefault(name, {}).setdefault(family, []).extend(hits)
+                    matches[name].setdefault("all", []).extend(hits)
     order = [*FAMILIES, "all"]
     return {
         name: {family: round(float(np.mean(hits[family])), 3) for family in order if family in hits}
-        for name, hits in found.items()
+        for name, hits in matches.items()
     }
 
 
@@ -141,8 +143,7 @@ def train(out: Path, folder: Path, sizes: list[int], cells: int, steps: int, lr:
     first = load_checkpoint(out, convs, optimizer)
     data = WholePages(sizes, cells, first, steps)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    log, since = out.with_suffix(".jsonl"), time.time()
-    mean: dict[str, list[float]] = {}
+    curve = Curve(out, every=25)
     for step, page in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 30) * max(0.02, 1 - step / steps)
         losses = []
@@ -153,34 +154,31 @@ def train(out: Path, folder: Path, sizes: list[int], cells: int, steps: int, lr:
                 losses.append(answer_loss(logits, batch, hint_weight=0.0))
                 families = [[q.family for q in questions] for questions in page["asked"]]
                 hits = [hit for row in exact(logits, batch, families).values() for hit in row]
-                mean.setdefault(name, []).append(float(losses[-1].detach()))
-                mean.setdefault(name + " exact", []).extend(hits)
+                curve.add(name, float(losses[-1].detach()))
+                curve.add(name + " exact", *hits)
         optimizer.step(torch.stack(losses).mean(), rate)
-        if (step + 1) % 25 == 0 or step + 1 == steps:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        curve.end_step(step + 1, last=step + 1 == steps)
         if (step + 1) % 50 == 0 or step + 1 == steps:
             save_checkpoint(out, convs, optimizer, step + 1)
     save_convs(convs, folder)
-    held = WholePages([max(sizes)], 0, 10**6, 10**6 + 24, split="validation")
-    with log.open("a") as file:
-        file.write(
-            json.dumps({"validation": measure(base, tokenizer, convs, held), "size": max(sizes)}) + "\n"
-        )
+    held_out = WholePages([max(sizes)], 0, 10**6, 10**6 + 24, split="validation")
+    curve.write({"validation": measure(base, tokenizer, convs, held_out), "size": max(sizes)})
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--folder", type=Path, required=True, help="write conv4 and conv16 here at the end")
-    parser.add_argument("--sizes", default="512,768,1024", help="typical sides of a page in px, one a batch")
+    parser.add_argument(
+        "--sizes", type=sides, default="512,768,1024", help="typical sides of a page in px, one a batch"
+    )
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
-    a = parser.parse_args()
-    sides = [int(s) for s in a.sizes.split(",")]
-    train(a.out, a.folder, sides, a.cells, a.steps, a.lr, a.threads)
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))

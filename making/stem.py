@@ -1,4 +1,4 @@
-"""The stem of the bundled model: taught to find, in pixels alone, what a question about a page asks for.
+"""Training of the bundled stem: to find, in pixels alone, the cells that a question about a page needs.
 
     loss = CE of the label, colour, shape and middle of each cell (as stage 1 teaches the eyes)
          + CE of the character under each 16-px patch (a throw-away head)
@@ -7,15 +7,13 @@
 A quarter of the batches lay the encoded gestalt under the cells, the others don't: one stem serves `sparse`
 and `saccade`.
 
-Run as `python -m arr_coc.training.stem OUT --steps 6000`; killed, it goes on where it was.
+Run as `python -m making.stem OUT --steps 6000`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +27,18 @@ from arr_coc import checkpoint
 from arr_coc.layer import ARRCOCLayer
 from arr_coc.stem import Stem, save_stem
 from arr_coc.texture import generate_texture_array
-from arr_coc.training.bundled import CELL, DIM
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.language import choose
+from arr_coc.training.drawn import sample_questions
 from arr_coc.training.losses import recall, relevance_loss
-from arr_coc.training.sheet import draw_sheet
-from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets, evidence_mask, glyph_targets
-from arr_coc.training.vision import SHARPNESS
-from arr_coc.training.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
 from arr_coc.world import draw_page
+from making.bundled import CELL, DIM, sides
+from making.curve import Curve
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.sheet import draw_sheet
+from making.targets import GLYPHS, IGNORE, NONE, cell_targets, evidence_mask, glyph_targets
+from making.vision import SHARPNESS
+from making.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer
 
-FOUND_BY = ("label", "colour", "shape", "centre")
+QUESTION_ROLES = ("label", "colour", "shape", "centre")
 """The roles of a cell that a question can name."""
 FIRST_PAGE = 90_000_000
 QUESTIONS = 16
@@ -59,14 +58,14 @@ class Sight(nn.Module):
         """Tokens [B, N, D] and glyph logits [B, 2H, 2W, G]."""
         letters: list[Tensor] = []
         hook = self.stem.patch.register_forward_hook(
-            lambda module, given, seen: letters.append(self.glyphs(seen.movedim(1, -1)))
+            lambda module, args, features: letters.append(self.glyphs(features.movedim(1, -1)))
         )
         tokens = self.stem(pictures, grid, gestalt)
         hook.remove()
         return tokens, letters[0]
 
 
-class FoundPages(Dataset):
+class StemPages(Dataset):
     """Batch i of pages of one size, with what their cells hold and where their questions point."""
 
     def __init__(self, sizes: list[int], cells: int, first: int, last: int, sheets: float) -> None:
@@ -87,9 +86,9 @@ class FoundPages(Dataset):
             pictures.append(torch.from_numpy(np.array(page.image)).permute(2, 0, 1))
             words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             glyphs.append(torch.from_numpy(glyph_targets(page)[0]))
-            asked = [] if sheet else choose(rng, list(page.questions), QUESTIONS)
-            texts.append([q.text for q in asked])
-            masks.append(torch.from_numpy(np.array([evidence_mask(q.evidence, h, w) for q in asked])))
+            questions = [] if sheet else sample_questions(rng, page.questions, QUESTIONS)
+            texts.append([q.text for q in questions])
+            masks.append(torch.from_numpy(np.array([evidence_mask(q.evidence, h, w) for q in questions])))
         return {
             "pictures": torch.stack(pictures),
             "grid": (h, w),
@@ -100,7 +99,7 @@ class FoundPages(Dataset):
         }
 
 
-def found_loss(tokens: Tensor, words: Tensor, roles: RoleSpace) -> tuple[Tensor, dict[str, float]]:
+def role_loss(tokens: Tensor, words: Tensor, roles: RoleSpace) -> tuple[Tensor, dict[str, float]]:
     """Cross-entropy of what cells are found by.
 
     Args:
@@ -110,7 +109,7 @@ def found_loss(tokens: Tensor, words: Tensor, roles: RoleSpace) -> tuple[Tensor,
     """
     scores, keep = roles.scores(tokens), words[0] != IGNORE
     total, accuracy = tokens.new_zeros(()), {}
-    for role in FOUND_BY:
+    for role in QUESTION_ROLES:
         there = words[ROLES.index(role)]
         start, stop = roles.spans[role]
         logits = SHARPNESS * F.pad(scores[:, start:stop], (1, 0), value=0.5)  # nothing = 0.5
@@ -131,11 +130,11 @@ def relevance_terms(
     gestalt: Tensor | None,
 ) -> tuple[list[Tensor], list[float]]:
     """The relevance loss of each page, and per question the recall in a sixteenth of the cells."""
-    terms, found = [], []
+    terms, recalls = [], []
     for i, texts in enumerate(batch["texts"]):
         if not texts:
             continue
-        picture, seen, masks = batch["pictures"][i], tokens[i], batch["evidence"][i]
+        picture, page_tokens, masks = batch["pictures"][i], tokens[i], batch["evidence"][i]
         texture = generate_texture_array(picture[None] / 255, batch["grid"], layer.config.channels)
         ids = [torch.tensor(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
         query = nn.utils.rnn.pad_sequence([embed(row) for row in ids], batch_first=True).detach()
@@ -144,11 +143,11 @@ def relevance_terms(
         rows = len(texts)
         mean = None if gestalt is None else gestalt[i].flatten(1).mean(1).expand(rows, -1)
         relevance = layer.relevance(
-            texture.expand(rows, -1, -1, -1), query, mask, seen[None].expand(rows, -1, -1), mean
+            texture.expand(rows, -1, -1, -1), query, mask, page_tokens[None].expand(rows, -1, -1), mean
         )
         terms.append(relevance_loss(relevance.logits, masks))
-        found += recall(relevance.logits, masks, max(1, masks[0].numel() // 16))
-    return terms, found
+        recalls += recall(relevance.logits, masks, max(1, masks[0].numel() // 16))
+    return terms, recalls
 
 
 def train(
@@ -178,41 +177,35 @@ def train(
     optimizer = Optimizers(sight.named_parameters(), lr)
     first = load_checkpoint(out, sight, optimizer)
     loader = DataLoader(
-        FoundPages(sizes, cells, first, steps, sheets),
+        StemPages(sizes, cells, first, steps, sheets),
         batch_size=None,
         num_workers=1,
         prefetch_factor=4,
     )
-    log, since = out.with_suffix(".jsonl"), time.time()
-    mean: dict[str, list[float]] = {}
+    curve = Curve(out)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         pictures, (h, w) = batch["pictures"] / 255, batch["grid"]
         with torch.autocast("cpu", torch.bfloat16):
             gestalt = coarse_tokens(visual, pictures, (h, w)) if step % 4 == 0 else None
             tokens, letters = (x.float() for x in sight(pictures, (h, w), gestalt))
-        loss, shown = found_loss(tokens.flatten(0, 1), batch["words"], roles)
+        loss, figures = role_loss(tokens.flatten(0, 1), batch["words"], roles)
         there = batch["glyphs"] != NONE
         if there.any():
             loss = loss + glyph * F.cross_entropy(letters[there], batch["glyphs"][there])
             right = letters[there].argmax(-1) == batch["glyphs"][there]
-            shown |= {"glyph": right.float().mean().item()}
-        terms, found = relevance_terms(layer, embed, tokenizer, batch, tokens, gestalt)
+            figures |= {"glyph": right.float().mean().item()}
+        terms, recalls = relevance_terms(layer, embed, tokenizer, batch, tokens, gestalt)
         if terms:
             relevance = torch.stack(terms).mean()
             loss = loss + weight * relevance
-            shown |= {"relevance": float(relevance.detach())}
+            figures |= {"relevance": float(relevance.detach())}
             name = "recall 1/16" if gestalt is None else "recall 1/16 on a gestalt"
-            mean.setdefault(name, []).extend(found)
+            curve.add(name, *recalls)
         optimizer.step(loss, rate)
-        for key, value in {"loss": float(loss.detach()), **shown}.items():
-            mean.setdefault(key, []).append(value)
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1)}
-            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        for name, value in {"loss": float(loss.detach()), **figures}.items():
+            curve.add(name, value)
+        curve.end_step(step + 1)
         if (step + 1) % 100 == 0 or step + 1 == steps:
             save_checkpoint(out, sight, optimizer, step + 1)
     if folder is not None:
@@ -232,10 +225,13 @@ def coarse_tokens(visual: Any, pictures: Tensor, grid: tuple[int, int]) -> Tenso
     return tokens.float().view(len(small), h, w, -1).movedim(-1, 1)
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--sizes", default="384,512,768,1024", help="typical sides of a page in px")
+    parser.add_argument(
+        "--sizes", type=sides, default="384,512,768,1024", help="typical sides of a page in px"
+    )
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -245,17 +241,8 @@ if __name__ == "__main__":
     parser.add_argument("--init", type=Path, help="checkpoint of a stem alone to start from")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="write the finished stem here")
-    args = parser.parse_args()
-    train(
-        args.out,
-        [int(s) for s in args.sizes.split(",")],
-        args.steps,
-        args.cells,
-        args.lr,
-        args.sheets,
-        args.threads,
-        args.weight,
-        args.glyph,
-        args.init,
-        args.folder,
-    )
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))

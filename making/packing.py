@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from arr_coc.training.words import ROLE_WORDS
 from arr_coc.world import Question
 from arr_coc.world.vocabulary import SHAPES, plural
+from making.words import ROLE_WORDS
 
 IGNORED = -100
 _KEYS = {w.strip().lower() for role in ("colour", "shape", "label") for w in ROLE_WORDS[role]}
@@ -125,9 +125,9 @@ def attention(block: Tensor, weight: Tensor | None = None) -> Tensor:
     """
     size = len(block)
     same = (block[:, None] == block[None, :]) | ((block[None, :] == 0) & (block[:, None] >= 0))
-    seen = same & torch.ones(size, size, dtype=torch.bool).tril()
-    seen &= (block[None, :] >= 0) | torch.eye(size, dtype=torch.bool)
-    mask = torch.zeros(size, size).masked_fill(~seen, torch.finfo(torch.float32).min)
+    visible = same & torch.ones(size, size, dtype=torch.bool).tril()
+    visible &= (block[None, :] >= 0) | torch.eye(size, dtype=torch.bool)
+    mask = torch.zeros(size, size).masked_fill(~visible, torch.finfo(torch.float32).min)
     if weight is not None:
         mask = mask + weight.log()[None, :]
     return mask[None]

@@ -1,17 +1,15 @@
-"""Stage 1 of the bundled model: the eyes, taught densely: every token learns to say what its cell holds.
+"""Stage 1 of the bundled model: its vision tower, on dense labels of what each cell holds.
 
     loss = CE over (words of the role, "nothing") for each role and cell
          + distance to the sum of the cell's words
          + CE of the character under each 16-px patch and of its place in its value (throw-away heads)
 
-Run as `python -m arr_coc.training.vision OUT --sizes 256,384 --steps 8000`; killed, it goes on where it was.
+Run as `python -m making.vision OUT --sizes 256,384 --steps 8000`; killed, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +19,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3VLForConditionalGeneration
 
-from arr_coc.training.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify
-from arr_coc.training.checkpoint import Optimizers, load_checkpoint, save_checkpoint
-from arr_coc.training.sheet import draw_sheet
-from arr_coc.training.targets import GLYPHS, IGNORE, NONE, cell_targets, glyph_targets
-from arr_coc.training.words import (
+from arr_coc.world import draw_page
+from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify, sides
+from making.curve import Curve
+from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from making.sheet import draw_sheet
+from making.targets import GLYPHS, IGNORE, NONE, cell_targets, glyph_targets
+from making.words import (
     ROLES,
     VALUE_LENGTH,
     RoleSpace,
@@ -33,7 +33,6 @@ from arr_coc.training.words import (
     build_roles,
     build_tokenizer,
 )
-from arr_coc.world import draw_page
 
 SHARPNESS = 12.0
 GLYPH_WEIGHT = 10.0
@@ -83,8 +82,8 @@ class Pages(Dataset):
             pixels.append(patchify(image_tensor(page.image)))
             words.append(torch.from_numpy(cell_targets(page)).flatten(1))
             # Patches come in merge-block order: 2 x 2 patches of a cell together.
-            for rows, found in zip((glyphs, places), glyph_targets(page), strict=True):
-                rows.append(torch.from_numpy(found).reshape(h, 2, w, 2).permute(0, 2, 1, 3).flatten())
+            for rows, labels in zip((glyphs, places), glyph_targets(page), strict=True):
+                rows.append(torch.from_numpy(labels).reshape(h, 2, w, 2).permute(0, 2, 1, 3).flatten())
         grid = torch.tensor([[1, 2 * h, 2 * w]] * count)
         return (
             torch.cat(pixels),
@@ -163,56 +162,44 @@ def train(
     loader = DataLoader(
         Pages(sizes, cells, first, last, sheets), batch_size=None, num_workers=1, prefetch_factor=4
     )
-    log, since, seen = out.with_suffix(".jsonl"), time.time(), 0
-    mean: dict[str, list[float]] = {}
+    curve = Curve(out)
     for step, (patches, grid, words, glyphs, places) in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         with torch.autocast("cpu", torch.bfloat16):
             tokens, letters, spots = (x.float() for x in eyes(patches, grid))
         loss, accuracy = dense_loss(tokens, words, roles, text=min(1.0, max(0.05, (step - 500) / 1500)))
-        shown = glyphs != NONE
-        if shown.any():
+        printed = glyphs != NONE
+        if printed.any():
             emphasis = GLYPH_WEIGHT * (1 + 2 * max(0.0, 1 - step / 2000))  # characters first
-            loss = loss + emphasis * F.cross_entropy(letters[shown], glyphs[shown])
-            loss = loss + PLACE_WEIGHT * F.cross_entropy(spots[shown], places[shown])
-            accuracy["place"] = (spots.argmax(-1) == places)[shown].float().mean().item()
-            accuracy["glyph"] = (letters.argmax(-1) == glyphs)[shown].float().mean().item()
+            loss = loss + emphasis * F.cross_entropy(letters[printed], glyphs[printed])
+            loss = loss + PLACE_WEIGHT * F.cross_entropy(spots[printed], places[printed])
+            accuracy["place"] = (spots.argmax(-1) == places)[printed].float().mean().item()
+            accuracy["glyph"] = (letters.argmax(-1) == glyphs)[printed].float().mean().item()
         optimizer.step(loss, rate)
-        seen += len(grid)
-        for key, value in {"loss": loss.item(), **accuracy}.items():
-            mean.setdefault(key, []).append(value)
-        if (step + 1) % 50 == 0:
-            line = {"step": step + 1, "seconds": round(time.time() - since, 1), "images": seen}
-            line |= {key: round(float(np.mean(values)), 3) for key, values in mean.items()}
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            mean = {}
+        for name, value in {"loss": loss.item(), "pages a batch": len(grid), **accuracy}.items():
+            curve.add(name, value)
+        curve.end_step(step + 1)
         if (step + 1) % 200 == 0 or step + 1 == last:
             save_checkpoint(out, eyes, optimizer, step + 1)
 
 
-if __name__ == "__main__":
+def command_line() -> argparse.ArgumentParser:
+    """The options of `train`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--init", type=Path, help="model.safetensors of an earlier model to start from")
     parser.add_argument("--start", type=int, default=0, help="step of the schedule at which --init goes on")
-    parser.add_argument("--sizes", default="256", help="typical sides of a page in px, one a batch")
+    parser.add_argument(
+        "--sizes", type=sides, default="256", help="typical sides of a page in px, one a batch"
+    )
     parser.add_argument("--sheets", type=float, default=0.0, help="share of batches that show study sheets")
     parser.add_argument("--cells", type=int, default=1024, help="cells a batch")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--until", type=int, help="stop here, part of the way")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    train(
-        args.out,
-        [int(s) for s in args.sizes.split(",")],
-        args.steps,
-        args.cells,
-        args.lr,
-        args.threads,
-        args.init,
-        args.start,
-        args.sheets,
-        args.until,
-    )
+    return parser
+
+
+if __name__ == "__main__":
+    train(**vars(command_line().parse_args()))

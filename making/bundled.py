@@ -161,3 +161,8 @@ def patchify(image: Tensor) -> Tensor:
     x = x.permute(1, 4, 2, 5, 0, 3, 6)  # (H, W, 2, 2, 3, 16, 16)
     x = x.reshape(-1, 3, 1, PATCH, PATCH).expand(-1, -1, 2, -1, -1)
     return x.reshape(-1, 3 * 2 * PATCH * PATCH)
+
+
+def sides(text: str) -> list[int]:
+    """Sides of pages in px, from a text such as "256,512"."""
+    return [int(side) for side in text.split(",")]

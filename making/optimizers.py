@@ -1,4 +1,4 @@
-"""Optimizers of the bundled model's stages, and resumable checkpoints: one safetensors file, never a pickle.
+"""Optimizers and resumable checkpoints of the bundled model's stages: one safetensors file, never a pickle.
 
 Matrices inside the transformer layers learn with Muon (Jordan et al. 2024; torch.optim.Muon), which took a
 third of AdamW's steps here; embeddings, norms, biases and heads learn with AdamW.

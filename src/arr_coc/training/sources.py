@@ -1,0 +1,124 @@
+"""The items of a training run: images with their questions, of all data sets of a recipe in turns.
+
+    rows = open_rows(load_recipe("relevance"))    # a data set of steps x batch items
+    rows[0]                                       # ImageRows(image, rows, where)
+
+An item depends on the recipe and its number alone, so a killed run goes on with the items it would have had.
+Every image of a file comes once before one comes again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from torch.utils.data import Dataset
+
+from arr_coc.data import open_data
+from arr_coc.training.recipe import WORLD, Recipe
+from arr_coc.training.rows import FileRows, ImageRows, family_of
+
+
+class Source(Protocol):
+    """A data set of images with their questions; `shuffled`: each epoch has an order of its own."""
+
+    shuffled: bool
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> ImageRows: ...
+
+
+class Turns(Dataset[ImageRows]):
+    """Several sources as one data set of a given length: they take turns, in an order drawn for each round.
+
+    A source that is named twice has two turns in a round.
+
+    Args:
+        sources: by name.
+        turns: the names of one round.
+        length: how many items.
+        seed: of the orders.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Source], turns: Sequence[str], length: int, seed: int = 0
+    ) -> None:
+        self.sources, self.turns, self.length, self.seed = dict(sources), list(turns), length, seed
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> ImageRows:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        rounds, turn = divmod(index, len(self.turns))
+        order = random.Random(f"round {rounds} of {self.seed}").sample(self.turns, len(self.turns))
+        name = order[turn]
+        number = rounds * self.turns.count(name) + order[:turn].count(name)
+        source = self.sources[name]
+        if not source.shuffled:
+            return source[number]
+        epoch, position = divmod(number, len(source))
+        return source[_order(len(source), f"epoch {epoch} of {name}, {self.seed}")[position]]
+
+
+@lru_cache(maxsize=16)
+def _order(length: int, seed: str) -> list[int]:
+    return random.Random(seed).sample(range(length), length)
+
+
+def open_rows(recipe: Recipe) -> Turns:
+    """The items of a run, `recipe.steps` x `recipe.batch` of them; files are read now, images when they come.
+
+    In stage relevance with boxes as target, questions without boxes teach nothing and are left out.
+
+    Raises:
+        ValueError: what a reader raises; a data set without questions; boxes are the target and there are
+            none; no question is of a hard family.
+    """
+    length = recipe.steps * recipe.batch
+    weights = recipe.hard if recipe.stage == "hard" else {}
+    sources: dict[str, Source] = {}
+    families: set[str] = set()
+    boxless: list[str] = []
+    for spec in dict.fromkeys(recipe.data):
+        if spec == WORLD:
+            from arr_coc.training import drawn  # photographs are trained on without the drawing code
+
+            sources[spec] = drawn.WorldRows(length, recipe.sizes, recipe.questions, recipe.seed, weights)
+            families |= drawn.FAMILIES
+            continue
+        data, readings = open_data(spec, recipe.split, recipe.limit)
+        examples = list(readings)
+        if not examples:
+            raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
+        boxed = [example for example in examples if example.boxes]
+        if not boxed:
+            boxless.append(spec)
+        families |= {family_of(example) for example in examples}
+        if recipe.stage == "relevance" and recipe.target == "boxes":
+            examples = boxed
+        sources[spec] = FileRows(examples, data.prompt, recipe.questions, weights, recipe.max_pixels)
+    _check_boxes(recipe, boxless, len(sources))
+    if recipe.stage == "hard" and not families & set(recipe.hard):
+        present = ", ".join(sorted(families - {""})) or "unknown"
+        remedy = 'write "family" into the questions, or use stage "answers"'
+        raise ValueError(
+            f"hard has {', '.join(recipe.hard) or 'no family'}, but the families of the data are: {present}; "
+            f"{remedy}"
+        )
+    return Turns(sources, recipe.data, length, recipe.seed)
+
+
+def _check_boxes(recipe: Recipe, boxless: list[str], sources: int) -> None:
+    """Some data may go without boxes where answers teach as well, but not all of it."""
+    needed = recipe.target == "boxes" and bool(recipe.relevance or recipe.compress)
+    if not needed or not boxless or (recipe.stage != "relevance" and len(boxless) < sources):
+        return
+    remedy = "use target=gradient, which needs none"
+    if recipe.stage != "relevance":
+        remedy += ", or relevance=0 and compress=0 to learn from answers alone"
+    raise ValueError(f"data {boxless[0]!r} has no boxes, but target is 'boxes': {remedy}")
