@@ -20,7 +20,7 @@ from arr_coc.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from arr_coc.config import ARRCOCConfig
 from arr_coc.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
 from arr_coc.layer import ARRCOCLayer
-from arr_coc.lora import add_lora, add_partial, lora_for
+from arr_coc.lora import COARSE, KINDS, PARTIAL
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.stem import Stem, save_stem
@@ -109,17 +109,17 @@ class TestRoundTrip:
                 parameter.copy_(moved.bfloat16().float())
             return module
 
-        add_lora(model.base, 2)
-        add_partial(model.base, 2)
-        for name, parameter in model.base.named_parameters():
-            if "lora_" in name:
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        for kind in KINDS:
+            model.loras.add(kind, 2)
+        for parameter in model.loras.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
         full = ARRCOCModel(
             model.base,
             model.processor,
             model.layer,
             stem=learned(Stem(WIDTH, width=16, blocks=1)),
             convs={name: learned(ConvCompressor(WIDTH, factor, 2)) for name, factor in CONVS.items()},
+            loras=model.loras,
             budget=9,
             strict=True,
             base_name=str(base_folder),
@@ -132,8 +132,7 @@ class TestRoundTrip:
             found = []
             for call in calls:
                 prepared = model.prepare(inputs, **call)
-                with lora_for(model.base, prepared.mode):
-                    found.append(model.base(**prepared.compacted.kwargs).logits)
+                found.append(prepared.model(**prepared.compacted.kwargs).logits)
             return found
 
         expected = results(full)
@@ -147,7 +146,9 @@ class TestRoundTrip:
         }
         assert files == {*checkpoint.ALLOCATOR_FILES, "README.md"}
         again = ARRCOCModel.from_pretrained(tmp_path / "all", budget=9, strict=True)
-        assert not any(p.requires_grad for part in (again.base, again.stem) for p in part.parameters())
+        assert not any(
+            p.requires_grad for part in (again.base, again.stem, again.loras) for p in part.parameters()
+        )
         for call, one, other in zip(calls, expected, results(again), strict=True):
             assert torch.equal(one, other), call
         assert len({tuple(logits[:, -1].flatten().tolist()) for logits in expected}) == len(calls) - 1
@@ -159,7 +160,8 @@ class TestRoundTrip:
     def test_saved_over_itself(self, tmp_path: Path, base_folder: Path) -> None:
         """What was read from the files that are replaced is written back, LoRAs too."""
         model = ARRCOCModel.from_pretrained(base_folder)
-        add_partial(model.base, 2)
+        for kind in (PARTIAL, COARSE):
+            model.loras.add(kind, 2)
         model.save_pretrained(tmp_path)
         before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
         ARRCOCModel.from_pretrained(tmp_path).save_pretrained(tmp_path)

@@ -392,7 +392,7 @@ class TestFallback:
 
     @staticmethod
     def break_it(model: ARRCOCModel, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        right = model.layer.relevance
+        right = model.layer.balance
 
         def wrong(*args: Any, **kwargs: Any) -> Any:
             if failure == "raises":
@@ -407,7 +407,7 @@ class TestFallback:
         if failure == "allocate":
             monkeypatch.setattr(model.layer, "allocate", wrong_choice)
         else:
-            monkeypatch.setattr(model.layer, "relevance", wrong)
+            monkeypatch.setattr(model.layer, "balance", wrong)
 
 
 class TestMaking:

@@ -127,7 +127,7 @@ class TestFailure:
         else:
             place, name = {
                 "stem": (model.stem, "forward"),
-                "layer": (model.layer, "relevance"),
+                "layer": (model.layer, "scores"),
                 "allocator": (model.layer, "allocate"),
                 "gaze": (whole, "gaze"),
             }[failure.split()[0]]

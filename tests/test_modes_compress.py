@@ -59,5 +59,5 @@ class TestCompress:
         model = build("qwen3_vl", "stem")
         for part in (model.layer, model.stem):
             monkeypatch.setattr(part, "forward", None)
-        monkeypatch.setattr(model.layer, "relevance", None)
+        monkeypatch.setattr(model.layer, "scores", None)
         assert prepared_for(model, inputs_of(), "compress").read == [6, 8]

@@ -141,7 +141,7 @@ class TestGather:
             assert (one.coupling == 20 + i).all()
             assert one.coupling.shape == (1, 6, 6)
             tensors = (one.texture, one.query, one.vision, one.gestalt, one.coupling)
-            assert {tensor.dtype for tensor in tensors} == {dtype}
+            assert {tensor.dtype for tensor in tensors} == {next(layer.parameters()).dtype}
 
 
 class TestEveryMode:

@@ -93,7 +93,7 @@ class TestSaccade:
         self, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         model, inputs = wrapped(kind=kind), inputs_of(rows=ROWS[:1])
-        monkeypatch.setattr(model.layer, "relevance", None)
+        monkeypatch.setattr(model.layer, "scores", None)
         with patches_seen(model) as seen:
             prepared = prepared_for(model, inputs, "saccade")
         assert prepared.read == [30]

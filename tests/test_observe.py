@@ -110,7 +110,7 @@ class TestTrace:
 
     def test_a_fallback_is_traced(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = build(strict=False)
-        monkeypatch.setattr(model.layer, "relevance", lambda *_: 1 / 0)
+        monkeypatch.setattr(model.layer, "scores", lambda *_: 1 / 0)
         found = observe(model.session(WIDE), QUESTION, max_new_tokens=1)
         assert found.fallback
         assert found.agree is True

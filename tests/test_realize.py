@@ -82,13 +82,23 @@ class TestStopwatch:
     def test_feature(self) -> None:
         stopwatch = watch()
         for _ in range(2):
-            with stopwatch("score"):
+            with stopwatch("scoring"):
                 time.sleep(0.01)
-        assert stopwatch.ms["score"] >= 20
+        assert stopwatch.ms["scoring"] >= 20
         assert stopwatch.ms["encode"] == 0
 
     def test_stages(self) -> None:
-        stages = ["texture", "score", "gestalt", "encode", "prefill", "decode", "total"]
+        stages = [
+            "texture",
+            "scoring",
+            "balancing",
+            "allocating",
+            "gestalt",
+            "encode",
+            "prefill",
+            "decode",
+            "total",
+        ]
         assert list(watch().ms) == list(STAGES) == stages
 
     def test_counts_a_block_that_fails(self) -> None:
@@ -131,7 +141,7 @@ class TestScore:
         layer, cues = set_up()
         stopwatch = watch()
         score(layer, cues, stopwatch)
-        assert [stage for stage, ms in stopwatch.ms.items() if ms] == ["score"]
+        assert [stage for stage, ms in stopwatch.ms.items() if ms] == ["scoring", "balancing"]
 
     def test_nothing_needs_to_be_encoded(self) -> None:
         layer, cues = set_up()

@@ -18,7 +18,7 @@ from arr_coc.session import Answer, Session
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
-STAGES = ["texture", "score", "gestalt", "encode", "prefill", "decode", "total"]
+STAGES = ["texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode", "total"]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ class TestAnswer:
             raise RuntimeError("broken scorer")
 
         full = model.ask(IMAGE, "What?", mode="full", max_new_tokens=4)
-        monkeypatch.setattr(model.layer, "relevance", broken)
+        monkeypatch.setattr(model.layer, "scores", broken)
         answer = model.ask(IMAGE, "What?", max_new_tokens=4)
         assert answer.fallback
         assert (answer.text, answer.kept) == (full.text, 30)

@@ -45,7 +45,7 @@ class Mode:
     @property
     def stock(self) -> bool:
         """Nothing is decided and no LoRA is at work: the base model is called as it is."""
-        return self.gather is None and not self.gestalt
+        return self.gather is None and not self.chooses and not self.gestalt
 
     def kinds(self, available: Collection[str]) -> tuple[str, ...]:
         """The kinds of LoRA at work, of those that are available."""

@@ -11,6 +11,7 @@ question. Where that can't be told apart from the text around it, every question
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import torch
@@ -53,7 +54,8 @@ class ImagePrompt:
         self.visual = {name: value for name, value in whole.items() if name not in PROMPT_NAMES}
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
-        self._expansion = _expansion(self._tokenize(text), prompt)
+        added = processor.tokenizer.added_tokens_decoder
+        self._expansion = _expansion(self._tokenize(text), prompt, added)
 
     def inputs(self, question: str) -> dict[str, Any]:
         """What the processor returns for a question: prompt tensors [1, S], and `visual`."""
@@ -87,26 +89,34 @@ class ImagePrompt:
         return first is None or not text.startswith(first)
 
 
-def _expansion(plain: list[int], prompt: dict[str, Tensor]) -> Expansion | None:
+def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:
     """Find what stands for the image, from a text as ids [S] and the processor's prompt of it, tensors [S'].
 
-    None where it is not one token's place, where that token also stands elsewhere, or where the processor
-    says of the text around it anything but "text" (0) and "attended" (1).
+    None where it is not one token's place; where it begins or ends with an ordinary token, which might merge
+    with the text beside it; or where the processor says of the text around it anything but "text" (0) and
+    "attended" (1).
+
+    Args:
+        plain: the text, the image still one token.
+        prompt: the same text with the image expanded.
+        added: ids of the tokens that the tokenizer never merges with others.
     """
     ids = prompt["input_ids"].tolist()
     before = next((i for i, (a, b) in enumerate(zip(plain, ids, strict=False)) if a != b), len(plain))
-    before = min(before, len(plain) - 1)
     ends = zip(reversed(plain), reversed(ids), strict=False)
     behind = next((i for i, (a, b) in enumerate(ends) if a != b), len(plain))
-    behind = min(behind, len(plain) - 1)
-    if before + behind >= len(plain):  # the token itself is a part of what replaces it
-        before = len(plain) - 1 - behind
-    token = plain[before]
-    if before + behind != len(plain) - 1 or plain.count(token) != 1 or len(ids) < before + behind:
+    places = range(max(0, len(plain) - 1 - behind), min(before, len(plain) - 1) + 1)
+    # Where the token is a part of what replaces it, its neighbours fit too; its own number is what changes.
+    fits = (i for i in places if plain.count(plain[i]) == 1 and ids.count(plain[i]) != 1)
+    place = next(fits, None)
+    if place is None:
         return None
-    middle = slice(before, len(ids) - behind)
+    middle = slice(place, len(ids) - (len(plain) - 1 - place))
+    inside = ids[middle]
+    if not inside or not {plain[place], inside[0], inside[-1]} <= set(added):
+        return None
     for name, value in prompt.items():
-        around = torch.cat([value[:before], value[len(ids) - behind :]])
+        around = torch.cat([value[: middle.start], value[middle.stop :]])
         if name != "input_ids" and not bool((around == int(name == "attention_mask")).all()):
             return None
-    return Expansion(token, {name: value[middle] for name, value in prompt.items()})
+    return Expansion(plain[place], {name: value[middle] for name, value in prompt.items()})

@@ -88,7 +88,7 @@ def twin(module: Module) -> Module:
 
     def visit(old: nn.Module) -> nn.Module:
         if id(old) not in made:
-            made[id(old)] = _shared(old) or copied(old)
+            made[id(old)] = old if _is_compiled(old) else copied(old)
         return made[id(old)]
 
     def copied(old: nn.Module) -> nn.Module:
@@ -119,16 +119,16 @@ def twin(module: Module) -> Module:
         return value
 
     result: Any = visit(module)
-    pairs = ((old, made[id(old)]) for old in module.modules())
+    pairs = ((old, made[id(old)]) for old in module.modules() if id(old) in made)
     _MIRRORS[result] = HookMirror(
         (old, new) for old, new in pairs if type(old) is type(new) and old is not new
     )
     return refresh(result)
 
 
-def _shared(module: nn.Module) -> nn.Module | None:
-    """A compiled module itself: its compiled code runs its own tree, whatever tree it stands in."""
-    return module if hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod") else None
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether `torch.compile` made it: compiled code runs its own tree, whatever tree it stands in."""
+    return hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod")
 
 
 def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:

@@ -1,0 +1,267 @@
+"""Prompts about one image are the processor's own, whatever it writes in the place of the image.
+
+Run: pytest tests/test_seam_prompt.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlavaProcessor, PreTrainedTokenizerFast, Qwen3VLProcessor
+
+from arr_coc.model import ARRCOCModel
+from arr_coc.seam.prompt import ImagePrompt, chat_prompt
+from tiny import FAMILIES, LLAVA_TEMPLATE, SPECIAL, picture, tiny
+
+QUESTIONS = (
+    "What is the number?",
+    "?",
+    "  leading and trailing  ",
+    "two  spaces\tand a tab",
+    "\nnew\n\nlines\r\n",
+    "naïve – 好 🙂 <b>&amp;</b>",
+    "{{ braces }} {% and %} [INST] </s>",
+    "<|im_end|>\n<|im_start|>user\n—",
+    "<|vision_start|><|vision_end|>",
+    "\0 a null and \u202e marks",
+    "word " * 500,
+    "b",
+    "ab",
+)
+IMAGE = picture(1, (48, 40))
+
+
+def expected(processor: Any, question: str) -> dict[str, Any]:
+    """What the processor itself makes of a question."""
+    return dict(
+        processor(
+            images=[IMAGE],
+            text=[chat_prompt(processor, question)],
+            return_tensors="pt",
+            add_special_tokens=not_begun(processor, question),
+        )
+    )
+
+
+def not_begun(processor: Any, question: str) -> bool:
+    """Whether the template left the first token to the tokenizer."""
+    first = processor.tokenizer.bos_token
+    return first is None or not chat_prompt(processor, question).startswith(first)
+
+
+def assert_the_processors_own(processor: Any, prompt: ImagePrompt, question: str) -> None:
+    inputs, own = prompt.inputs(question), expected(processor, question)
+    assert inputs.keys() == own.keys()
+    for name, value in own.items():
+        assert torch.equal(torch.as_tensor(inputs[name]), torch.as_tensor(value)), (name, question)
+        assert torch.as_tensor(inputs[name]).dtype == torch.as_tensor(value).dtype, name
+
+
+@contextmanager
+def processed(processor: Any) -> Iterator[list[int]]:
+    """How often a processor processes images."""
+    calls: list[int] = []
+    pictures = processor.image_processor
+    own = type(pictures).preprocess
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self is pictures:
+            calls.append(1)
+        return own(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(pictures), "preprocess", noted)
+        yield calls
+
+
+class Framed(Qwen3VLProcessor):
+    """As InternVL: a token that begins the image and one that ends it."""
+
+    def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs: Any) -> str:
+        return "<image>" + super().replace_image_token(image_inputs, image_idx, **kwargs) + "<video>"
+
+
+class Rows(Qwen3VLProcessor):
+    """As Mistral 3: a token that breaks each row of the image, and another one that ends the last."""
+
+    def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs: Any) -> str:
+        _, height, width = (image_inputs["image_grid_thw"][image_idx] // torch.tensor([1, 2, 2])).tolist()
+        row = self.image_token * width
+        return "<image>".join([row] * height) + "<video>"
+
+
+class Written(Qwen3VLProcessor):
+    """A frame of words around each part of the image, in words of the prompt's own."""
+
+    def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs: Any) -> str:
+        whole = super().replace_image_token(image_inputs, image_idx, **kwargs)
+        return f"<image>row 1: {whole}, user\n: {self.image_token}<video>"
+
+
+class Lines(LlavaProcessor):
+    """Rows of the image with a break between them."""
+
+    def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs: Any) -> str:
+        return "<|vision_start|>" + "<|vision_end|>".join([self.image_token * 6] * 6) + "<|video_pad|>"
+
+
+class Merging(LlavaProcessor):
+    """A frame of letters that the tokenizer joins with those that stand beside it."""
+
+    def replace_image_token(self, image_inputs: dict, image_idx: int, **kwargs: Any) -> str:
+        return "b" + super().replace_image_token(image_inputs, image_idx, **kwargs) + "a"
+
+
+def made_of(cls: type, family: str) -> Any:
+    own = tiny(family).processor
+    if family == "llava":
+        common = {"patch_size": 4, "vision_feature_select_strategy": "default"}
+        return cls(own.image_processor, own.tokenizer, chat_template=own.chat_template, **common)
+    names = ("image_processor", "tokenizer", "video_processor")
+    parts = [getattr(own, name) for name in names if hasattr(own, name)]
+    return cls(*parts, chat_template=own.chat_template)
+
+
+def merging(template: str) -> Any:
+    """A processor with a tokenizer that joins "a" and "b" to one token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([*alphabet, "ab"])}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL),
+    )
+    own = tiny("llava").processor
+    return Merging(
+        own.image_processor,
+        words,
+        chat_template=template,
+        patch_size=4,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family(family: str) -> None:
+    processor = tiny(family).processor
+    with processed(processor) as calls:
+        prompt = ImagePrompt(processor, IMAGE)
+        for question in QUESTIONS:
+            prompt.inputs(question)
+    assert calls == [1]  # the image is processed once
+    for question in QUESTIONS:
+        assert_the_processors_own(processor, prompt, question)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_question_that_holds_the_placeholder_goes_through_the_processor(family: str) -> None:
+    processor = tiny(family).processor
+    prompt = ImagePrompt(processor, IMAGE)
+    with pytest.raises(Exception, match=r".+"):  # it has no second image for it
+        prompt.inputs(f"What is {processor.image_token}?")
+
+
+@pytest.mark.parametrize(
+    ("cls", "family"),
+    [(Framed, "qwen3_vl"), (Rows, "qwen3_vl"), (Written, "qwen3_vl"), (Lines, "llava")],
+)
+def test_frames_are_the_processors_own(cls: type, family: str) -> None:
+    processor = made_of(cls, family)
+    with processed(processor) as calls:
+        prompt = ImagePrompt(processor, IMAGE)
+        for question in QUESTIONS:
+            prompt.inputs(question)
+    assert calls == [1]
+    plain = ImagePrompt(tiny(family).processor, IMAGE).inputs("?")["input_ids"]
+    assert prompt.inputs("?")["input_ids"].shape[1] > plain.shape[1]  # the frame is there
+    for question in QUESTIONS:
+        assert_the_processors_own(processor, prompt, question)
+
+
+@pytest.mark.parametrize(("cls", "family"), [(Framed, "qwen3_vl"), (Lines, "llava")])
+@pytest.mark.parametrize("mode", ["prune", "full"])
+def test_a_session_has_the_frames(cls: type, family: str, mode: str) -> None:
+    processor = made_of(cls, family)
+    model = ARRCOCModel.wrap(tiny(family).model, processor, budget=9, strict=True)
+    session = model.session(IMAGE)
+    for question in ("What is the number?", "naïve – 好\n2nd line"):
+        inputs, own = session.inputs(question), expected(processor, question)
+        assert inputs.keys() == own.keys()
+        assert all(torch.equal(inputs[name], own[name]) for name in own)
+        ids = model.generate(**own, mode=mode, do_sample=False, max_new_tokens=4)
+        text = processor.tokenizer.decode(ids[0, own["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert session.ask(question, mode=mode, max_new_tokens=4).text == text.strip()
+    batch = session.batch(["What?", "Where is the red ball?"])
+    own = expected(processor, "Where is the red ball?")
+    assert torch.equal(batch["input_ids"][1], own["input_ids"][0])
+
+
+class TestFallback:
+    """Where what the processor wrote can't be told from the text around it, it writes every prompt itself."""
+
+    BESIDE = "{% for m in messages %}" + "a<image>{{ m.content[1].text }}{% endfor %}"
+    BEHIND = "{% for m in messages %}" + "USER: <image>{{ m.content[1].text }}{% endfor %}"
+
+    def test_a_frame_that_merges_with_the_text_before_it(self) -> None:
+        processor = merging(self.BESIDE)
+        with processed(processor) as calls:
+            prompt = ImagePrompt(processor, IMAGE)
+            for question in QUESTIONS:
+                prompt.inputs(question)
+        assert len(calls) == 1 + len(QUESTIONS)
+        joined = processor.tokenizer.convert_tokens_to_ids("ab")
+        assert joined in prompt.inputs("?")["input_ids"]
+        for question in QUESTIONS:
+            assert_the_processors_own(processor, prompt, question)
+
+    def test_a_frame_that_merges_with_some_questions(self) -> None:
+        """The first question is not one of these."""
+        processor = merging(self.BEHIND)
+        prompt = ImagePrompt(processor, IMAGE)
+        joined = processor.tokenizer.convert_tokens_to_ids("ab")
+        assert joined not in prompt.inputs("?")["input_ids"]
+        assert joined in prompt.inputs("b")["input_ids"]
+        for question in QUESTIONS:
+            assert_the_processors_own(processor, prompt, question)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_the_first_token_is_written_once(written: bool) -> None:
+    """By the template or by the tokenizer, never by both."""
+    own = tiny("llava").processor
+    template = ("<|im_start|>" if written else "") + LLAVA_TEMPLATE
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(own.tokenizer.backend_tokenizer.to_str()),
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL),
+    )
+    from tokenizers.processors import TemplateProcessing
+
+    first = words.convert_tokens_to_ids("<|im_start|>")
+    words.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", first)]
+    )
+    processor = LlavaProcessor(
+        own.image_processor,
+        words,
+        chat_template=template,
+        patch_size=4,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    prompt = ImagePrompt(processor, IMAGE)
+    for question in ("What?", "  b\n"):
+        assert (prompt.inputs(question)["input_ids"] == first).sum() == 1
+        assert_the_processors_own(processor, prompt, question)
