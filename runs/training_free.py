@@ -26,7 +26,7 @@ from arr_coc.evaluate.questions import world_questions
 from arr_coc.gaze import coupling, gaze, gaze_layers
 from arr_coc.gestalt import compress
 from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.metrics import bootstrap_interval, paired_interval
+from arr_coc.results.intervals import bootstrap_interval, paired_interval
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.cues import question_embeddings
 from arr_coc.rivals import nulls

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc import Allocation, ARRCOCModel
-from arr_coc.evaluate.results import decode_kept, read_results
+from arr_coc.results.files import decode_kept, read_results
 from arr_coc.evaluate.summary import read_summary, summarise
 from arr_coc.trace import Trace
 

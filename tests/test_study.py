@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from arr_coc import metrics
+from arr_coc.data import metrics
 from arr_coc.cli import main
 from arr_coc.data.registry import SHORT
 from arr_coc.model import ARRCOCModel
