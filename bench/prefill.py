@@ -6,8 +6,8 @@
 
 Random weights in the shape of Qwen/Qwen3-VL-2B-Instruct or -4B-, but for the vocabulary (the bundled
 tokenizer's), in bfloat16; real inputs, a drawn page through the bundled processor. What is measured and how:
-`arr_coc.bench`. Layer and stem are random too, and taken for trained; a way with " gaze" is that of a
-checkpoint without them.
+`arr_coc.evaluate.speed`. Layer and stem are random too, and taken for trained; a way with " gaze" is that of
+a checkpoint without them.
 
 At 2048 px stock alone takes over a minute a round on two CPU cores: one round, after the unmeasured one, is
 enough. Rivals choose for one image, so larger batches leave them out. 2B needs 6 GiB, 4B 11. With --depth
@@ -24,14 +24,14 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
 
-from arr_coc import checkpoint
-from arr_coc.bench import bench, circumstances, find_way, prompt
 from arr_coc.cli.bench import print_bench
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.realizing import Stopwatch
+from arr_coc.core.stem import Stem
+from arr_coc.evaluate.speed import bench, circumstances, find_way, prompt
 from arr_coc.model import ARRCOCModel
-from arr_coc.realize import Stopwatch
 from arr_coc.rivals import QueryBlindScorer
-from arr_coc.stem import Stem
+from arr_coc.store import checkpoint
 from arr_coc.world import draw_page
 
 TEXT = {"num_key_value_heads": 8, "head_dim": 128}

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
 
-from arr_coc import checkpoint
-from arr_coc.gestalt import CONVS, ConvCompressor, Convs, middles, pooled, save_convs
 from arr_coc.seam import Grid, VisualFeatures
+from arr_coc.seam.gestalt import CONVS, ConvCompressor, Convs, middles, pooled, save_convs
+from arr_coc.store import checkpoint
 from arr_coc.training.drawn import sample_questions
 from arr_coc.world import Question, draw_page
 from arr_coc.world.vocabulary import FAMILIES

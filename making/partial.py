@@ -29,12 +29,12 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
 
-from arr_coc import checkpoint
-from arr_coc.gestalt import middles
-from arr_coc.lora import COARSE, PARTIAL, LoRAs
 from arr_coc.modes import MODES
+from arr_coc.seam.gestalt import middles
+from arr_coc.seam.lora import COARSE, PARTIAL, LoRAs
 from arr_coc.seam.patching import coarse_grid, shrink
 from arr_coc.seam.sparse import patch_rows
+from arr_coc.store import checkpoint
 from arr_coc.training.drawn import sample_questions
 from arr_coc.world import draw_page
 from making.bundled import CELL, DIM, MERGE, PATCH, StillPatchEmbed, image_tensor

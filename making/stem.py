@@ -23,10 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from arr_coc import checkpoint
-from arr_coc.layer import ARRCOCLayer
-from arr_coc.stem import Stem, save_stem
-from arr_coc.texture import generate_texture_array
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.stem import Stem, save_stem
+from arr_coc.core.texture import generate_texture_array
+from arr_coc.store import checkpoint
 from arr_coc.training.drawn import sample_questions
 from arr_coc.training.losses import recall, relevance_loss
 from arr_coc.world import draw_page

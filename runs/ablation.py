@@ -19,11 +19,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.balancing import AdaptiveTensionBalancer
-from arr_coc.config import ARRCOCConfig
-from arr_coc.knowing import same_start
-from arr_coc.layer import ARRCOCLayer, Relevance
-from arr_coc.saved import WEIGHTS_NAME, read_settings, save_layer
+from arr_coc.core.balancing import AdaptiveTensionBalancer
+from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.knowing import same_start
+from arr_coc.core.layer import ARRCOCLayer, Relevance
+from arr_coc.core.saved import WEIGHTS_NAME, read_settings, save_layer
 
 SCORERS = ("information", "perspectival", "participatory")
 CLOSED = -1e4

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
 
-from arr_coc import checkpoint
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.store import checkpoint
 from arr_coc.training.learner import Learner
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows, Row

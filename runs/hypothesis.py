@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.results.intervals import bootstrap_interval
 from arr_coc.session import Session
+from arr_coc.store.results.intervals import bootstrap_interval
 from arr_coc.training.losses import selection_iou
 from arr_coc.training.recipe import load_recipe
 from arr_coc.training.trainer import build_learner

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from arr_coc.evaluate import METHODS
-from arr_coc.results.kinds import kind
-from arr_coc.results.table import percent, table
+from arr_coc.store.results.kinds import kind
+from arr_coc.store.results.table import percent, table
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs

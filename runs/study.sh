@@ -69,8 +69,8 @@ done
 $python - "$out/ablation/untrained" << 'END'
 import sys
 from pathlib import Path
-from arr_coc.checkpoint import save_layer
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.store.checkpoint import save_layer
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 base = {"base_model": "bundled", "base_model_type": "qwen3_vl", "base_dim": 192}
 save_layer(ARRCOCLayer(ARRCOCConfig(dim=192)), Path(sys.argv[1]), base)
 END

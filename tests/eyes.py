@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arr_coc import gestalt
-from arr_coc.config import ARRCOCConfig
-from arr_coc.layer import ARRCOCLayer
+from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import saccade
 from arr_coc.modes.call import Prepared
-from arr_coc.seam import Compacted
-from arr_coc.stem import Stem
+from arr_coc.seam import Compacted, gestalt
 from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
 KINDS = ("gaze", "covering", "stem")

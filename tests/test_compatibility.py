@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc import Allocation, ARRCOCModel
-from arr_coc.results.files import decode_kept, read_results
 from arr_coc.evaluate.summary import read_summary, summarise
-from arr_coc.trace import Trace
+from arr_coc.inspect.trace import Trace
+from arr_coc.store.results.files import decode_kept, read_results
 
-FOLDER = Path(__file__).parent / "data" / "v0.1"
+FOLDER = Path(__file__).parent / "files" / "v0.1"
 EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
 CALLS: dict[str, dict[str, Any]] = EXPECTED["calls"]
 CLOSENESS = 1e-5

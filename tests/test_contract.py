@@ -32,7 +32,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from arr_coc import ARRCOCModel
 
-FOLDER = Path(__file__).parent / "data" / "v0.1"
+FOLDER = Path(__file__).parent / "files" / "v0.1"
 KINDS = ("own", "partial", "coarse", "every")
 """Which LoRAs an allocator folder has: of the language model, of the vision tower, for gestalts, or all."""
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -23,7 +23,7 @@ import torch
 from arr_coc import ARRCOCModel
 from tiny import picture, tiny
 
-DATA = Path(__file__).parent / "data" / "v0.1"
+DATA = Path(__file__).parent / "files" / "v0.1"
 BENCH = Path(__file__).parent.parent / "bench" / "memory.py"
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")
 SIZES = ((48, 40), (40, 72), (64, 64))

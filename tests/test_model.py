@@ -17,12 +17,12 @@ from torch import Tensor
 from transformers import DynamicCache, GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
-from arr_coc.allocation import Reason
-from arr_coc.attending import NonFiniteScores
-from arr_coc.decoding import CHUNKED_PREFILL, REFUSED
+from arr_coc.core.allocation import Reason
+from arr_coc.core.attending import NonFiniteScores
 from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
 from arr_coc.modes import MODES
 from arr_coc.seam import PAD
+from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]

@@ -13,7 +13,7 @@ import torch
 from arr_coc import ARRCOCModel
 from tiny import tiny
 
-DATA = Path(__file__).parent / "data" / "v0.1"
+DATA = Path(__file__).parent / "files" / "v0.1"
 STAGES = ("texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode")
 CHOOSING = ("texture", "scoring", "balancing", "allocating")
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arr_coc.allocation import Allocation, Reason
-    from arr_coc.attending import (
+    from arr_coc.core.allocation import Allocation, Reason
+    from arr_coc.core.attending import (
         DEFAULT_BUDGET,
         TokenAllocator,
         budget_count,
@@ -23,16 +23,21 @@ if TYPE_CHECKING:
         compute_retention_mask,
         parse_budget,
     )
-    from arr_coc.balancing import AdaptiveTensionBalancer
-    from arr_coc.images import open_image
-    from arr_coc.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
-    from arr_coc.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
+    from arr_coc.core.balancing import AdaptiveTensionBalancer
+    from arr_coc.core.images import open_image
+    from arr_coc.core.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
+    from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
+    from arr_coc.core.selector import Selector
+    from arr_coc.core.texture import (
+        ChannelContext,
+        ChannelGroup,
+        generate_texture_array,
+        register_channel_group,
+    )
+    from arr_coc.inspect.picture import draw_allocation, draw_layers
     from arr_coc.model import ARRCOCModel, ARRCOCQwen
     from arr_coc.modes import MODES, Mode
-    from arr_coc.picture import draw_allocation, draw_layers
-    from arr_coc.selector import Selector
     from arr_coc.session import Answer, Session
-    from arr_coc.texture import ChannelContext, ChannelGroup, generate_texture_array, register_channel_group
 
 __version__ = "0.1.0"
 
@@ -40,14 +45,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "model": ("ARRCOCModel", "ARRCOCQwen"),
     "session": ("Answer", "Session"),
-    "selector": ("Selector",),
+    "core.selector": ("Selector",),
     "modes": ("MODES", "Mode"),
-    "layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
-    "allocation": ("Allocation", "Reason"),
-    "texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
-    "knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
-    "balancing": ("AdaptiveTensionBalancer",),
-    "attending": (
+    "core.layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
+    "core.allocation": ("Allocation", "Reason"),
+    "core.texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
+    "core.knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
+    "core.balancing": ("AdaptiveTensionBalancer",),
+    "core.attending": (
         "DEFAULT_BUDGET",
         "TokenAllocator",
         "budget_count",
@@ -55,8 +60,8 @@ _HOMES = {
         "compute_retention_mask",
         "parse_budget",
     ),
-    "images": ("open_image",),
-    "picture": ("draw_allocation", "draw_layers"),
+    "core.images": ("open_image",),
+    "inspect.picture": ("draw_allocation", "draw_layers"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -21,11 +21,17 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from arr_coc import checkpoint
-from arr_coc.allocation import Allocation
-from arr_coc.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
-from arr_coc.card import SHARED, Facts, model_card, save_card
-from arr_coc.decoding import (
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
+from arr_coc.core.device import resolve_device, resolve_dtype
+from arr_coc.core.images import ImageSource
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.realizing import Stopwatch
+from arr_coc.core.stem import Stem
+from arr_coc.modes import FULL, Mode, find_mode
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
+from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam.decoding import (
     VIDEO_NAMES,
     generate_whole,
     mark_caches,
@@ -37,19 +43,13 @@ from arr_coc.decoding import (
     setting,
     with_inferred_mask,
 )
-from arr_coc.device import resolve_device, resolve_dtype
-from arr_coc.gestalt import find_compressor
-from arr_coc.hub import check_shared, upload
-from arr_coc.images import ImageSource
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.learned import load_learned, save_learned
-from arr_coc.lora import LoRAs
-from arr_coc.modes import FULL, Mode, find_mode
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
-from arr_coc.realize import Stopwatch
-from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam.gestalt import find_compressor
+from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Answer, Session
-from arr_coc.stem import Stem
+from arr_coc.store import checkpoint
+from arr_coc.store.allocator import load_learned, save_learned
+from arr_coc.store.card import SHARED, Facts, model_card, save_card
+from arr_coc.store.hub import check_shared, upload
 
 _FULL: ContextVar[frozenset[int]] = ContextVar("full", default=frozenset())
 """The models, by id, whose `full()` block this thread or task is in."""

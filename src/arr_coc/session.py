@@ -15,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.allocation import Allocation
-from arr_coc.attending import Budget
-from arr_coc.decoding import NewTokens, generate_whole, refuse_settings
-from arr_coc.images import ImageSource, open_image
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.attending import Budget
+from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.realizing import Stopwatch
 from arr_coc.modes import MODES, PRUNE, find_mode
 from arr_coc.modes.call import EncodedImages, runs_as
-from arr_coc.prefix import Prefix, after, read_prefix
-from arr_coc.realize import Stopwatch
 from arr_coc.seam import PROMPT_NAMES
+from arr_coc.seam.decoding import NewTokens, generate_whole, refuse_settings
+from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import ImagePrompt, chat_prompt
 
 if TYPE_CHECKING:

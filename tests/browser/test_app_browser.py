@@ -18,7 +18,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 import arr_coc
 from arr_coc.app.samples import COUNTED
-from arr_coc.trace import Trace
+from arr_coc.inspect.trace import Trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

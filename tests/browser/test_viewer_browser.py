@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 from traces import CELL, KEPT, SIDE, allocation, trace
 
-from arr_coc.allocation import Reason
-from arr_coc.trace import Reply, Word
+from arr_coc.core.allocation import Reason
+from arr_coc.inspect.trace import Reply, Word
 from arr_coc.viewer import assets, page
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from arr_coc import checkpoint
+from arr_coc.store import checkpoint
 from arr_coc.world import draw_page
 from making import partial
 from making.bundled import CELL, image_tensor, patchify

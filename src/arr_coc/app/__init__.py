@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
+    from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
-    from arr_coc.trace import Trace
 
 __all__ = ["build_app", "launch"]
 
@@ -50,7 +50,7 @@ def build_app(
     from arr_coc.app.models import Models
     from arr_coc.app.samples import samples
     from arr_coc.app.screen import build
-    from arr_coc.device import resolve_device, resolve_dtype
+    from arr_coc.core.device import resolve_device, resolve_dtype
 
     resolve_device(device)  # refused now, not when the first question waits for the model
     resolve_dtype(dtype)

@@ -20,11 +20,11 @@ from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
 
 if TYPE_CHECKING:
-    from arr_coc.attending import Budget
-    from arr_coc.images import ImageSource
+    from arr_coc.core.attending import Budget
+    from arr_coc.core.images import ImageSource
+    from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace import Trace
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
@@ -99,7 +99,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
     start = perf_counter()
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
-        from arr_coc.observe import observe
+        from arr_coc.inspect.observe import observe
 
         notify("Reading the image ...")
         session = tab.session(model, 0, image)
@@ -163,7 +163,7 @@ def _again(tab: Tab, trace: Trace, question: str, which: int) -> Callable[[ARRCO
     """Work that answers a question from the budget and in the mode of a trace."""
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
-        from arr_coc.observe import observe
+        from arr_coc.inspect.observe import observe
 
         notify("Reading the image ...")
         session = current_session(tab, model, which)

@@ -20,7 +20,7 @@ from arr_coc.app.models import Models
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
 from arr_coc.app.worst import WorstCases, caption
-from arr_coc.images import open_image
+from arr_coc.core.images import open_image
 
 logger = logging.getLogger(__name__)
 UNCHANGED = "The last answer stays."
@@ -90,7 +90,7 @@ def on_upload(tab: Tab, path: str) -> list[Any]:
 
 def on_open(tab: Tab, path: str) -> list[Any]:
     """An uploaded trace; no model is needed."""
-    from arr_coc.trace import Trace
+    from arr_coc.inspect.trace import Trace
 
     try:
         trace = Trace.load(path)

@@ -10,9 +10,9 @@ from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
 
 if TYPE_CHECKING:
+    from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace import Trace
 
 Probe = Callable[["Session", "Trace", Callable[[float], None]], dict[str, Any]]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from arr_coc.app.asking import Request
-from arr_coc.checkpoint import BUNDLED_MODEL
+from arr_coc.store.checkpoint import BUNDLED_MODEL
 from arr_coc.world import draw_page
 
 if TYPE_CHECKING:
-    from arr_coc.trace import Trace
+    from arr_coc.inspect.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 SHIPPED = Path(__file__).parent / "sample.safetensors"
@@ -44,7 +44,7 @@ def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
     Raises:
         ValueError: a file is no trace.
     """
-    from arr_coc.trace import Trace
+    from arr_coc.inspect.trace import Trace
 
     opened = [trace if isinstance(trace, Trace) else Trace.load(trace) for trace in traces]
     return [Sample(trace.picture, trace.question, trace) for trace in opened] + built_in()
@@ -52,7 +52,7 @@ def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
 
 def built_in() -> list[Sample]:
     """The sample page and a drawn one, with two questions each."""
-    from arr_coc.trace import Trace
+    from arr_coc.inspect.trace import Trace
 
     page, drawn = str(SAMPLE.with_suffix(".png")), draw_page(*DRAWN).image
     return [
@@ -65,8 +65,8 @@ def built_in() -> list[Sample]:
 
 def write_shipped(target: Path = SHIPPED) -> Trace:
     """Answer the first sample with the form's own settings, and write the trace."""
+    from arr_coc.inspect.observe import observe
     from arr_coc.model import ARRCOCModel
-    from arr_coc.observe import observe
 
     page, question = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
     request = Request(str(page), question)

@@ -55,8 +55,8 @@ def space_files(
     from huggingface_hub import SpaceCard, SpaceCardData
 
     from arr_coc.app import require_gradio
-    from arr_coc.device import resolve_dtype
-    from arr_coc.hub import BUNDLED, check_name, is_local
+    from arr_coc.core.device import resolve_dtype
+    from arr_coc.store.hub import BUNDLED, check_name, is_local
 
     require_gradio()  # its version is written down
     resolve_dtype(dtype)

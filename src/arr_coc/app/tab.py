@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arr_coc.images import ImageSource
+    from arr_coc.core.images import ImageSource
+    from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace import Trace
 
 HISTORY = 50
 """Questions of a tab whose balance is kept, at most."""

@@ -38,7 +38,7 @@ def command(
 
     require_gradio()
     with terminal.status("starting", False):
-        from arr_coc.trace import Trace
+        from arr_coc.inspect.trace import Trace
 
         terminal.quiet_transformers()
         opened = [Trace.load(Path(trace).expanduser()) for trace in traces or ()]

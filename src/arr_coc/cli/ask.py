@@ -57,7 +57,7 @@ def command(
             full = loaded.ask(picture, text, mode="full") if compare else None
         if trace_path:
             with terminal.status("looking closer", as_json):
-                from arr_coc.observe import observe
+                from arr_coc.inspect.observe import observe
 
                 observe(loaded.session(picture), text, budget=allowed, gestalt=gestalt).save(trace_path)
     if as_json:
@@ -67,7 +67,7 @@ def command(
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
-        from arr_coc.picture import draw_allocation
+        from arr_coc.inspect.picture import draw_allocation
 
         terminal.save_picture(
             draw_allocation(picture, answer.allocation, text, answer.text), drawing_path, as_json

@@ -14,7 +14,7 @@ from rich.table import Table
 from arr_coc.cli import inputs, options, terminal
 
 if TYPE_CHECKING:
-    from arr_coc.bench import Row
+    from arr_coc.evaluate.speed import Row
 
 ANY_QUESTION = "What does this image show, and what is written in it?"
 
@@ -40,13 +40,13 @@ def command(
 
     From picture and question to logits, in interleaved rounds; medians.
     """
-    from arr_coc.images import open_image
+    from arr_coc.core.images import open_image
 
     picture = None if image is None else open_image(image)
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
-            from arr_coc.bench import COMMON, bench, circumstances
             from arr_coc.evaluate.methods import load_scorer
+            from arr_coc.evaluate.speed import COMMON, bench, circumstances
             from arr_coc.world import draw_page
 
         text = question or ANY_QUESTION
@@ -72,7 +72,7 @@ def command(
 
 def print_bench(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """The circumstances and a table with a line per way."""
-    from arr_coc.bench import STAGES
+    from arr_coc.evaluate.speed import STAGES
 
     terminal.print_rows([(name, _words(value)) for name, value in facts.items()])
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

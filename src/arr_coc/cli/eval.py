@@ -52,8 +52,8 @@ def command(
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
-            from arr_coc.attending import parse_budget
-            from arr_coc.device import resolve_device
+            from arr_coc.core.attending import parse_budget
+            from arr_coc.core.device import resolve_device
             from arr_coc.evaluate import Settings, evaluate
             from arr_coc.evaluate.run import WORLD
             from arr_coc.world import draw_page

@@ -14,7 +14,7 @@ from arr_coc.cli import terminal
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.attending import Budget
+    from arr_coc.core.attending import Budget
     from arr_coc.model import ARRCOCModel
 
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
@@ -58,7 +58,7 @@ def open_question(image: str | None, question: str | None) -> tuple[Image.Image,
     Raises:
         ValueError: an image that can't be read, or no question about it.
     """
-    from arr_coc.images import open_image
+    from arr_coc.core.images import open_image
 
     if image is None:
         if not SAMPLE.is_file():
@@ -119,7 +119,7 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
     if text is None:
         return None
     with terminal.status("starting", quiet):
-        from arr_coc.attending import parse_budget
+        from arr_coc.core.attending import parse_budget
     return parse_budget(text)
 
 
@@ -137,9 +137,9 @@ def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any)
         ValueError: what can't be loaded, or a device that isn't there.
     """
     with terminal.status("starting", quiet):
-        from arr_coc.device import resolve_device
-        from arr_coc.hub import BUNDLED, is_local
+        from arr_coc.core.device import resolve_device
         from arr_coc.model import ARRCOCModel
+        from arr_coc.store.hub import BUNDLED, is_local
 
     settings |= {"device": resolve_device(device), "dtype": dtype}
     download = name != BUNDLED and not is_local(name)

@@ -47,6 +47,6 @@ def command(
         if record_path:
             terminal.print_rows([("record", str(record_path))])
     if drawing_path:
-        from arr_coc.picture import draw_layers
+        from arr_coc.inspect.picture import draw_layers
 
         terminal.save_picture(draw_layers(picture, allocation, text), drawing_path, as_json)

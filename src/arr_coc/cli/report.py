@@ -33,8 +33,8 @@ def command(
 
     Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
     """
-    from arr_coc.results.files import join_results, write_results
     from arr_coc.evaluate.summary import read_summary, summarise
+    from arr_coc.store.results.files import join_results, write_results
 
     paths = [Path(result).expanduser() for result in results]
     path = paths[0]
@@ -59,8 +59,8 @@ def show_summary(summary: dict[str, Any], out: Path, columns: str, as_json: bool
         ValueError: the plot can't be written.
     """
     from arr_coc.evaluate.plot import plot
-    from arr_coc.results.kinds import kind
-    from arr_coc.results.table import table
+    from arr_coc.store.results.kinds import kind
+    from arr_coc.store.results.table import table
 
     picture = out if out.suffix == ".png" else out.with_name(out.name + ".png")
     drawn = any(kind(method) != "full" for method in summary["methods"])  # alone it is no trade to draw

@@ -19,7 +19,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.allocation import Allocation
+    from arr_coc.core.allocation import Allocation
     from arr_coc.session import Answer
 
 
@@ -131,7 +131,7 @@ def print_answer(name: str, question: str, answer: Answer, full: Answer | None) 
 
 def print_allocation(name: str, question: str, allocation: Allocation) -> None:
     """How many tokens were kept, why, and how the three scorers were weighed."""
-    from arr_coc.allocation import Reason
+    from arr_coc.core.allocation import Reason
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
     reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])

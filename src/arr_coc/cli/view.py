@@ -23,7 +23,7 @@ def command(
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.status("starting", as_json):
-        from arr_coc.trace import Trace
+        from arr_coc.inspect.trace import Trace
         from arr_coc.viewer import page
 
         views = [Trace.load(Path(trace).expanduser()).view() for trace in traces]

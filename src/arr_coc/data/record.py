@@ -20,7 +20,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
-from arr_coc.validation import short, validated
+from arr_coc.store.validation import short, validated
 
 Box = tuple[float, float, float, float]
 

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.decoding import generate_whole
-from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, PRUNE
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import Compacted, VisualFeatures
+from arr_coc.seam.decoding import generate_whole
+from arr_coc.seam.lora import OWN
 from arr_coc.session import GREEDY, PROMPT_NAMES, Session
 
 IGNORED = -100

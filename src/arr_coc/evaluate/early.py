@@ -15,11 +15,11 @@ from typing import Any
 
 from torch import Tensor
 
+from arr_coc.core.realizing import Stopwatch
 from arr_coc.evaluate.view import View
 from arr_coc.modes import SPARSE
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.part import encode_parts
-from arr_coc.realize import Stopwatch
 from arr_coc.rivals.method import Count
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import Compacted

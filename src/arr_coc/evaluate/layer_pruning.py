@@ -22,11 +22,11 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 
-from arr_coc.decoding import setting
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals.reduction import Reduction, check_budget
 from arr_coc.seam import VisualFeatures, compact_columns, gather_columns, kept_columns
 from arr_coc.seam.attention import attention_rows, watch_attention
+from arr_coc.seam.decoding import setting
 
 LAYER_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "llava")
 """Families whose text model's layers can be called one by one."""

@@ -16,16 +16,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from arr_coc import checkpoint
+from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES, cut_layer
 from arr_coc.evaluate.ours import ours
 from arr_coc.evaluate.view import check_tower
-from arr_coc.layer import ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from arr_coc.results.kinds import OURS
 from arr_coc.rivals import METHODS, QueryBlindScorer
 from arr_coc.rivals.method import Method
 from arr_coc.seam import Qwen2_5VLAdapter
+from arr_coc.store import checkpoint
+from arr_coc.store.results.kinds import OURS
 
 __all__ = ["METHODS", "Method", "load_scorer", "load_variant", "pick_methods", "split_allocators"]
 

@@ -9,13 +9,13 @@ coc resize, pool4, pool16, conv4, conv16   mode "compress": a gestalt in place o
 
 from __future__ import annotations
 
+from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.evaluate.early import by_mode, encoded_alone, of_another_question
 from arr_coc.evaluate.view import View
-from arr_coc.layer import ARRCOCLayer
-from arr_coc.results.kinds import FULL, OURS, SACCADE, SPARSE
 from arr_coc.rivals.method import Count, Method, Need, Style, register
 from arr_coc.rivals.nulls import select_oracle
 from arr_coc.rivals.reduction import Reduction
+from arr_coc.store.results.kinds import FULL, OURS, SACCADE, SPARSE
 
 SHUFFLED = "shuffled question"
 AFTER, EARLY, GESTALT = "#a3195b", "#d9480f", "#6a1fb8"

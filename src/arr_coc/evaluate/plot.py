@@ -24,9 +24,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from arr_coc.evaluate.methods import METHODS
-from arr_coc.results.kinds import FULL, OURS, kind, split_method
-from arr_coc.results.summary import Summary
 from arr_coc.rivals.method import Style
+from arr_coc.store.results.kinds import FULL, OURS, kind, split_method
+from arr_coc.store.results.summary import Summary
 
 DPI = 200
 _INK, _QUIET, _GRID, _GROUND = "#17171c", "#6a6a75", "#ececf0", "#f6f1e7"

@@ -21,17 +21,17 @@ from typing import Any
 
 import torch
 
-from arr_coc.attending import Budget
+from arr_coc.core.attending import Budget
 from arr_coc.evaluate.answering import CellPrompt, answer_rows, with_merged
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_answers
 from arr_coc.evaluate.methods import METHODS, load_scorer, pick_methods
 from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.reader import LONGEST, CellReader, open_reader
 from arr_coc.evaluate.scene import Scene
-from arr_coc.results.kinds import OURS, SPARSE
 from arr_coc.rivals.method import Method
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.session import Session
+from arr_coc.store.results.kinds import OURS, SPARSE
 
 Probe = dict[str, Any]
 Progress = Callable[[float], None]

@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from arr_coc.allocation import Allocation
-from arr_coc.attending import Budget
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.attending import Budget
 from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.answering import answer_compacted, answer_costs
 from arr_coc.modes import find_mode

@@ -23,7 +23,7 @@ import torch
 import transformers
 from tqdm import tqdm
 
-from arr_coc.attending import Budget, parse_budget
+from arr_coc.core.attending import Budget, parse_budget
 from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.methods import (
@@ -36,9 +36,9 @@ from arr_coc.evaluate.questions import ImageQueries, data_questions, with_next, 
 from arr_coc.evaluate.scene import Harness
 from arr_coc.evaluate.summary import summarise
 from arr_coc.model import ARRCOCModel
-from arr_coc.results.files import Record, append_results, read_results, write_results
-from arr_coc.results.fingerprint import fingerprint
-from arr_coc.results.summary import Summary
+from arr_coc.store.results.files import Record, append_results, read_results, write_results
+from arr_coc.store.results.fingerprint import fingerprint
+from arr_coc.store.results.summary import Summary
 
 WORLD, BUNDLED = "world", "bundled"
 

@@ -18,23 +18,23 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.attending import Budget, budget_count
+from arr_coc.core.attending import Budget, budget_count
+from arr_coc.core.images import open_image
+from arr_coc.core.realizing import Stopwatch
 from arr_coc.data import Metric
 from arr_coc.evaluate.answering import CellPrompt, Prompts, answer_compacted, answer_rows, visual_tokens
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_answers
 from arr_coc.evaluate.questions import ImageQueries, Query, shuffled
 from arr_coc.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
 from arr_coc.evaluate.view import View, encode
-from arr_coc.images import open_image
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
-from arr_coc.realize import Stopwatch
-from arr_coc.results.files import Record, encode_kept
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Count, Method
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
+from arr_coc.store.results.files import Record, encode_kept
 
 logger = logging.getLogger(__name__)
 

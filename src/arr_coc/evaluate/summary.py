@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arr_coc.results import summary as results
-from arr_coc.results.files import Record
-from arr_coc.results.kinds import kind
-from arr_coc.results.summary import Summary
+from arr_coc.store.results import summary as results
+from arr_coc.store.results.files import Record
+from arr_coc.store.results.kinds import kind
+from arr_coc.store.results.summary import Summary
 from arr_coc.world.vocabulary import FAMILIES
 
 __all__ = ["kind", "read_summary", "summarise"]
 
 
 def summarise(header: dict[str, Any], records: Sequence[Record]) -> Summary:
-    """Every figure that tables and plots show; see `arr_coc.results.summary.summarise`."""
+    """Every figure that tables and plots show; see `arr_coc.store.results.summary.summarise`."""
     return results.summarise(header, records, FAMILIES)
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary of a result file; see `arr_coc.results.summary.read_summary`."""
+    """The summary of a result file; see `arr_coc.store.results.summary.read_summary`."""
     return results.read_summary(path, FAMILIES)

@@ -26,11 +26,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from arr_coc.core.realizing import Stopwatch
 from arr_coc.evaluate.answering import prefill
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_prefill
 from arr_coc.evaluate.view import Tower, View, encode
 from arr_coc.modes.call import EncodedImages
-from arr_coc.realize import Stopwatch
 from arr_coc.rivals.method import Count, Method
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures

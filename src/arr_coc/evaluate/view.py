@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from arr_coc.core.layer import ARRCOCLayer, Relevance
+from arr_coc.core.realizing import Cues, Stopwatch, score
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.evaluate.questions import ImageQueries
-from arr_coc.layer import ARRCOCLayer, Relevance
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, EncodedImages, prepare
 from arr_coc.modes.cues import gather, question_embeddings
-from arr_coc.realize import Cues, Stopwatch, score
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Count
 from arr_coc.seam import Grid, LlavaAdapter, VisualFeatures

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
+from arr_coc.core.images import open_image
 from arr_coc.evaluate.run import WORLD
-from arr_coc.images import open_image
-from arr_coc.results.files import Record, decode_kept, read_results
-from arr_coc.results.kinds import FULL, kind
-from arr_coc.validation import validated
+from arr_coc.store.results.files import Record, decode_kept, read_results
+from arr_coc.store.results.kinds import FULL, kind
+from arr_coc.store.validation import validated
 from arr_coc.world import draw_page
 
 Case = dict[str, Any]

@@ -14,14 +14,14 @@ from typing import Any
 
 from torch import Tensor
 
-from arr_coc.allocation import Allocation
-from arr_coc.attending import Budget
-from arr_coc.layer import ARRCOCLayer
-from arr_coc.lora import LoRAs
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.attending import Budget
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.realizing import Decision, Stopwatch
+from arr_coc.core.stem import Stem
 from arr_coc.modes import MODES, Mode
-from arr_coc.realize import Decision, Stopwatch
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
-from arr_coc.stem import Stem
+from arr_coc.seam.lora import LoRAs
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.layer import ARRCOCLayer
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.realizing import Cues, Stopwatch
+from arr_coc.core.texture import generate_texture_array
 from arr_coc.modes.call import EncodedImages
-from arr_coc.realize import Cues, Stopwatch
 from arr_coc.seam import FamilyAdapter, Layout
-from arr_coc.texture import generate_texture_array
 
 
 def gather(

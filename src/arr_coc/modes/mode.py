@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from arr_coc.core.realizing import Cues
     from arr_coc.modes.call import Call, Chooser, Prepared
-    from arr_coc.realize import Cues
 
 
 @dataclass(frozen=True)

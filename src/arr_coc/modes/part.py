@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.attending import Budget
-from arr_coc.lora import PARTIAL
+from arr_coc.core.attending import Budget
+from arr_coc.core.realizing import Cues, Decision, decide, everything_kept
+from arr_coc.core.stem import Stem
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
 from arr_coc.modes.cues import gather, pictures, stretch
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import fall_back, gazed, gestalt_of
-from arr_coc.realize import Cues, Decision, decide, everything_kept
 from arr_coc.seam import Layout, VisualFeatures
-from arr_coc.stem import Stem
+from arr_coc.seam.lora import PARTIAL
 
 
 def before_encoding(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
+    from arr_coc.core.realizing import Cues
     from arr_coc.modes.call import Call, Chooser, Prepared
-    from arr_coc.realize import Cues
 
 
 def prepare(chooser: Chooser, call: Call) -> Prepared:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
-    from arr_coc.attending import Budget
+    from arr_coc.core.attending import Budget
+    from arr_coc.core.realizing import Cues
     from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
-    from arr_coc.realize import Cues
 
 SACCADE_TOKENS = 529
 """Visual tokens of an image: 256 of the gestalt and 273 saccades."""
@@ -43,7 +43,7 @@ def unspent(sizes: Sequence[int], budgets: Budgets | None) -> str | None:
         sizes: cells N of each image.
         budgets: what the caller allows; None: the caller doesn't say.
     """
-    from arr_coc.attending import budget_count
+    from arr_coc.core.attending import budget_count
 
     if budgets is None:
         return None

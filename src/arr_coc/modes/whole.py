@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from arr_coc.gaze import coupling, gaze
-from arr_coc.gestalt import compress, find_compressor
+from arr_coc.core.realizing import Cues, Decision, decide, everything_kept, weigh
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.cues import gather
-from arr_coc.realize import Cues, Decision, decide, everything_kept, weigh
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.gaze import coupling, gaze
+from arr_coc.seam.gestalt import compress, find_compressor
 
 VIEW = "pool4"
 """The gestalt in which an untrained layer looks, once every cell is encoded."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from arr_coc.results.kinds import DOWNSAMPLE
 from arr_coc.rivals.method import Method, Style, register
+from arr_coc.store.results.kinds import DOWNSAMPLE
 
 SHAPE = 1.1
 """How far a smaller grid may be from the image's shape, as a factor."""

@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from arr_coc.results.kinds import KINDS, Kind
 from arr_coc.rivals.reduction import Reduction
+from arr_coc.store.results.kinds import KINDS, Kind
 
 Count = int | Literal["auto"]
 Need = Literal["tower", "scorer", "sizes", "layers", "other", "sparse", "encoded", "conv4", "conv16"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.attending import even_grid
+from arr_coc.core.attending import even_grid
 from arr_coc.rivals.method import ImageView, Method, Style, register
 from arr_coc.rivals.reduction import Reduction, check_budget
 

@@ -2,7 +2,7 @@
 
     q = V Wq, k = V Wk;  s_i = mean_j (q_i . k_j) / sqrt(width);  keep the k highest s_i
 
-It learns through `arr_coc.relaxation`, a soft top-k: p = sigmoid(s + t), with t such that the p sum to k.
+It learns through `arr_coc.core.relaxation`, a soft top-k: p = sigmoid(s + t), with t so that the p sum to k.
 The curriculum from soft to hard masks and the loss are the trainer's, as is detaching the scorer's input.
 """
 
@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from arr_coc.relaxation import soft_top_k
+from arr_coc.core.relaxation import soft_top_k
 from arr_coc.rivals.method import Method, Style, register
 from arr_coc.rivals.reduction import Reduction, check_inputs, top_k
 

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.decoding import generate_whole
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.attention import attention_rows, watch_attention
+from arr_coc.seam.decoding import generate_whole
 from arr_coc.session import GREEDY, Session
 
 IGNORED = -100

@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.attending import compute_retention_mask
-from arr_coc.relaxation import soft_top_k
+from arr_coc.core.attending import compute_retention_mask
+from arr_coc.core.relaxation import soft_top_k
 
 ESTIMATORS = ("straight-through", "gumbel", "reinforce", "scores-only")
 

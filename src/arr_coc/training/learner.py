@@ -22,18 +22,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from arr_coc.core.layer import Relevance
+from arr_coc.core.stem import Stem
+from arr_coc.core.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.gestalt import CELLS
-from arr_coc.layer import Relevance
-from arr_coc.lora import OWN
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import SACCADE
 from arr_coc.modes.cues import question_embeddings
 from arr_coc.modes.saccade import SACCADE_TOKENS
 from arr_coc.seam import VisualFeatures
+from arr_coc.seam.gestalt import CELLS
+from arr_coc.seam.lora import OWN
 from arr_coc.session import Session
-from arr_coc.stem import Stem
-from arr_coc.texture import generate_texture_array
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
 from arr_coc.training.losses import recall, relevance_loss, selection_iou

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.attending import compute_retention_mask
-from arr_coc.relaxation import soft_top_k
+from arr_coc.core.attending import compute_retention_mask
+from arr_coc.core.relaxation import soft_top_k
 
 POSITIVE = 8.0
 """What an evidence cell weighs in the BCE: there are few of them."""

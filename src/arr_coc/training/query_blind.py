@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from arr_coc.layer import ARRCOCConfig, Relevance
+from arr_coc.core.layer import ARRCOCConfig, Relevance
 from arr_coc.rivals import QueryBlindScorer
 
 WEIGHTS = "query_blind.safetensors"

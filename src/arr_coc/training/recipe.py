@@ -28,12 +28,12 @@ from pydantic import (
     model_validator,
 )
 
+from arr_coc.core.layer import ARRCOCConfig
 from arr_coc.data import DATASETS
-from arr_coc.layer import ARRCOCConfig
 from arr_coc.training.estimators import ESTIMATORS
 from arr_coc.training.imports import import_modules
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parent / "recipes"
 WORLD = "world"
 """The name of the drawn pages among data sets."""
 

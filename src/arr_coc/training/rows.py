@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from PIL import Image
 from torch.utils.data import Dataset
 
+from arr_coc.core.images import MIN_SIDE, open_image
 from arr_coc.data import Box, Example
-from arr_coc.images import MIN_SIDE, open_image
 
 
 @dataclass(frozen=True)

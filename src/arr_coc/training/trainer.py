@@ -29,11 +29,11 @@ from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from arr_coc import checkpoint
-from arr_coc.device import resolve_device
-from arr_coc.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.learned import load_learned
+from arr_coc.core.device import resolve_device
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.store import checkpoint
+from arr_coc.store.allocator import load_learned
 from arr_coc.training.learner import Learner
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import DEFAULTS, Recipe

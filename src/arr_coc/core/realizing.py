@@ -1,0 +1,202 @@
+"""Realizing relevance: from what is known of an image's cells to a map, and from the map to kept cells.
+
+    score(layer, cues, watch)               -> Relevance per image (differentiable)
+    decide(layer, cues, grids, budgets, watch) -> Decision: an Allocation per image
+
+`Cues` is all that scoring reads. Who gathers them (encoded tokens, a stem, a model's own attention) is not
+known here, and no model is: torch alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
+from arr_coc.core.attending import Budget, NonFiniteScores, gate
+from arr_coc.core.layer import ARRCOCLayer, Relevance
+
+Grid = tuple[int, int, int]
+"""(T, H, W) of the cells of an image or clip."""
+
+STAGES = (
+    "texture",
+    "scoring",
+    "balancing",
+    "allocating",
+    "gestalt",
+    "encode",
+    "prefill",
+    "decode",
+    "total",
+)
+"""The stages of a call whose time is taken, in order."""
+CHOOSING = STAGES[:4]
+"""Those that choosing consists of."""
+
+
+class Stopwatch:
+    """Milliseconds per stage, summed; waits for the device where there is one.
+
+    Args:
+        device: where the work is done.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.ms = dict.fromkeys(STAGES, 0.0)
+        self._device = device
+
+    def now(self) -> float:
+        """Seconds, after all work on the device is done."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+    def choosing(self) -> float:
+        """Milliseconds of all stages of choosing together."""
+        return sum(self.ms[stage] for stage in CHOOSING)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Generator[None, None, None]:
+        """Add the time of a block to a stage."""
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.ms[stage] += 1000.0 * (self.now() - start)
+
+
+class Cues(NamedTuple):
+    """All that scoring reads of one image and its question, a batch of one: the arguments of
+    `ARRCOCLayer.relevance`.
+
+    texture [1, C, H, W]; query [1, L, D], word embeddings of the question; query_mask bool [1, L]; vision
+    [1, N, D], the cells as encoded tokens or in their place as a stem sees them, None if neither is at hand;
+    gestalt [1, D], the mean token of a coarse view, None: that of `vision`; coupling [1, H, W], logits of a
+    coupling with the question found elsewhere, None: the participatory scorer finds it.
+    """
+
+    texture: Tensor
+    query: Tensor
+    query_mask: Tensor
+    vision: Tensor | None = None
+    gestalt: Tensor | None = None
+    coupling: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided for the images of one call.
+
+    Attributes:
+        allocations: one per image, tensors on the CPU.
+        gates: per image the factor [N] for each cell, or None: the relevance itself where cells are scaled by
+            it; where the relevance carries a gradient, 1 going forward and the way back to the scores of kept
+            tokens.
+        fallback: deciding failed, all tokens are kept.
+    """
+
+    allocations: list[Allocation]
+    gates: list[Tensor] | None = None
+    fallback: bool = False
+
+
+def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
+    """Score the cells of each image by its own question.
+
+    Args:
+        layer: whose scorers and balancer.
+        cues: one per image.
+        watch: where to add the time.
+
+    Raises:
+        NonFiniteScores: a relevance that isn't finite.
+    """
+    maps = [layer.relevance(*one, watch=watch) for one in cues]
+    with watch("balancing"):
+        # One question to the device for all images, not one each.
+        finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
+        if not all(finite):
+            raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
+    return maps
+
+
+def decide(
+    layer: ARRCOCLayer,
+    cues: Sequence[Cues],
+    grids: Sequence[Grid],
+    budgets: Sequence[Budget | None],
+    watch: Stopwatch,
+) -> Decision:
+    """Decide which cells of each image stay.
+
+    Args:
+        layer: whose relevance and allocation.
+        cues: one per image.
+        grids: (T, H, W) of each.
+        budgets: of each; None: all of its cells.
+        watch: where to add the time.
+
+    Raises:
+        NonFiniteScores: a relevance that isn't finite.
+        ValueError: a budget above the number of cells.
+    """
+    maps = score(layer, cues, watch)
+    with watch("allocating"):
+        allocations = [
+            everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
+            for relevance, budget, grid in zip(_on_cpu(maps), budgets, grids, strict=True)
+        ]
+    relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
+    if not any(relevance.requires_grad for relevance in relevances):
+        return Decision(allocations)
+    return Decision(allocations, [gate(relevance) for relevance in relevances])
+
+
+def weigh(layer: ARRCOCLayer, cues: Sequence[Cues], grids: Sequence[Grid], watch: Stopwatch) -> Decision:
+    """Decide how strongly each cell counts, with all of them kept; arguments as of `decide`."""
+    maps = score(layer, cues, watch)
+    whole = [everything_kept(grid, relevance) for grid, relevance in zip(grids, maps, strict=True)]
+    return Decision(whole, [relevance.balanced.flatten() for relevance in maps])
+
+
+def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
+    """The same relevance on the CPU, without gradient: what is decided from it waits for the device once."""
+    named = [{k: v for k, v in relevance._asdict().items() if v is not None} for relevance in maps]
+    parts = [part for one in named for part in one.values()]
+    flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
+    fetched = iter(flat.split([part.numel() for part in parts]))
+    return [
+        Relevance(**{k: next(fetched).view(v.shape).to(v.dtype) for k, v in one.items()}) for one in named
+    ]
+
+
+def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
+    """The record of an image of which every token was kept: its maps are those given, or 1 everywhere."""
+    keep = torch.arange(grid[0] * grid[1] * grid[2])
+    ones = torch.ones(grid)
+    maps = {name: ones for name in ("information", "perspectival", "participatory", "balanced")}
+    weights, tensions, order = torch.ones(3), torch.full((3,), 0.5), keep
+    if relevance is not None:
+        maps = {name: getattr(relevance, name).detach().float().cpu().view(grid) for name in maps}
+        weights = relevance.weights[0].detach().float().cpu()
+        tensions = relevance.tensions[0].detach().cpu()
+        order = maps["balanced"].flatten().argsort(descending=True, stable=True)
+    return Allocation(
+        grid=grid,
+        keep=keep,
+        order=order,
+        positions=grid_positions(keep, grid),
+        weights=weights,
+        tensions=dict(zip(TENSIONS, tensions.tolist(), strict=True)),
+        budget=1.0,
+        reasons=torch.full_like(keep, int(Reason.ALL)),
+        void=False,
+        **maps,
+    )

@@ -1,0 +1,128 @@
+"""`generate_texture_array`: its inputs checked, its channel groups computed and joined."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arr_coc.core.texture.context import OPTIONAL_INPUTS, ChannelContext, Grid
+from arr_coc.core.texture.registry import ChannelGroup, Channels, channel_groups
+
+TOLERANCE = 0.01
+"""How far outside [0, 1] a value may lie: undoing a normalisation in bfloat16 is half a percent off."""
+
+
+@torch.no_grad()
+def generate_texture_array(
+    image: Tensor,
+    grid: Grid,
+    channels: Channels = "mvp13",
+    *,
+    features: Tensor | None = None,
+    previous_frames: Tensor | None = None,
+    previous_relevance: Tensor | None = None,
+) -> Tensor:
+    """Describe every cell of an image by cheap features of its pixels.
+
+    The optional inputs are for groups that need them, and for "motion". The first frame of a clip has
+    none before it: pass the frame itself, and a relevance of zeros.
+
+    Args:
+        image: Float [B, 3, h, w] in [0, 1], RGB, any size from 1x1 px.
+        grid: (H, W), the merged token grid.
+        channels: A preset ("mvp13", "fast13") or a list of names of channel groups.
+        features: Float [B, D, H, W], features of a vision encoder on the grid.
+        previous_frames: Float [B, T, 3, h, w] in [0, 1], the frames before the image, oldest first.
+        previous_relevance: Float [B, H, W] in [0, 1], relevance of the cells in the frame before.
+
+    Returns:
+        [B, C, H, W] in [0, 1], dtype and device of `image`, without gradient.
+
+    Raises:
+        ValueError: an input is not of that shape, kind and range (NaN included) or lies on another
+            device than the image, the grid is empty, or a group is unknown, needs an input that is not
+            supplied, or returns another shape than it declares. Reading a range back from an
+            accelerator would wait for it: there an image out of range has a texture of NaN, which the
+            allocator refuses by name.
+    """
+    if image.ndim != 4 or image.shape[1] != 3 or 0 in image.shape or not image.is_floating_point():
+        raise ValueError(
+            f"image must be float [B, 3, h, w], got {image.dtype} {tuple(image.shape)}; "
+            "add a batch dimension, drop alpha, divide bytes by 255"
+        )
+    if len(grid) != 2 or min(grid) < 1:
+        raise ValueError(f"grid must be (H, W) with at least one cell each way, got {grid}")
+    (b, _, h, w), (rows, columns) = image.shape, grid
+    optional = {
+        name: _conforming(name, value, shape, image.device)
+        for name, value, shape in (
+            ("features", features, (b, None, rows, columns)),
+            ("previous_frames", previous_frames, (b, None, 3, h, w)),
+            ("previous_relevance", previous_relevance, (b, rows, columns)),
+        )
+        if value is not None
+    }
+    groups = channel_groups(channels)
+    for group in groups:
+        _check_needs(group, set(optional))
+
+    values = image.float().contiguous()
+    sound = _in_unit_range("image", values)  # (B,)
+    for name, value in optional.items():
+        sound = sound & (_finite(name, value) if name == "features" else _in_unit_range(name, value))
+    optional = {n: v if n == "features" else v.clamp(0, 1) for n, v in optional.items()}
+    context = ChannelContext(values.clamp(0, 1), (rows, columns), **optional)
+    texture = torch.cat([_channels(group, context) for group in groups], dim=1)
+    return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)
+
+
+def _conforming(name: str, value: Tensor, shape: tuple[int | None, ...], device: torch.device) -> Tensor:
+    """An optional input in float32; a ValueError if it is not float, of that shape and on that device."""
+    fits = value.ndim == len(shape) and 0 not in value.shape
+    if not fits or any(b not in (None, a) for a, b in zip(value.shape, shape, strict=True)):
+        expected = ", ".join("any" if side is None else str(side) for side in shape)
+        raise ValueError(
+            f"{name} must be {OPTIONAL_INPUTS[name]}, here [{expected}], got {tuple(value.shape)}"
+        )
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must be {OPTIONAL_INPUTS[name]}, got {value.dtype}; convert it")
+    if value.device != device:
+        raise ValueError(f"{name} is on {value.device} and the image on {device}; move it there")
+    return value.float().contiguous()
+
+
+def _check_needs(group: ChannelGroup, supplied: set[str]) -> None:
+    """A ValueError that names the group and the first optional input that it needs and does not get."""
+    for need in sorted(set(group.needs) - supplied):
+        raise ValueError(
+            f"channel group {group.name!r} needs {need}, which is not supplied; pass `{need}` "
+            f"({OPTIONAL_INPUTS[need]}) to generate_texture_array, or leave the group out of `channels`"
+        )
+
+
+def _in_unit_range(name: str, values: Tensor) -> Tensor:
+    """Which rows lie in [0, 1], [B, ...] -> bool [B]; on a CPU it is an error if one does not."""
+    low, high = values.flatten(1).amin(1), values.flatten(1).amax(1)  # (B,)
+    sound = (low >= -TOLERANCE) & (high <= 1 + TOLERANCE)
+    if values.device.type == "cpu" and not bool(sound.all()):
+        remedy = "scale it" if name == "previous_relevance" else "divide bytes by 255"
+        raise ValueError(f"{name} values must lie in [0, 1], got {low.min():g} to {high.max():g}; {remedy}")
+    return sound
+
+
+def _finite(name: str, values: Tensor) -> Tensor:
+    """Which rows are finite, [B, ...] -> bool [B]; on a CPU it is an error if one is not."""
+    sound = values.flatten(1).isfinite().all(1)
+    if values.device.type == "cpu" and not bool(sound.all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinity; check the encoder that made it")
+    return sound
+
+
+def _channels(group: ChannelGroup, context: ChannelContext) -> Tensor:
+    """The channels of one group, [B, count, H, W] in [0, 1]; a ValueError if its shape is another."""
+    part = group.compute(context)
+    if part.shape != (len(context.image), group.count, *context.grid):
+        raise ValueError(
+            f"channel group {group.name!r} returned {tuple(part.shape)} for a grid of {context.grid}"
+        )
+    return part.clamp(0, 1)

@@ -1,0 +1,18 @@
+"""The built-in channel groups, one file each.
+
+Importing a file registers its group. To add a group: write its file here, and its line below.
+"""
+
+from __future__ import annotations
+
+from arr_coc.core.texture.groups import centre_bias as centre_bias
+from arr_coc.core.texture.groups import eccentricity as eccentricity
+from arr_coc.core.texture.groups import edge_distance as edge_distance
+from arr_coc.core.texture.groups import edge_pair as edge_pair
+from arr_coc.core.texture.groups import grouping as grouping
+from arr_coc.core.texture.groups import motion as motion
+from arr_coc.core.texture.groups import passes as passes
+from arr_coc.core.texture.groups import position as position
+from arr_coc.core.texture.groups import rgb as rgb
+from arr_coc.core.texture.groups import saliency as saliency
+from arr_coc.core.texture.groups import sobel as sobel

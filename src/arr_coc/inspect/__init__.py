@@ -1,0 +1,1 @@
+"""Looking at what was decided: one record of an answer, and pictures of it."""

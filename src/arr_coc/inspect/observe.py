@@ -1,0 +1,267 @@
+"""Observing: a question asked in a session, and a trace of all that came of it.
+
+    observe(session, question) -> Trace                       the answer, beside that from all tokens
+    word_heat(session, question, mode, kept=64) -> words      what each word of the question pulls at
+
+Laws: observing changes no answer of the session; an image is encoded for it no oftener than for asking. In
+mode "full" nothing is chosen, so both answers are one and no word is scored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.attending import Budget
+from arr_coc.core.realizing import Stopwatch
+from arr_coc.core.texture import channel_names, generate_texture_array
+from arr_coc.inspect.trace import Reply, Trace, Word
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import FULL, find_mode
+from arr_coc.modes.call import Call, default_gestalt, runs_as
+from arr_coc.modes.cues import pictures
+from arr_coc.modes.whole import VIEW
+from arr_coc.seam.gaze import coupling, gaze_of_words
+from arr_coc.seam.gestalt import find_compressor
+from arr_coc.session import Answer, Session
+
+MOST_WORDS = 64
+"""Later words of a question are not scored."""
+WORD = re.compile(r"\w(?:\S*\w)?")
+"""A word: "don't", "INV-2024" and "10:30" are one each, and so is text without spaces."""
+
+
+def observe(
+    session: Session,
+    question: str,
+    *,
+    budget: Budget | None = None,
+    mode: str | None = None,
+    gestalt: str | None = None,
+    compare: bool = True,
+    words: bool = True,
+    max_new_tokens: int = 32,
+    on_text: Callable[[str], None] | None = None,
+) -> Trace:
+    """Ask a question and keep all that a picture of the answer needs.
+
+    In mode "compress" the trace is of the coarse view: grid, picture and texture are its own. A word pulls at
+    nothing where all cells are kept.
+
+    Args:
+        session: of the image.
+        question: any text.
+        budget: as in `Session.ask`, like all else that is not said here.
+        mode: as there.
+        gestalt: as there.
+        compare: answer from all tokens too. Where both need the whole image encoded, the encoding counts in
+            the time of both.
+        words: score each word of the question alone.
+        max_new_tokens: as there, for both answers.
+        on_text: told the answer from the kept tokens, as far as it has come; and all of it again with each
+            token of the answer from all tokens, so that what it raises can end that, too.
+
+    Raises:
+        ValueError: as `Session.ask`.
+    """
+    options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
+    answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
+    full = _answer_whole(session, question, answer, max_new_tokens, on_text) if compare else None
+    view, texture = _seen(session, question, answer, gestalt)
+    pieces = _pieces(question) if words else ()
+    ran = find_mode(answer.mode)
+    whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
+    if words and ran.gather is not None and not answer.fallback and not whole:
+        pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+    return Trace(
+        picture=_fitted(view, answer.grid[1:]),
+        question=question,
+        answer=answer.text,
+        allocation=answer.allocation.cpu(),
+        mode=answer.mode,
+        budget=answer.budget,
+        kept=answer.kept,
+        total=answer.total,
+        read=answer.read,
+        fallback=answer.fallback,
+        note=answer.note,
+        ms=answer.ms,
+        model=_name(session.model),
+        full=full,
+        texture=texture,
+        channels=channel_names(session.model.layer.config.channels),
+        words=pieces,
+    )
+
+
+def _answer_whole(
+    session: Session,
+    question: str,
+    answer: Answer,
+    max_new_tokens: int,
+    on_text: Callable[[str], None] | None,
+) -> Reply:
+    """The answer from all tokens; the one given where it is that already."""
+    if find_mode(answer.mode).stock:
+        return Reply(answer.text, answer.ms)
+    again = None if on_text is None else lambda _: on_text(answer.text)
+    whole = session.ask(question, mode=FULL.name, max_new_tokens=max_new_tokens, on_text=again)
+    shared = 0.0
+    if not find_mode(answer.mode).before_encoder:  # what was encoded for one served both
+        shared = max(0.0, answer.ms["encode"] - whole.ms["encode"])
+    more = {stage: whole.ms[stage] + shared for stage in ("encode", "total")}
+    return Reply(whole.text, whole.ms | more)
+
+
+def _name(model: ARRCOCModel) -> str:
+    """The base model's name; of a folder its last part alone, for a trace says nothing of the machine."""
+    folder = Path(model.base_name).expanduser()
+    return folder.name if folder.is_dir() else model.base_name
+
+
+# ---- the picture --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def _seen(session: Session, question: str, answer: Answer, gestalt: str | None) -> tuple[Tensor, Tensor]:
+    """What the model saw [3, h, w], and its texture [C, H, W] on the grid of the answer."""
+    adapter, layer = session.model.adapter, session.model.layer
+    inputs, encoded = session.inputs(question), session.encoded(answer.mode)
+    view = pictures(adapter, inputs, encoded)[0]
+    textures = encoded.textures.get(layer.config.channels)
+    if find_mode(answer.mode).coarse:
+        textures = None
+        if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
+            view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
+    if textures is None:
+        like = next(layer.parameters())
+        textures = [generate_texture_array(view[None].to(like), answer.grid[1:], layer.config.channels)]
+    return view.float().cpu(), textures[0][0].float().cpu()
+
+
+def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
+    """[3, h, w] in [0, 1] as an image whose sides are multiples of the grid's (H, W)."""
+    pixels = (255 * view).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    height, width = (-(-side // cells) * cells for side, cells in zip(view.shape[1:], grid, strict=True))
+    return image.resize((width, height), Image.Resampling.BICUBIC)
+
+
+# ---- the words ----------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def word_heat(
+    session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
+) -> tuple[Word, ...]:
+    """What each word of a question pulls at.
+
+    The heat of a word is the participatory map that its own tokens make, as they stand in the question: by a
+    trained layer with all other tokens masked, by an untrained one where these tokens look. Its pull is
+    1 - IoU of the cells kept for the question with and without it.
+
+    Args:
+        session: of the image; what it has encoded already is not encoded again.
+        question: any text.
+        mode: one that scores.
+        kept: how many cells are kept.
+        gestalt: as in `Session.ask`.
+
+    Returns:
+        The pieces of the question; joined, they are the question. What stands between words has no heat, nor
+        have words after the first `MOST_WORDS`, nor any where the tokenizer doesn't tell where tokens stand.
+
+    Raises:
+        ValueError: as `Session.ask`, or nothing is scored in this mode.
+    """
+    inputs = session.inputs(question)
+    asked = session.model.adapter.question_mask(inputs["input_ids"])[0]
+    words = _pieces(question)
+    columns = _columns(session, question, words, inputs["input_ids"][0]) & asked
+    spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MOST_WORDS]
+    alone = columns[spots]
+    sets = torch.cat([asked[None], alone, asked & ~alone])  # the question, a word alone, all but that word
+    whole, *others = _ask_sets(session, inputs, sets, asked, mode, kept, gestalt)
+    scored = {
+        i: Word(words[i].text, 1 - whole.iou(without), only.participatory[0])
+        for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
+    }
+    return tuple(scored.get(i, word) for i, word in enumerate(words))
+
+
+def _pieces(question: str) -> tuple[Word, ...]:
+    """The words of a question and what stands between them, not scored."""
+    return tuple(Word(text) for text in re.split(f"({WORD.pattern})", question) if text)
+
+
+def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor) -> Tensor:
+    """Which columns of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S].
+
+    The prompt is read again with an image of one token, to learn where in the text its tokens stand.
+    """
+    processor = session.model.processor
+    belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
+    text = session.prompt(question)
+    start = text.find(question, text.find(processor.image_token))
+    if start < 0 or not processor.tokenizer.is_fast:
+        return belong
+    read = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    behind = len(read["input_ids"]) - read["input_ids"].index(processor.image_token_id) - 1
+    if read["input_ids"][-behind:] != ids[-behind:].tolist():
+        return belong
+    offsets = list(enumerate(read["offset_mapping"][-behind:], start=len(ids) - behind))
+    for columns, word in zip(belong, words, strict=True):
+        end = start + len(word.text)
+        columns[[column for column, (left, right) in offsets if left < end and right > start]] = True
+        start = end
+    return belong
+
+
+def _ask_sets(
+    session: Session,
+    inputs: Mapping[str, Any],
+    sets: Tensor,
+    asked: Tensor,
+    mode: str,
+    kept: int,
+    gestalt: str | None,
+) -> list[Allocation]:
+    """Score and choose for some sets of a question's words, as for the whole question.
+
+    Args:
+        session: of the image.
+        inputs: the prompt.
+        sets: bool [W, S], the columns of each.
+        asked: bool [S], those of the whole question.
+        mode: one that scores.
+        kept: how many cells are kept.
+        gestalt: the compressor's name.
+    """
+    model, gestalt = session.model, gestalt or default_gestalt(session.model.adapter)
+    ran, _ = runs_as(model.adapter, find_mode(mode))
+    if ran.gather is None:
+        raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
+    layer, encoded = model.layer, session.encoded(mode)
+    call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
+    cues = ran.gather(model.chooser, call)[0]
+    couplings: list[Tensor | None] = [None] * len(sets)
+    if cues.coupling is not None:  # an untrained layer: where each set looks
+        name = gestalt if ran.before_encoder else VIEW
+        view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
+        adapter = model.adapter_for(ran)
+        maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
+        height, width = cues.coupling.shape[1:]
+        couplings = [coupling(look, (height, width))[None].to(cues.coupling) for look in maps]
+    records = []
+    for words, look in zip(sets[:, asked], couplings, strict=True):
+        relevance = layer.relevance(*cues._replace(query_mask=words[None], coupling=look))
+        records += layer.allocate(relevance, kept)
+    return [record.cpu() for record in records]

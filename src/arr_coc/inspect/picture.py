@@ -1,0 +1,326 @@
+"""Pictures of an allocation, drawn from its record and the image alone.
+
+    draw_allocation(image, allocation, question, answer)  image, relevance, kept cells
+    draw_layers(image, allocation, question)              image, three scorers, their balance, kept cells
+
+Law: a colour means the same number in every picture: magma, 0 to 1, never rescaled.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from PIL import Image, ImageFilter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from arr_coc.core.allocation import Allocation
+
+DPI = 150
+COLOUR_MAP = "magma"  # perceptually uniform, readable in gray and with every common kind of colour blindness
+_INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
+_MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
+_LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
+_LINE = {"large": 0.31, "small": 0.23}
+_SIZE = {"large": 14.5, "small": 10.0}  # points
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: str
+    note: str
+    pixels: np.ndarray  # [h, w, 3] in [0, 1]
+    mask: np.ndarray | None = None  # [H, W] bool, its border is outlined
+
+
+def draw_allocation(image: Image.Image, allocation: Allocation, question: str, answer: str) -> Image.Image:
+    """Draw what the model looked at: the image, the relevance of its cells, the kept cells.
+
+    Args:
+        image: the image that was asked about, at any size.
+        allocation: the record; T must be 1.
+        question: the question, drawn above.
+        answer: the answer, drawn below the question.
+
+    Returns:
+        An RGB image. Three panels side by side, or one below the other for a wide image.
+
+    Raises:
+        ValueError: the record is of more than one frame.
+    """
+    columns = 1 if image.width > 1.8 * image.height else 3
+    base = _panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
+    panels = [
+        _Panel("image", f"{image.width} × {image.height} px", base),
+        _heat_panel("relevance", "", base, allocation.balanced),
+        _kept_panel(base, allocation),
+    ]
+    return _compose(
+        panels, columns, [(question, "bold", _INK, 2), (answer, "normal", _ACCENT, 3)], allocation
+    )
+
+
+def draw_layers(image: Image.Image, allocation: Allocation, question: str) -> Image.Image:
+    """Draw every layer of a decision: the image, the three scorers, their balance, the kept cells.
+
+    Args:
+        image: the image that was asked about, at any size.
+        allocation: the record; T must be 1.
+        question: the question, drawn above.
+
+    Returns:
+        An RGB image of six panels.
+
+    Raises:
+        ValueError: the record is of more than one frame.
+    """
+    columns = 2 if image.width > 1.8 * image.height else 3
+    base = _panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
+    names = ("information", "perspectival", "participatory")
+    meanings = ("what is inside a cell", "what stands out", "what the question asks for")
+    panels = [_Panel("image", f"{image.width} × {image.height} px", base)]
+    for name, meaning, weight in zip(names, meanings, allocation.weights.tolist(), strict=True):
+        panels.append(_heat_panel(name, f"{meaning}, weight {weight:.2f}", base, getattr(allocation, name)))
+    panels.append(_heat_panel("balanced", "the three as one", base, allocation.balanced))
+    panels.append(_kept_panel(base, allocation))
+    return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
+
+
+def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
+    """The image as large as fits into a box of width x height inches, [h, w, 3] in [0, 1]."""
+    if allocation.grid[0] != 1:
+        raise ValueError(
+            f"a picture shows one frame, the record has {allocation.grid[0]}: draw each frame by itself"
+        )
+    aspect = min(max(image.width / image.height, 1 / _LONGEST), _LONGEST)
+    width = min(box[0], box[1] * aspect)
+    size = (round(width * DPI), round(width / aspect * DPI))
+    # Enlarging keeps the pixels as they are; shrinking averages them.
+    resample = Image.Resampling.NEAREST if size[0] > 2 * image.width else Image.Resampling.LANCZOS
+    return np.asarray(image.convert("RGB").resize(size, resample), dtype=np.float32) / 255
+
+
+def _spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Cells [H, W] -> pixels [h, w], every pixel the value of the cell it lies in."""
+    rows = np.arange(shape[0]) * cells.shape[0] // shape[0]
+    columns = np.arange(shape[1]) * cells.shape[1] // shape[1]
+    return cells[rows[:, None], columns[None, :]]
+
+
+def _gray(pixels: np.ndarray) -> np.ndarray:
+    return (pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
+
+
+def _heat_panel(title: str, note: str, base: np.ndarray, relevance: Tensor) -> _Panel:
+    cells = relevance[0].float().numpy().clip(0, 1)
+    colours = matplotlib.colormaps[COLOUR_MAP](_spread(cells, base.shape))[..., :3].astype(np.float32)
+    # Only the lines of the image show through, light on dark cells and dark on light ones: paper of any
+    # colour leaves the colour of its cell as the legend has it.
+    dark = _gray(colours) < 0.5
+    lines = _lines(base)[..., None]
+    note = note or f"mean {cells.mean():.2f}, highest {cells.max():.2f}"
+    return _Panel(title, note, np.where(dark, colours + 0.55 * lines, colours - 0.8 * lines).clip(0, 1))
+
+
+def _lines(base: np.ndarray) -> np.ndarray:
+    """How much each pixel differs from its surroundings, [h, w] in [0, 1]."""
+    gray = Image.fromarray((_gray(base)[..., 0] * 255).astype(np.uint8))
+    around = gray.filter(ImageFilter.GaussianBlur(8))
+    return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32)) / 255
+
+
+def _kept_panel(base: np.ndarray, allocation: Allocation) -> _Panel:
+    mask = allocation.mask()[0].numpy()
+    faded = _gray(base) * 0.30 + 0.06
+    pixels = np.where(_spread(mask, base.shape)[..., None], base, faded)
+    note = f"{allocation.kept:,} of {allocation.total:,} tokens"
+    if allocation.void:
+        note += ", an even grid: nothing to prefer"
+    return _Panel("kept", note, pixels, mask)
+
+
+def _compose(
+    panels: Sequence[_Panel],
+    columns: int,
+    texts: Sequence[tuple[str, str, str, int]],
+    allocation: Allocation,
+) -> Image.Image:
+    """Lay out a header and the panels; panels get exactly their own pixels, so nothing is resampled."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as boxes
+        return _lay_out(panels, columns, texts, allocation)
+
+
+def _lay_out(
+    panels: Sequence[_Panel],
+    columns: int,
+    texts: Sequence[tuple[str, str, str, int]],
+    allocation: Allocation,
+) -> Image.Image:
+    high, wide = panels[0].pixels.shape[:2]
+    rows = -(-len(panels) // columns)
+    panel_w, panel_h = wide / DPI, high / DPI
+    # Narrow panels stand apart, so that captions have room and the header does not wrap at every word.
+    least = max([_caption_width(panel) for panel in panels] + [8.3 / columns - _GAP])
+    step = max(panel_w, least) + _GAP
+    width = 2 * _MARGIN + columns * step - _GAP
+
+    inner = (width - 2 * _MARGIN) * DPI
+    header: list[tuple[str, str, str, str]] = []  # text, weight, colour, size
+    for text, weight, colour, most in texts:
+        lines = _wrap(text, weight, _SIZE["large"], inner, most)
+        header += [(line, weight, colour, "large") for line in lines]
+    lines = _wrap(_facts(allocation), "normal", _SIZE["small"], inner, 3)
+    header += [(line, "normal", _QUIET, "small") for line in lines]
+    header_h = _MARGIN + sum(_LINE[size] for *_, size in header) + 0.12
+    height = header_h + rows * (panel_h + _CAPTION) + (rows - 1) * _GAP * 0.5 + _LEGEND
+
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    canvas = FigureCanvasAgg(figure)
+    y = _MARGIN
+    for text, weight, colour, size in header:
+        y += _LINE[size]
+        _text(figure, _MARGIN, height - y + 0.07, text, _SIZE[size], colour, weight)
+    for i, panel in enumerate(panels):
+        row, column = divmod(i, columns)
+        top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5)
+        _draw_panel(
+            figure, panel, _MARGIN + column * step, height - top - _CAPTION - panel_h, panel_w, panel_h
+        )
+    _draw_legend(figure, _MARGIN + (step if columns == 3 else 0), 0.33, max(panel_w - 0.75, 1.8))
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def _facts(allocation: Allocation) -> str:
+    _, h, w = allocation.grid
+    gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
+    kept, total = allocation.kept, allocation.total
+    parts = [
+        f"{kept:,} of {total:,} visual tokens kept ({kept / total:.0%})",
+        f"grid {h} × {w}",
+    ]
+    parts += [f"budget {allocation.budget}"] if allocation.budget != allocation.kept else []
+    parts.append("weights: " + ", ".join(f"{name} {gate:.2f}" for name, gate in gates))
+    return " · ".join(parts)
+
+
+def _text(
+    figure: Figure, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal"
+) -> None:
+    width, height = figure.get_size_inches()
+    # A question may hold "$", which would otherwise start a formula.
+    figure.text(
+        x / width,
+        y / height,
+        text,
+        size=size,
+        color=colour,
+        weight=weight,
+        va="baseline",
+        parse_math=False,
+    )
+
+
+def _title_width(panel: _Panel) -> float:
+    return _text_width(panel.title, "bold", 11) / DPI + 0.12
+
+
+def _caption_width(panel: _Panel) -> float:
+    return _title_width(panel) + _text_width(panel.note, "normal", 9) / DPI
+
+
+def _draw_panel(figure: Figure, panel: _Panel, x: float, y: float, w: float, h: float) -> None:
+    width, height = figure.get_size_inches()
+    _text(figure, x, y + h + 0.1, panel.title, 11, _INK, "bold")
+    offset = _title_width(panel)
+    _text(figure, x + offset, y + h + 0.1, panel.note, 9, _QUIET)
+    axes = figure.add_axes((x / width, y / height, w / width, h / height))
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set(color=_FRAME, linewidth=0.6)
+    axes.imshow(panel.pixels, interpolation="none", aspect="auto", extent=(0, 1, 1, 0))
+    if panel.mask is not None:
+        axes.add_collection(
+            LineCollection(_outline(panel.mask), colors=_EDGE, linewidths=0.9, capstyle="projecting")
+        )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(1, 0)
+
+
+def _outline(mask: np.ndarray) -> list[list[tuple[float, float]]]:
+    """The border between kept and dropped cells as segments in [0, 1] x [0, 1]."""
+    rows, columns = mask.shape
+    framed = np.pad(mask, 1)
+    across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1])  # (y, x): the edge above cell y, x
+    upright = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1])  # (y, x): the edge left of cell y, x
+    segments = [[(x / columns, y / rows), ((x + 1) / columns, y / rows)] for y, x in across]
+    return segments + [[(x / columns, y / rows), (x / columns, (y + 1) / rows)] for y, x in upright]
+
+
+def _draw_legend(figure: Figure, x: float, y: float, length: float) -> None:
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((x / width, y / height, length / width, 0.1 / height))
+    axes.imshow(
+        np.linspace(0, 1, 256)[None], cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto", extent=(0, 1, 0, 1)
+    )
+    axes.set_yticks([])
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    _text(figure, x + length + 0.12, y, "relevance", 9, _QUIET)
+    axes.tick_params(labelsize=8.5, labelcolor=_QUIET, color=_QUIET, length=3, width=0.6, pad=2)
+    axes.spines[:].set_visible(False)
+
+
+def _wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:
+    """Break into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
+    words = _printable(text[:600]).split()  # more than ever fits
+    lines: list[str] = []
+    line = ""
+    while words:
+        word = words.pop(0)
+        joined = f"{line} {word}".strip()
+        if _text_width(joined, weight, size) <= width:
+            line = joined
+        elif line:
+            lines.append(line)
+            line = ""
+            words.insert(0, word)
+        else:  # one word wider than the picture: cut it
+            lengths = range(1, len(word) + 1)
+            fits = max(1, bisect_right(lengths, width, key=lambda n: _text_width(word[:n], weight, size)))
+            lines.append(word[:fits])
+            words[:0] = [word[fits:]] if word[fits:] else []
+        if len(lines) > most:
+            break
+    lines += [line] if line else []
+    if len(lines) > most:
+        last = lines[most - 1]
+        while last and _text_width(f"{last}…", weight, size) > width:
+            last = last[:-1]
+        lines = [*lines[: most - 1], f"{last.rstrip()}…"]
+    return lines
+
+
+def _printable(text: str) -> str:
+    """Without control characters, which fonts have no glyphs for."""
+    return "".join(" " if unicodedata.category(c).startswith("C") else c for c in text)
+
+
+def _text_width(text: str, weight: str, size: float) -> float:
+    """Width in pixels at `DPI`."""
+    renderer = RendererAgg(1, 1, DPI)
+    return renderer.get_text_width_height_descent(
+        text, FontProperties(weight=weight, size=size), ismath=False
+    )[0]

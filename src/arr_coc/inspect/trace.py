@@ -1,0 +1,375 @@
+"""The trace: what was kept for one question about one image, why, and what came of it.
+
+    trace.save("a.safetensors"); Trace.load("a.safetensors")    one file, no model, nothing of the machine
+    trace.view()                                                JSON, all that a viewer draws
+
+Laws: everything drawn comes from a trace, nothing is computed again; what was saved is what is loaded, to the
+last bit; whatever is no trace is a ValueError of one line. Letters: H, W the grid, C texture channels.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load as from_safetensors
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.inspect.picture import COLOUR_MAP
+
+FORMAT = "arr-coc trace 1"
+VIEW_FORMAT = "arr-coc view 1"
+MAX_BYTES, MAX_HEADER = 2**29, 2**24
+"""A longer file, or a longer header of one, is refused."""
+MAX_WEBP = 16_383
+"""Pixels of a side; a longer picture is shown as PNG."""
+REASON_NAMES = {
+    Reason.RELEVANT: "relevant",
+    Reason.EXPLORED: "coverage",
+    Reason.VOID: "even grid",
+    Reason.ALL: "all kept",
+}
+SCORES = {
+    "balanced": ("relevance", "the three as one"),
+    "information": ("information", "what is inside a cell"),
+    "perspectival": ("perspectival", "what stands out"),
+    "participatory": ("participatory", "what the question asks for"),
+}
+"""The maps of an allocation: their names and what they say."""
+
+_MAPS = tuple(SCORES)
+_NUMBER, _BUDGET, _TIMES = (int, float), (int, float, str), {str: (int, float)}
+_PLAIN: dict[str, Any] = {
+    "question": str,
+    "answer": str,
+    "mode": str,
+    "budget": _BUDGET,
+    "kept": int,
+    "total": int,
+    "read": int,
+    "fallback": bool,
+    "note": (str, type(None)),
+    "ms": _TIMES,
+    "model": str,
+    "full": ({"text": str, "ms": _TIMES}, type(None)),
+    "channels": [str],
+    "words": [{"text": str, "pull": _NUMBER, "scored": bool}],
+    "probes": dict,
+    "allocation": {"tensions": {str: _NUMBER}, "budget": _BUDGET, "void": bool},
+}
+"""What is no tensor, and of what kind it is in a file (see `_fits`)."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer from all tokens: its text, and milliseconds per stage as in `Answer.ms`."""
+
+    text: str
+    ms: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Word:
+    """A piece of the question: a word, or what stands between two words.
+
+    Attributes:
+        text: as it stands in the question.
+        pull: 1 - IoU of the cells kept with and without it, in [0, 1].
+        heat: float [H, W] in [0, 1], the coupling of the cells with this word alone; None for what is no
+            word, or was not scored.
+    """
+
+    text: str
+    pull: float = 0.0
+    heat: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """All that a picture of one answer needs.
+
+    Attributes:
+        picture: RGB, what the model saw; each side a multiple of the grid's.
+        question: as asked.
+        answer: from the kept tokens.
+        allocation: which cells were kept, and why; on the CPU. In mode "compress" its cells are those of the
+            coarse view.
+        mode: what ran.
+        budget: as asked.
+        kept: cells that were kept.
+        total: cells the image has.
+        read: visual tokens the language model was given. In mode "saccade" `read - kept` of them are the
+            coarse view.
+        fallback: deciding failed and all tokens were used.
+        note: why another mode ran than was asked for.
+        ms: milliseconds per stage, as in `Answer.ms`.
+        model: name of the base model.
+        full: the answer from all tokens, if it was asked for.
+        texture: float [C, H, W] in [0, 1].
+        channels: names of the C channels.
+        words: the pieces of the question; joined, their texts are the question.
+        probes: results of `evaluate.probes` by name; JSON holds them unchanged.
+
+    Raises:
+        ValueError: a part does not fit the others.
+    """
+
+    picture: Image.Image
+    question: str
+    answer: str
+    allocation: Allocation
+    mode: str
+    budget: int | float | str
+    kept: int
+    total: int
+    read: int
+    fallback: bool
+    note: str | None
+    ms: dict[str, float]
+    model: str
+    full: Reply | None = None
+    texture: Tensor | None = None
+    channels: tuple[str, ...] = ()
+    words: tuple[Word, ...] = ()
+    probes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the parts belong together; everything that draws relies on it."""
+        frames, *grid = self.allocation.grid
+        if frames != 1:
+            raise ValueError(f"a trace is of one frame, the record has {frames}: trace each frame by itself")
+        (height, width), (w, h) = grid, self.picture.size
+        if self.picture.mode != "RGB" or w % width or h % height:
+            found = f"{self.picture.mode} of {w}x{h} px"
+            raise ValueError(f"the picture, {found}, must be RGB and a multiple of {width}x{height}")
+        if not 0 < self.kept == self.allocation.kept <= min(self.total, self.read):
+            raise ValueError(
+                f"kept {self.kept}, total {self.total} and read {self.read} do not fit an allocation of "
+                f"{self.allocation.kept}"
+            )
+        if not ((self.allocation.reasons >= 0) & (self.allocation.reasons <= max(Reason))).all():
+            raise ValueError(f"reasons must lie in 0..{int(max(Reason))}")
+        _check_map("weights", self.allocation.weights, (3,))
+        for name in _MAPS:
+            _check_map(name, getattr(self.allocation, name), (1, *grid))
+        if self.texture is not None:
+            _check_map("texture", self.texture, (len(self.channels), *grid))
+        elif self.channels:
+            raise ValueError(f"channels {self.channels} are named, but there is no texture")
+        for word in self.words:
+            if word.heat is not None:
+                _check_map(f"heat of {word.text!r}", word.heat, tuple(grid))
+        if self.words and "".join(word.text for word in self.words) != self.question:
+            raise ValueError("the words, joined, are not the question")
+        times = [*self.ms.values(), *(self.full.ms.values() if self.full else ())]
+        if not all(0 <= time for time in times):
+            raise ValueError(f"milliseconds {times} must not be below 0")
+        shares = [*self.allocation.tensions.values(), *(word.pull for word in self.words)]
+        if not all(0 <= share <= 1 for share in shares):
+            raise ValueError(f"tensions and pulls {shares} must lie in [0, 1]")
+        plain = self._plain()
+        try:
+            unchanged = json.loads(json.dumps(plain, allow_nan=False)) == plain
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"JSON can't hold this trace: {error}") from error
+        if not unchanged:
+            raise ValueError("JSON would change this trace: use lists, not tuples, and text for keys")
+
+    @property
+    def agree(self) -> bool | None:
+        """Whether both answers are the same text; None where all tokens were not asked."""
+        return None if self.full is None else self.full.text.strip() == self.answer.strip()
+
+    def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
+        """The same trace with one more result.
+
+        Raises:
+            ValueError: JSON does not hold the result unchanged.
+        """
+        return replace(self, probes=self.probes | {name: result})
+
+    # ---- files ----------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace as one safetensors file: picture uint8 [h, w, 3], maps float32, the rest JSON.
+
+        Raises:
+            OSError: the path cannot be written.
+        """
+        tensors = _tensors(self.allocation) | {"picture": torch.from_numpy(np.array(self.picture))}
+        if self.texture is not None:
+            tensors["texture"] = self.texture
+        if heats := [word.heat for word in self.words if word.heat is not None]:
+            tensors["heats"] = torch.stack(heats)
+        # Maps may be one tensor or views of one; the file holds each on its own.
+        own = {name: part.clone(memory_format=torch.contiguous_format) for name, part in tensors.items()}
+        about = {"format": FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
+        Path(path).write_bytes(to_safetensors(own, about))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Read a trace written by `save`.
+
+        Raises:
+            ValueError: the file is missing, or is not a trace.
+        """
+        try:
+            return cls(**_parts(*_read(Path(path))))
+        except (OSError, ValueError, KeyError, RecursionError, SafetensorError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"{str(path)!r} is not a saved trace ({reason}); write one with Trace.save"
+            ) from error
+
+    def _plain(self) -> dict[str, Any]:
+        """What is no tensor, as `_PLAIN` has it."""
+        record = {name: getattr(self.allocation, name) for name in _PLAIN["allocation"]}
+        words = [{"text": w.text, "pull": w.pull, "scored": w.heat is not None} for w in self.words]
+        full = None if self.full is None else {"text": self.full.text, "ms": self.full.ms}
+        parts = {"allocation": record, "words": words, "full": full, "channels": list(self.channels)}
+        return {name: getattr(self, name) for name in _PLAIN} | parts
+
+    # ---- drawing --------------------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any]:
+        """What the viewer draws, JSON-safe.
+
+        Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: a
+        colour means the same number in every picture, 0 to 1, never rescaled.
+        """
+        record, plain = self.allocation, self._plain()
+        layers = [_layer(name, *SCORES[name], "scores", getattr(record, name)) for name in _MAPS]
+        if self.texture is not None:
+            about = "a feature of the pixels"
+            layers += [
+                _layer(f"texture:{name}", name.replace("_", " "), about, "texture", values)
+                for name, values in zip(self.channels, self.texture, strict=True)
+            ]
+        scale = np.rint(255 * matplotlib.colormaps[COLOUR_MAP](np.arange(256))[:, :3]).astype(np.uint8)
+        return {
+            **{name: plain[name] for name in plain if name not in ("allocation", "channels")},
+            "format": VIEW_FORMAT,
+            "image": _data_url(self.picture),
+            "width": self.picture.width,
+            "height": self.picture.height,
+            "grid": list(record.grid[1:]),
+            "agree": self.agree,
+            "void": record.void,
+            "weights": dict(zip(_MAPS[1:], record.weights.tolist(), strict=True)),
+            "tensions": record.tensions,
+            "layers": layers,
+            "keep": record.keep.tolist(),
+            "order": record.order.tolist(),
+            "reasons": record.reasons.tolist(),
+            "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
+            "words": [
+                {"text": w.text, "pull": w.pull, "data": None if w.heat is None else _encode(w.heat)}
+                for w in self.words
+            ],
+            "palette": base64.b64encode(scale.tobytes()).decode(),
+        }
+
+
+def _check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
+    if values.dtype != torch.float32 or tuple(values.shape) != shape:
+        raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}, not float32 {shape}")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"{name} is not within 0 and 1")
+
+
+def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dict[str, str]:
+    return {"id": ident, "name": name, "about": about, "group": group, "data": _encode(values)}
+
+
+def _encode(values: Tensor) -> str:
+    return base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
+
+
+def _data_url(picture: Image.Image) -> str:
+    file = io.BytesIO()
+    kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
+    picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+# ---- reading what may be anything -----------------------------------------------------------------------
+
+
+def _tensors(allocation: Allocation) -> dict[str, Tensor]:
+    found = {part.name: getattr(allocation, part.name) for part in fields(allocation)}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is plain in a file, all of it of its kind, and the tensors."""
+    size = path.stat().st_size
+    if not 8 < size <= MAX_BYTES:
+        raise ValueError(f"{size:,} bytes; a trace has 9 to {MAX_BYTES:,}")
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    if end > MAX_HEADER:
+        raise ValueError(f"a header of {end:,} bytes; a trace has at most {MAX_HEADER:,}")
+    tensors = from_safetensors(data)
+    about = json.loads(data[8:end]).get("__metadata__", {})
+    if about.get("format") != FORMAT:
+        raise ValueError(f"format {about.get('format')!r}, need {FORMAT!r}")
+    plain = json.loads(about.get("plain", "null"))
+    if not _fits(plain, dict) or set(plain) != set(_PLAIN):
+        raise ValueError(f"it does not have the fields {', '.join(_PLAIN)}")
+    if wrong := [name for name, kind in _PLAIN.items() if not _fits(plain[name], kind)]:
+        raise ValueError(f"{', '.join(wrong)}: not of the kind that a trace has there")
+    return plain, tensors
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether JSON is of a kind: a type; one of a tuple; [of each]; {str: of each}; {name: of this one}."""
+    if isinstance(kind, tuple):
+        return any(_fits(value, one) for one in kind)
+    if isinstance(kind, list):
+        return type(value) is list and all(_fits(part, kind[0]) for part in value)
+    if not isinstance(kind, dict):
+        return type(value) is kind
+    if type(value) is not dict or not (str in kind or set(value) == set(kind)):
+        return False
+    return all(_fits(part, kind.get(str, kind.get(name))) for name, part in value.items())
+
+
+def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a trace."""
+    scored = sum(word["scored"] for word in plain["words"])
+    kinds = dict.fromkeys(("keep", "order", "positions", "reasons"), torch.int64)
+    kinds |= dict.fromkeys((*_MAPS, "weights"), torch.float32) | {"picture": torch.uint8}
+    kinds |= {"texture": torch.float32} if plain["channels"] else {}
+    kinds |= {"heats": torch.float32} if scored else {}
+    if {name: part.dtype for name, part in tensors.items()} != kinds:
+        raise ValueError(f"its tensors are not {', '.join(kinds)}")
+    picture, texture = tensors.pop("picture"), tensors.pop("texture", None)
+    heats = tensors.pop("heats", torch.zeros(0))
+    if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+        raise ValueError(f"the picture has shape {tuple(picture.shape)}, not [h, w, 3]")
+    if tuple(heats.shape[:1]) != (scored,):
+        raise ValueError(f"heats {tuple(heats.shape)} do not fit {scored} scored words")
+    heat = iter(heats)
+    words = [Word(w["text"], w["pull"], next(heat) if w["scored"] else None) for w in plain["words"]]
+    grid = tuple(tensors["information"].shape)
+    if len(grid) != 3:
+        raise ValueError(f"the maps have shape {grid}, not [T, H, W]")
+    return plain | {
+        "picture": Image.fromarray(picture.numpy()),
+        "allocation": Allocation(**tensors, **plain["allocation"], grid=grid),
+        "full": None if plain["full"] is None else Reply(**plain["full"]),
+        "texture": texture,
+        "channels": tuple(plain["channels"]),
+        "words": tuple(words),
+    }

@@ -1,0 +1,82 @@
+"""Everything learned for one base model, in one folder: the allocator folder.
+
+arr_coc_config.json, arr_coc.safetensors    the layer
+stem.safetensors                            eyes before the encoder, if there are any
+conv4.safetensors, conv16.safetensors       learned compressors, if there are any
+adapter_*                                   a LoRA of the language model, if one was trained with the layer
+partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for reading a gestalt, if any
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.saved import save_layer
+from arr_coc.core.stem import Stem, load_stem, save_stem
+from arr_coc.seam.gestalt import load_convs, save_convs
+from arr_coc.seam.lora import LoRAs
+from arr_coc.store.checkpoint import ALLOCATOR_FILES, base_revision, load_layer
+
+
+def save_learned(
+    layer: ARRCOCLayer,
+    stem: Stem | None,
+    convs: Mapping[str, Any],
+    loras: LoRAs,
+    base: PreTrainedModel,
+    folder: Path,
+    base_name: str | None,
+) -> None:
+    """Write what was learned and what it was learned for; never the base model itself.
+
+    What the folder had of an older allocator is gone: none of it would belong to this one.
+
+    Args:
+        layer: scorers, balancer, allocator.
+        stem: or None.
+        convs: trained compressors by name.
+        loras: the LoRAs.
+        base: the base model, for its shape.
+        folder: made if it is missing.
+        base_name: by which the base model is loaded again.
+    """
+    config = base.config
+    named = {
+        "base_model": base_name,
+        "base_revision": base_revision(base),
+        "base_model_type": config.model_type,
+        "base_dim": config.get_text_config().hidden_size,
+    }
+    for name in ALLOCATOR_FILES:
+        (folder / name).unlink(missing_ok=True)
+    save_layer(layer, folder, named)
+    if stem is not None:
+        save_stem(stem, folder)
+    save_convs(convs, folder)
+    loras.save(folder)
+
+
+def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
+    """Read a folder of `save_learned`; the base model is not changed.
+
+    Returns:
+        layer, stem, convs and loras by name: arguments of `ARRCOCModel`.
+
+    Raises:
+        ValueError: something in it doesn't fit the base model.
+    """
+    layer = load_layer(folder, base)
+    dim = layer.config.dim
+    loras = LoRAs(base)
+    loras.load(folder)
+    return {
+        "layer": layer,
+        "stem": load_stem(folder, dim),
+        "convs": load_convs(folder, dim),
+        "loras": loras,
+    }

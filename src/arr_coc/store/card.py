@@ -1,0 +1,262 @@
+"""The model card of an allocator: README.md with the Hub's metadata, from the model and from result files.
+
+    model_card(model, name=..., results=["eval.jsonl"], data="200 drawn pages") -> ModelCard
+
+Laws: every figure comes from a result file of `arr-coc eval` that was measured with these very weights, with
+nulls and the best rival beside it; where there is none the card states that nothing was measured. No path of
+this disk is in it. Figures stand in the text alone: the Hub's own tables of scores are for benchmarks that
+it knows by name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypedDict
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
+from arr_coc.seam.lora import WEIGHTS_NAME as LORA_WEIGHTS
+from arr_coc.store.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
+from arr_coc.store.hub import BUNDLED, is_local
+from arr_coc.store.results.fingerprint import fingerprint
+from arr_coc.store.results.kinds import DOWNSAMPLE, kind, split_method
+from arr_coc.store.results.summary import Summary, by_budget, read_summary
+from arr_coc.store.results.table import percent, table
+
+CARD = "README.md"
+SHARED = (*ALLOCATOR_FILES, CARD)
+"""All that may go to the Hub, by name."""
+MADE = "<!-- Made by arr-coc. Without this line the file is yours, and saving again leaves it as it is. -->"
+TAGS = ("arr-coc", "visual-token-pruning", "relevance-realization", "vision-language-model")
+LORAS = {
+    OWN: "LoRA of the language model, for pruned prompts",
+    PARTIAL: "LoRA of the vision tower, for encoding some cells alone",
+    COARSE: "LoRA of the language model, for reading a gestalt before fine tokens",
+}
+COMPARED = ("random", DOWNSAMPLE)
+"""Nulls that a card shows beside ours, with the best rival."""
+
+logger = logging.getLogger(__name__)
+
+
+class Described(Protocol):
+    """What a card reads of a model: see `arr_coc.model.ARRCOCModel`."""
+
+    base: Any
+    base_name: str
+    layer: Any
+    stem: Any
+    convs: Any
+    loras: Any
+    budget: Any
+
+    @property
+    def config(self) -> Any:
+        """The base model's configuration."""
+        ...
+
+
+class Facts(TypedDict, total=False):
+    """What a card states beyond the model itself; see `model_card`."""
+
+    name: str
+    results: Sequence[str | Path]
+    data: str | None
+    license: str
+
+
+def model_card(
+    model: Described,
+    *,
+    name: str,
+    results: Sequence[str | Path] = (),
+    data: str | None = None,
+    license: str = "apache-2.0",
+) -> ModelCard:
+    """Describe what was learned for one base model.
+
+    Args:
+        model: with the layer and whatever else was learned.
+        name: on the Hub, or of the folder.
+        results: files of `arr-coc eval` (.jsonl, .jsonl.gz or .json), measured with these weights.
+        data: what it was trained on, in words; None: the card states that this is not documented.
+        license: of the weights, as the Hub abbreviates it.
+
+    Raises:
+        ValueError: a result that can't be read, or of other weights.
+    """
+    figures = [_figures(path, model) for path in results]
+    on_hub = model.base_name != BUNDLED and not is_local(model.base_name)
+    metadata = ModelCardData(
+        base_model=model.base_name if on_hub else None,
+        library_name="arr-coc",
+        license=license,
+        pipeline_tag="image-text-to-text",
+        tags=[*TAGS, model.config.model_type],
+        base_model_relation="adapter" if on_hub else None,
+    )
+    sections = {
+        "Use": _use(model, name),
+        "What is in it": _parts(model),
+        "Data": _data(model, data),
+        "Figures": "\n\n".join(figures)
+        or "Nothing was measured with these weights. Figures of other allocators or base models say nothing "
+        "about this one; `arr-coc eval` measures it.",
+        "Limits": _limits(model),
+    }
+    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
+    opening = (
+        f"For each question about an image it chooses the visual tokens that {_base(model)} reads: "
+        f"{_budget(model)}, each at its own place. "
+        "The base model is not in here, and it is not changed."
+    )
+    return ModelCard(f"---\n{metadata.to_yaml()}\n---\n{MADE}\n\n# {name}\n\n{opening}\n\n{body}\n")
+
+
+def save_card(card: ModelCard, folder: Path) -> None:
+    """Write a card into an allocator folder; one that somebody wrote by hand stays."""
+    path = folder / CARD
+    if path.is_file() and MADE not in path.read_text(encoding="utf-8"):
+        logger.warning("%s is not of arr-coc's making and stays as it is", path)
+        return
+    card.save(path)
+
+
+def _base(model: Described) -> str:
+    """The base model in words, without the place where it lies on this disk."""
+    if model.base_name == BUNDLED:
+        return "the small model that ships inside the package"
+    if is_local(model.base_name):
+        return f"a {model.config.model_type} model of the author's"
+    commit = base_revision(model.base)
+    return f"[{model.base_name}](https://huggingface.co/{model.base_name})" + (
+        f" (commit `{commit[:12]}`)" if commit else ""
+    )
+
+
+def _budget(model: Described) -> str:
+    if model.budget == "auto":
+        return "64 to 400 of them, as many as the question needs"
+    return f"{model.budget:.0%} of them" if isinstance(model.budget, float) else f"{model.budget} of them"
+
+
+def _use(model: Described, name: str) -> str:
+    commit = " at the commit it was trained for" if base_revision(model.base) else ""
+    return (
+        f"""```python
+from arr_coc import ARRCOCModel  # pip install arr-coc
+
+model = ARRCOCModel.from_pretrained({json.dumps(name, ensure_ascii=False)})
+print(model.ask("page.png", "What is the invoice number?", budget=64).text)
+```
+
+The base model is loaded with it, by its name"""
+        + commit
+        + "."
+    )
+
+
+def _parts(model: Described) -> str:
+    rows = [(WEIGHTS_NAME, "scorers, balancer, allocator", model.layer.parameters())]
+    if model.stem is not None:
+        rows.append(
+            (
+                "stem.safetensors",
+                "sees cells before they are encoded, for modes `sparse` and `saccade`",
+                model.stem.parameters(),
+            )
+        )
+    for factor, conv in model.convs.items():
+        rows.append(
+            (f"{factor}.safetensors", "learned compressor, a gestalt of mode `compress`", conv.parameters())
+        )
+    for adapter, what in LORAS.items():
+        if adapter in model.loras:
+            file = (Path(FOLDERS[adapter]) / LORA_WEIGHTS).as_posix()
+            rows.append((file, what, model.loras.parameters_of(adapter)))
+    lines = [f"| `{file}` | {what} | {_count(weights):,} |" for file, what, weights in rows]
+    return "\n".join(
+        ["| file | what | parameters |", "|---|---|--:|", *lines, "", "Safetensors only, and no code."]
+    )
+
+
+def _count(parameters: Iterable[Any]) -> int:
+    return sum(p.numel() for p in parameters)
+
+
+def _data(model: Described, data: str | None) -> str:
+    if data is not None:
+        return data
+    if not model.layer.trained:
+        return "None: nobody has trained it. It looks where the base model's own first layers look."
+    return "It was trained; on what, its author has not said."
+
+
+def _limits(model: Described) -> str:
+    lines = [
+        "What is not chosen is not read. Questions that need the whole image, such as counts, suffer first; "
+        "compare with `mode='full'`, which reads all tokens and is the stock model.",
+        "It fits this base model alone, and inherits what that model gets wrong.",
+        "Figures hold for the questions they were measured on. Measure on your own before you rely on it.",
+    ]
+    if model.base_name == BUNDLED:
+        lines.append(
+            "The bundled model is a small one that has seen drawn pages only. It is no general VLM and will "
+            "be wrong about photographs."
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _figures(path: str | Path, model: Described) -> str:
+    """What was measured on what, and a table: all tokens, ours, two nulls and the best rival of each budget.
+
+    Raises:
+        ValueError: the file can't be read, or was measured with other weights.
+    """
+    summary = read_summary(Path(path).expanduser())
+    header = summary["header"]
+    if header.get("weights", {}).get("arr-coc") != fingerprint(model.layer):
+        raise ValueError(
+            f"result {str(path)!r} was measured with other weights than these: leave it out, or measure this "
+            "allocator with arr-coc eval --allocator FOLDER"
+        )
+    rows = _excerpt(summary)
+    source, _, _ = str(header["data"]).partition(":")  # without the folder behind it
+    what = f"drawn pages of {header['size']} px" if source == "world" else f"`{source}`"
+    text = f"{summary['questions']:,} questions about {summary['images']:,} images ({what}), "
+    text += f"{summary['metric']} with its 95 % interval"
+    if summary["timed"]:
+        device = header.get("machine", {}).get("device", "one machine")
+        text += f"; time to first token (TTFT) is the median of {summary['timed']} questions on {device}"
+    text += ":\n\n" + table(summary | {"methods": rows}, "short")
+    worst = [
+        (*row["worst family"], method)
+        for method, row in rows.items()
+        if kind(method, header) == "ours" and row["worst family"]
+    ]
+    if worst:
+        family, kept, method = min(worst, key=lambda entry: entry[1])
+        text += (
+            f"\n\nWeakest: {method} keeps {percent(kept)} of the score of all tokens on `{family}` questions."
+        )
+    return text
+
+
+def _excerpt(summary: Summary) -> dict[str, Any]:
+    """The rows of a summary that a card has room for."""
+    chosen: list[str] = []
+    for group in by_budget(summary).values():  # each from the best down
+        kinds = [kind(method, summary["header"]) for method in group]
+        if not {"full", "ours"} & set(kinds):
+            continue
+        rival = next((m for m, k in zip(group, kinds, strict=True) if k == "rival"), None)
+        chosen += [
+            m
+            for m, k in zip(group, kinds, strict=True)
+            if k in ("full", "ours") or m == rival or split_method(m)[0] in COMPARED
+        ]
+    return {method: summary["methods"][method] for method in chosen}

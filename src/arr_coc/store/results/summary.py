@@ -1,0 +1,217 @@
+"""From the records of a result file to its summary.
+
+    summarise(header, records) -> summary, JSON-safe; tables and plots read nothing else
+
+Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
+measured is None, never 0; a method is compared with another on the questions that both answered; intervals
+are 95 % bootstrap intervals over questions. Methods are named NAME@BUDGET; "full" reads all tokens, and
+others without a budget always spend the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arr_coc.store.results.files import Record, read_results
+from arr_coc.store.results.intervals import bootstrap_interval, paired_interval
+from arr_coc.store.results.kinds import FULL, KINDS, OURS, kind, split_method
+
+Summary = dict[str, Any]
+Figures = dict[str, Any]
+"""What was measured of one method with one budget; see `summarise`."""
+
+SUMMED = {"header", "metric", "methods", "questions", "images", "timed"}
+"""What every summary has."""
+
+
+def by_budget(summary: Summary) -> dict[str, list[str]]:
+    """The methods of each budget: "" (full) first, most tokens first, "auto" last.
+
+    The budget of a method without one is what it reads. Within a budget ours, its variants, gestalts alone,
+    rivals, nulls and the upper bounds, each from the best score down.
+    """
+    methods, header = summary["methods"], summary["header"]
+    groups: dict[str, list[str]] = {}
+    for method, row in methods.items():
+        budget = split_method(method)[1]
+        if not budget and kind(method, header) != "full" and row["tokens"] is not None:
+            budget = f"{row['tokens']:.0f}"
+        groups.setdefault(budget, []).append(method)
+    for group in groups.values():
+        group.sort(key=lambda m: (KINDS.index(kind(m, header)), -methods[m]["score"]))
+
+    def place(budget: str) -> tuple[int, float]:
+        number = float(budget) if budget.replace(".", "", 1).isdigit() else 0.0
+        return (0 if not budget else 2 if budget == "auto" else 1, -number)
+
+    return {budget: groups[budget] for budget in sorted(groups, key=place)}
+
+
+def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
+    """What each name has that gives its first token no later than a reference: the method of best score.
+
+    Args:
+        summary: of `summarise`.
+        reference: a method that was timed.
+
+    Returns:
+        {name: method}, such as {"downsample": "downsample@273"}; without the names that have none.
+    """
+    methods = summary["methods"]
+    limit = methods[reference]["ttft_ms"]
+    best: dict[str, str] = {}
+    for method, row in methods.items():
+        name = split_method(method)[0]
+        if row["ttft_ms"] is None or row["ttft_ms"] > limit:
+            continue
+        if name not in best or row["score"] > methods[best[name]]["score"]:
+            best[name] = method
+    return best
+
+
+def read_summary(path: Path, families: Sequence[str] = ()) -> Summary:
+    """The summary of a result file: a .json as it is, of a .jsonl or .jsonl.gz made anew.
+
+    Args:
+        path: of the file.
+        families: of questions, those to be named first, as of `summarise`.
+
+    Raises:
+        ValueError: it can't be read, or is none.
+    """
+    if path.suffix != ".json":
+        return summarise(*read_results(path), families)
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        whole = isinstance(summary, dict) and SUMMED <= summary.keys()
+        reason = None if whole else "it is no summary"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    if reason is not None:
+        raise ValueError(
+            f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote"
+        )
+    return summary
+
+
+def summarise(header: dict[str, Any], records: Sequence[Record], families: Sequence[str] = ()) -> Summary:
+    """Every figure that tables and plots show.
+
+    Args:
+        header: of the result file; kept in the summary.
+        records: its questions.
+        families: of questions, those to be named first and in this order; others follow by name.
+
+    Returns:
+        "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
+        over questions with evidence), and "methods". Of each method, from 0 to 1 unless stated:
+
+        - "n" questions, "score" and its "interval"; "families" {name: {"score", "n"}};
+        - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
+        - "worst family": [name, retained], the family that keeps least of full's score;
+        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this; of "arr-coc sparse"
+          too, none of "arr-coc" itself;
+        - "tokens" read; "recall" of evidence; "swap IoU" with the kept set of another question;
+        - "ttft_ms", median time to first token; "ttft ratio", median over questions of full's / this;
+          "stages" {name: median ms}; "peak_mb", the largest.
+
+    Raises:
+        ValueError: there are no records.
+    """
+    if not records:
+        raise ValueError("there are no questions to summarise: the run was killed before its first image")
+    names = list(dict.fromkeys(method for record in records for method in record["score"]))
+    scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}
+    shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
+    return {
+        "header": header,
+        "metric": str(header.get("metric", "exact match")).replace("_", " "),
+        "questions": len(records),
+        "images": len({r["image"] for r in records}),
+        "timed": sum(bool(r.get("ms")) for r in records),
+        "evidence share": _mean(shares),
+        "methods": {m: _figures(m, scores, records, families) for m in names},
+    }
+
+
+def _figures(
+    method: str, scores: dict[str, np.ndarray], records: Sequence[Record], order: Sequence[str]
+) -> Figures:
+    own = scores[method]
+    answered = ~np.isnan(own)
+    full, ours = scores.get(FULL), scores.get(f"{OURS}@{split_method(method)[1]}")
+    families = {
+        name: np.array([r.get("family") == name for r in records]) & answered
+        for name in _families(records, order)
+    }
+    families = {name: chosen for name, chosen in families.items() if chosen.any()}
+    kept = {} if full is None else {name: _retained(own[at], full[at]) for name, at in families.items()}
+    shares = {name: share for name, share in kept.items() if share is not None}
+    worst = min(shares, key=lambda name: shares[name], default=None) if method != FULL else None
+    times = [r.get("ms", {}) for r in records]
+    stages = [t[method] for t in times if method in t]
+    total = [sum(stage.values()) for stage in stages]
+    ratios = [sum(t[FULL].values()) / sum(t[method].values()) for t in times if FULL in t and method in t]
+    return {
+        "n": int(answered.sum()),
+        "score": _round(own[answered].mean()),
+        "interval": [_round(end) for end in bootstrap_interval(own[answered])],
+        "retained": None if full is None else _retained(own, full),
+        "difference": None if full is None or method == FULL else _paired(own, full),
+        "worst family": [worst, shares[worst]] if worst is not None else None,
+        "below ours": None if ours is None or ours is own else _paired(ours, own),
+        "tokens": _mean(_values(records, "tokens", method), 1),
+        "recall": _mean(_values(records, "recall", method)),
+        "swap IoU": _mean(_values(records, "swap", method)),
+        "ttft_ms": _median(total, 2),
+        "ttft ratio": _median(ratios, 3),
+        "stages": {
+            name: _median([stage[name] for stage in stages if name in stage], 2)
+            for name in dict.fromkeys(name for stage in stages for name in stage)
+        },
+        "peak_mb": max((_round(v, 1) for v in _values(records, "peak_mb", method)), default=None),
+        "families": {
+            name: {"score": _round(own[at].mean()), "n": int(at.sum())} for name, at in families.items()
+        },
+    }
+
+
+def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:
+    """The names in `order`, others after them by name."""
+    names = {r["family"] for r in records if r.get("family")}
+    return [name for name in order if name in names] + sorted(names - set(order))
+
+
+def _retained(own: np.ndarray, full: np.ndarray) -> float | None:
+    both = ~(np.isnan(own) | np.isnan(full))
+    whole = full[both].mean() if both.any() else 0
+    return _round(own[both].mean() / whole) if whole else None
+
+
+def _paired(a: np.ndarray, b: np.ndarray) -> dict[str, Any] | None:
+    both = ~(np.isnan(a) | np.isnan(b))
+    if not both.any():
+        return None
+    interval = [_round(end) for end in paired_interval(a[both], b[both])]
+    return {"mean": _round((a[both] - b[both]).mean()), "interval": interval}
+
+
+def _values(records: Sequence[Record], field: str, method: str) -> list[float]:
+    return [r[field][method] for r in records if r.get(field) and method in r[field]]
+
+
+def _round(value: float, digits: int = 4) -> float:
+    return round(float(value), digits) + 0.0  # no -0.0
+
+
+def _mean(values: Sequence[float], digits: int = 4) -> float | None:
+    return _round(float(np.mean(values)), digits) if values else None
+
+
+def _median(values: Sequence[float], digits: int) -> float | None:
+    return _round(float(np.median(values)), digits) if values else None

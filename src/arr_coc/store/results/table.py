@@ -1,0 +1,160 @@
+"""Tables of a summary, in markdown.
+
+    table(summary, "short" | "budgets" | "families" | "time") -> text;  markdown(head, rows) -> text
+
+Laws: a table reads the summary alone; ours are in bold; columns that nothing was measured for are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from arr_coc.store.results.kinds import FULL, SACCADE, SPARSE, kind, split_method
+from arr_coc.store.results.summary import Figures, Summary, at_equal_time, by_budget
+
+
+def percent(value: float) -> str:
+    """A share as 12.3%."""
+    return f"{value:.1%}"
+
+
+def points(value: float) -> str:
+    """A share in percentage points, 12.3."""
+    return f"{100 * value:.1f}"
+
+
+def table(summary: Summary, columns: str = "short") -> str:
+    """A markdown table, one row per method, by budget; columns that nothing was measured for are left out.
+
+    Args:
+        summary: of `summarise`.
+        columns: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
+            a row per method: its score with each, and recall, query-swap IoU and speed with the smallest;
+            "families" for the score of every family, the lowest of a row in bold; "time" for what each method
+            reaches in the time to first token of each of ours.
+
+    Raises:
+        ValueError: unknown columns, or families or times of a summary that has none.
+    """
+    order = [method for group in by_budget(summary).values() for method in group]
+    rows = [(method, summary["methods"][method]) for method in order]
+    if columns == "families":
+        return _family_table(rows)
+    if columns == "budgets":
+        return _budget_table(summary)
+    if columns == "time":
+        return _time_table(summary)
+    if columns != "short":
+        raise ValueError(f'columns {columns!r} are unknown: use "short", "budgets", "families" or "time"')
+    forms: list[tuple[str, Callable[[Figures], str | None]]] = [
+        ("tokens", _formatted("tokens", ",.0f")),
+        (
+            summary["metric"],
+            lambda r: f"{r['score']:.1%} ({points(r['interval'][0])}-{points(r['interval'][1])})",
+        ),
+        ("retained", _formatted("retained", ".1%")),
+        ("recall", _formatted("recall", ".1%")),
+        ("swap IoU", _formatted("swap IoU", ".2f")),
+        ("TTFT ms", _formatted("ttft_ms", ",.0f")),
+        ("speed-up", _formatted("ttft ratio", ".2f")),
+        ("peak MB", _formatted("peak_mb", ",.0f")),
+    ]
+    cells = {name: [show(row) for _, row in rows] for name, show in forms}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    header = summary["header"]
+    names = [f"**{method}**" if kind(method, header) == "ours" else method for method in order]
+    lines = zip(names, *([cell or "-" for cell in column] for column in cells.values()), strict=True)
+    return markdown(["method", *cells], lines)
+
+
+def _family_table(rows: Sequence[tuple[str, Figures]]) -> str:
+    names = list(dict.fromkeys(name for _, row in rows for name in row["families"]))
+    if not names:
+        raise ValueError('the questions have no families: use the columns "short"')
+    lines = []
+    for method, row in rows:
+        scores = {name: family["score"] for name, family in row["families"].items()}
+        weakest = min(scores, key=lambda name: scores[name], default=None)
+        texts = [percent(scores[name]) if name in scores else "-" for name in names]
+        cells = [f"**{text}**" if name == weakest else text for name, text in zip(names, texts, strict=True)]
+        lines.append((method, percent(row["score"]), *cells))
+    return markdown(["method", "all", *names], lines)
+
+
+def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
+    return lambda row: None if row[key] is None else format(row[key], form)
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A markdown table: the first column to the left, the others to the right."""
+    align = "|---" + "|--:" * (len(head) - 1) + "|"
+    return "\n".join(["| " + " | ".join(head) + " |", align, *("| " + " | ".join(c) + " |" for c in lines)])
+
+
+def _budget_table(summary: Summary) -> str:
+    """A row per method, best with the smallest budget first; the scores of all tokens in the heading."""
+    methods, header, groups = summary["methods"], summary["header"], by_budget(summary)
+    named = {split_method(method)[1] for method in methods}
+    budgets = [b for b in groups if b in named and b.replace(".", "", 1).isdigit()]
+    smallest = budgets[-1] if budgets else ""
+    names = list(dict.fromkeys(split_method(m)[0] for b in budgets for m in groups[b] if "@" in m))
+    names.sort(key=lambda name: -methods.get(f"{name}@{smallest}", {"score": -1})["score"])
+    forms: list[tuple[str, Callable[[Figures], str | None]]] = [
+        ("recall", _formatted("recall", ".2f")),
+        ("swap IoU", _formatted("swap IoU", ".2f")),
+        ("TTFT speed-up", lambda row: None if row["ttft ratio"] is None else f"{row['ttft ratio']:.2f}x"),
+    ]
+    columns = {
+        f"{name} @{smallest}": [show(methods[f"{n}@{smallest}"]) for n in names] for name, show in forms
+    }
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
+    lines = []
+    for i, name in enumerate(names):
+        rows = [methods.get(f"{name}@{budget}") for budget in budgets]
+        scores = ["-" if row is None else percent(row["score"]) for row in rows]
+        line = [name, *scores, *(cells[i] or "-" for cells in columns.values())]
+        if kind(name, header) == "ours":
+            line = [text if text == "-" else f"**{text}**" for text in line]
+        lines.append(line)
+    head = [f"{summary['metric']} @{budget}" if i == 0 else f"@{budget}" for i, budget in enumerate(budgets)]
+    text = markdown(["method", *head, *columns], lines)
+    fixed = [m for group in groups.values() for m in group if "@" not in m and kind(m, header) != "full"]
+    extra = [m for m in (FULL, *fixed, *groups.get("auto", ())) if m in methods]
+    notes = [
+        f"{'all tokens' if m == FULL else m} ({methods[m]['tokens']:,.0f}): {percent(methods[m]['score'])}"
+        for m in extra
+    ]
+    return text + "\n\n" + "; ".join(notes) + "."
+
+
+def _time_table(summary: Summary) -> str:
+    """A row per method, a column per reference, fastest first: what it reaches in the time of that one.
+
+    References are ours that choose before the encoder; where there are none, all of ours.
+    """
+    methods, header = summary["methods"], summary["header"]
+    timed = [m for m in methods if kind(m, header) == "ours" and methods[m]["ttft_ms"] is not None]
+    references = [m for m in timed if split_method(m)[0] in (SPARSE, SACCADE)] or timed
+    if not references:
+        raise ValueError('none of ours was timed: evaluate with --timed, or use the columns "short"')
+    references.sort(key=lambda m: methods[m]["ttft_ms"])
+    best = [at_equal_time(summary, reference) for reference in references]
+    names = list(dict.fromkeys(split_method(m)[0] for m in methods if methods[m]["ttft_ms"] is not None))
+    on_time = [name for name in names if any(name in column for column in best)]
+    late = [name for name in names if name not in on_time]
+    on_time.sort(key=lambda name: [-methods[c[name]]["score"] if name in c else 1 for c in reversed(best)])
+
+    def best_score(name: str, column: dict[str, str]) -> str:
+        if name not in column:
+            return "-"
+        budget = split_method(column[name])[1]
+        return percent(methods[column[name]]["score"]) + (f" @{budget}" if budget else "")
+
+    lines = []
+    for name in on_time:
+        texts = [name, *(best_score(name, column) for column in best)]
+        bold = kind(name, header) == "ours"
+        lines.append([f"**{text}**" if bold and text != "-" else text for text in texts])
+    head = [f"in {methods[m]['ttft_ms']:,.0f} ms ({m})" for m in references]
+    text = markdown(["method", *head], lines)
+    return f"{text}\n\nlater than all of these, with any budget: {', '.join(late)}." if late else text

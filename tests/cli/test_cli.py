@@ -1,0 +1,343 @@
+"""The command line: what it prints, writes and returns. Run: pytest tests/test_cli.py"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import arr_coc
+from arr_coc.cli import inputs, main
+from arr_coc.core.allocation import Allocation
+from arr_coc.model import ARRCOCModel
+from command_line import run, run_json
+from tiny import picture, save_tiny
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
+STAGES = {"texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode", "total"}
+KEYS = {"answer", "kept", "total", "read", "grid", "mode", "note", "budget", "fallback", "ms", "full"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tiny") / "model"
+    save_tiny("qwen3_vl", path)
+    return str(path)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    picture(1, (64, 48)).save(tmp_path / "photo.png")
+    return str(tmp_path / "photo.png")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+class TestAsk:
+    def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
+        code, out, err = run(capsys, "ask", image, "What is it?", "--model", folder, "--budget", "5")
+        assert (code, err) == (0, "")
+        for text in (image, "What is it?", "5 of 48 (10%)", "arr-coc-ask.png", *STAGES):
+            assert text in out
+        assert Image.open("arr-coc-ask.png").width > 1000
+        assert [path.name for path in Path().iterdir()] == ["arr-coc-ask.png"]
+
+    def test_json(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
+        facts = run_json(capsys, "ask", image, "What is it?", "-m", folder, "-b", "5")
+        assert set(facts) == KEYS
+        assert set(facts["ms"]) == STAGES
+        assert (facts["kept"], facts["total"], facts["grid"]) == (5, 48, [1, 6, 8])
+        assert (facts["mode"], facts["budget"], facts["fallback"], facts["full"]) == (
+            "prune",
+            5,
+            False,
+            None,
+        )
+        assert list(Path().iterdir()) == []  # a picture only where one was asked for
+
+    def test_says_what_the_model_says(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        facts = run_json(capsys, "ask", image, "What is it?", "-m", folder, "-b", "0.5")
+        answer = ARRCOCModel.from_pretrained(folder).ask(image, "What is it?", budget=0.5)
+        assert (facts["answer"], facts["kept"], facts["budget"]) == (answer.text, 24, 0.5)
+
+    def test_compare(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
+        facts = run_json(capsys, "ask", image, "What is it?", "-m", folder, "-b", "2", "--compare")
+        assert set(facts["full"]) == {"answer", "ms"}
+        assert set(facts["full"]["ms"]) == STAGES
+        full = ARRCOCModel.from_pretrained(folder).ask(image, "What is it?", mode="full")
+        assert facts["full"]["answer"] == full.text
+        assert facts["kept"] == 2
+        code, out, _ = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "2", "--compare")
+        assert code == 0
+        assert "\nprune " in out
+        assert "\nall tokens " in out
+        assert "full answer" in out
+
+    def test_default_budget_is_cut_to_the_image(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        assert run_json(capsys, "ask", image, "What is it?", "-m", folder)["kept"] == 48
+
+    @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp"])
+    def test_out(self, capsys: pytest.CaptureFixture[str], image: str, folder: str, name: str) -> None:
+        run_json(capsys, "ask", image, "What is it?", "-m", folder, "--out", name)
+        assert Image.open(name).width > 1000
+
+    def test_answers_are_not_markup(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        image: str,
+        folder: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        code, out, _ = run(capsys, "ask", image, "[red]is it [/b]?", "-m", folder)
+        assert code == 0
+        assert "[red]is it [/b]?" in out
+
+    def test_fallback_is_said(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        image: str,
+        folder: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("scorer out of order")
+
+        monkeypatch.setattr("arr_coc.core.layer.ARRCOCLayer.relevance", broken)
+        code, out, err = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3", "--json")
+        facts = json.loads(out)
+        assert code == 0
+        assert (facts["fallback"], facts["kept"]) == (True, 48)
+        assert "scorer out of order" in err
+        assert "Traceback" not in err
+        code, out, _ = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3")
+        assert "all tokens were used" in out
+        code, out, err = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3", "--strict")
+        assert (code, out) == (1, "")
+        assert err == "arr-coc: failed: RuntimeError: scorer out of order (--debug shows where)\n"
+
+    def test_sample(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        folder: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        picture(2, (48, 48)).save(tmp_path / "sample.png")
+        (tmp_path / "sample.json").write_text(json.dumps({"question": "Which?", "answer": "this"}))
+        monkeypatch.setattr(inputs, "SAMPLE", tmp_path / "sample.json")
+        code, out, _ = run(capsys, "ask", "-m", folder)
+        assert code == 0
+        assert "Which?" in out
+        assert "built-in sample" in out
+
+
+class TestLook:
+    def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
+        code, out, err = run(
+            capsys, "look", image, "What is it?", "-m", folder, "-b", "5", "--save", "a.safetensors"
+        )
+        assert (code, err) == (0, "")
+        for text in ("5 of 48 (10%)", "participatory", "compress", "arr-coc-look.png", "a.safetensors"):
+            assert text in out
+        assert Image.open("arr-coc-look.png").width > 1000
+        assert Allocation.load("a.safetensors").kept == 5
+
+    def test_json_is_the_record(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
+        record = run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
+        expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5)
+        assert record == expected.to_dict()
+        assert list(Path().iterdir()) == []
+
+
+class TestDraw:
+    def test_smoke(self, capsys: pytest.CaptureFixture[str]) -> None:
+        from arr_coc.world import draw_page
+
+        facts = run_json(
+            capsys, "draw", "--count", "2", "--size", "320x256", "--seed", "5", "--out", "pages/new"
+        )
+        names = sorted(path.name for path in Path("pages/new").iterdir())
+        assert names == ["page-0000.png", "page-0001.png", "questions.jsonl"]
+        rows = [json.loads(line) for line in Path("pages/new/questions.jsonl").read_text().splitlines()]
+        assert facts == {"folder": "pages/new", "pages": 2, "questions": len(rows)}
+        assert set(rows[0]) == {"image", "question", "answer", "family", "boxes"}
+        page = draw_page(6, (320, 256), "test")
+        assert (np.asarray(Image.open("pages/new/page-0001.png")) == np.asarray(page.image)).all()
+        questions = [(row["question"], row["answer"]) for row in rows if row["image"] == "page-0001.png"]
+        assert questions == [(q.text, q.answer) for q in page.questions]
+
+    def test_again_gives_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for out in ("a", "b"):
+            code, text, err = run(capsys, "draw", "-n", "1", "--size", "256x256", "-o", out)
+            assert (code, err) == (0, "")
+            assert "questions" in text
+        for name in ("page-0000.png", "questions.jsonl"):
+            assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
+
+
+class TestInfo:
+    def test_smoke(self, capsys: pytest.CaptureFixture[str], folder: str) -> None:
+        facts = run_json(capsys, "info", "--model", folder)
+        model = ARRCOCModel.from_pretrained(folder)
+        assert facts["parameters"] == sum(p.numel() for p in model.base.parameters())
+        assert (facts["model_type"], facts["allocator_trained"], facts["seam"]) == (
+            "qwen3_vl",
+            False,
+            True,
+        )
+        assert {"arr-coc", "torch", "transformers"} <= set(facts["versions"])
+        assert {"qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "llava"} <= {
+            family["model_type"] for family in facts["families"]
+        }
+        code, out, err = run(capsys, "info", "--model", folder)
+        assert (code, err) == (0, "")
+        assert f"{facts['parameters']:,}" in out
+
+
+class TestMain:
+    def test_help_and_version(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for arguments in ([], ["--help"], ["-h"]):
+            code, out, err = run(capsys, *arguments)
+            assert (code, err) == (0, "")
+            for command in ("ask", "look", "draw", "info"):
+                assert command in out
+        assert run(capsys, "--version") == (0, f"arr-coc {arr_coc.__version__}\n", "")
+
+    def test_unexpected_errors_are_one_line(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> None:
+            raise RuntimeError("disk\non fire")
+
+        monkeypatch.setattr("arr_coc.world.draw_page", broken)
+        code, out, err = run(capsys, "draw")
+        assert (code, out) == (1, "")
+        assert err == "arr-coc: failed: RuntimeError: disk on fire (--debug shows where)\n"
+        for arguments in (["--debug", "draw"], ["draw", "--debug"]):
+            with pytest.raises(RuntimeError, match="disk"):
+                main(arguments)
+
+    def test_library_prints_do_not_spoil_json(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        image: str,
+        folder: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        look = ARRCOCModel.look
+
+        def noisy(*arguments: Any, **options: Any) -> Allocation:
+            print("a library talks")
+            return look(*arguments, **options)
+
+        monkeypatch.setattr(ARRCOCModel, "look", noisy)
+        code, out, err = run(capsys, "look", image, "What?", "-m", folder, "--json")
+        assert code == 0
+        assert set(json.loads(out)) >= {"keep", "grid"}
+        assert "a library talks" in err
+
+    def test_logging_is_left_as_it_was(self, capsys: pytest.CaptureFixture[str]) -> None:
+        logger = logging.getLogger("arr_coc")
+        before = (logger.level, list(logger.handlers))
+        run(capsys, "--version")
+        assert (logger.level, logger.handlers) == before
+
+
+class TestProcess:
+    """The real thing: a new process."""
+
+    def test_import_is_light(self) -> None:
+        heavy = "torch transformers kornia matplotlib numpy PIL typer".split()
+        code = f"import sys, arr_coc; print([m for m in {heavy!r} if m in sys.modules])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT
+        )
+        assert done.stdout == "[]\n"
+
+    def test_importing_it_loads_no_model_library(self) -> None:
+        heavy = "torch transformers kornia gradio matplotlib huggingface_hub".split()
+        code = f"import sys, arr_coc.cli; print([m for m in {heavy!r} if m in sys.modules])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT
+        )
+        assert done.stdout == "[]\n"
+
+    def test_help_and_bad_use_load_no_model_library(self) -> None:
+        for arguments, wanted in (
+            (["--help"], 0),
+            (["ask", "--help"], 0),
+            (["app", "--help"], 0),
+            (["--import", "no_such_module", "info"], 2),
+            (["ask", "nope.png", "What?"], 2),
+            (["ask", "x.png"], 2),
+        ):
+            code = (
+                f"import sys; from arr_coc.cli import main; code = main({arguments!r}); "
+                "sys.exit(99 if {'torch', 'transformers'} & set(sys.modules) else code)"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=ENVIRONMENT,
+            )
+            assert done.returncode == wanted
+
+    def test_exit_codes(self, tmp_path: Path) -> None:
+        def arr_coc_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [
+                sys.executable,
+                "-c",
+                "import sys; from arr_coc.cli import main; sys.exit(main())",
+                *arguments,
+            ]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=False, cwd=tmp_path, env=ENVIRONMENT
+            )
+
+        assert arr_coc_command("draw", "-n", "1", "--size", "256x256").returncode == 0
+        refused = arr_coc_command("ask", "nope.png", "What?")
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert arr_coc_command("ask", "--bugdet", "3").returncode == 2
+
+    def test_every_public_name_can_be_imported(self) -> None:
+        for name in arr_coc.__all__:
+            assert getattr(arr_coc, name) is not None
+        assert set(arr_coc.__all__) <= set(dir(arr_coc))
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            _ = arr_coc.nonsense
+
+
+def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
+    """What `pip install` gets: code, py.typed and the bundled files; no recipes and no tests."""
+    import zipfile
+
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+    outside = {name for name in names if not name.startswith(("arr_coc/", "arr_coc-"))}
+    assert not outside
+    bundled = root / "src" / "arr_coc" / "bundled"
+    files = {str(path.relative_to(root / "src")) for path in bundled.rglob("*") if path.is_file()}
+    assert {"arr_coc/py.typed", "arr_coc/cli/__init__.py"} | {
+        f for f in files if "__pycache__" not in f
+    } <= names

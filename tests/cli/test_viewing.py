@@ -1,0 +1,58 @@
+"""From a question on the command line to a page that opens anywhere.
+
+Run: pytest tests/test_viewing.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arr_coc.cli import main
+from arr_coc.inspect.trace import Trace
+from tiny import picture
+
+
+@pytest.fixture
+def saved(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A trace that `ask --trace` wrote."""
+    picture(3, (64, 64)).save(tmp_path / "image.png")
+    place = tmp_path / "what.safetensors"
+    asked = ["ask", str(tmp_path / "image.png"), "What is <b>it</b>?", "--model", str(base), "--budget", "5"]
+    assert main([*asked, "--trace", str(place), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    trace = Trace.load(place)
+    assert (trace.answer, trace.kept, trace.question) == (said["answer"], 5, "What is <b>it</b>?")
+    assert trace.full is not None
+    return place
+
+
+def test_traces_become_one_page(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.html"
+    assert main(["view", str(saved), str(saved), "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"page": str(out), "traces": 2, "bytes": out.stat().st_size}
+    page = out.read_text(encoding="utf-8")
+    assert "ArrCocViewer" in page
+    assert "<b>it</b>" not in page
+    assert main(["view", str(saved), "--out", str(out)]) == 0
+    assert "1 trace(s)" in capsys.readouterr().out
+
+
+def test_what_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = tmp_path / "wrong.safetensors"
+    wrong.write_bytes(b"nothing")
+    for arguments, said in (
+        (["view", str(wrong), "--out", str(tmp_path / "a.html")], "wrong.safetensors"),
+        (["view", str(tmp_path / "none.safetensors"), "--out", str(tmp_path / "a.html")], "none.safetensors"),
+        (["view", str(saved), "--out", str(tmp_path / "a.txt")], "must end in .html"),
+        (["view", str(saved), "--out", str(tmp_path / "no" / "a.html")], "cannot be written"),
+        (["ask", "--trace", str(tmp_path / "a.json")], "must end in .safetensors"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "a.html").exists()

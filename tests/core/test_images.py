@@ -1,0 +1,262 @@
+"""Every kind of image file a user may have. Run: pytest tests/test_images.py"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+import time
+import tracemalloc
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from arr_coc.core.images import MAX_ASPECT, MAX_PIXELS, MIN_SIDE, open_image
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def corners() -> Image.Image:
+    """30 x 20, red top left, green top right, blue bottom left, gray bottom right."""
+    pixels = np.full((20, 30, 3), 128, dtype=np.uint8)
+    pixels[:10, :15], pixels[:10, 15:], pixels[10:, :15] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    return Image.fromarray(pixels)
+
+
+def same(a: Image.Image, b: Image.Image) -> bool:
+    return a.size == b.size and a.tobytes() == b.tobytes()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """The first bytes of a PNG that claims a size: enough for a header, nothing to decode."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    ihdr = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + ihdr + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+
+
+class TestWhatWorks:
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM"])
+    def test_smoke(self, kind: str, tmp_path: Path) -> None:
+        path = tmp_path / "image"  # the name says nothing, the content does
+        path.write_bytes(encoded(corners(), kind))
+        image = open_image(path)
+        assert image.mode == "RGB"
+        assert image.size == (30, 20)
+        assert np.abs(np.array(image.getpixel((3, 3)), dtype=int) - (255, 0, 0)).max() < 12
+
+    def test_path_text_bytes_and_pil_agree(self, tmp_path: Path) -> None:
+        data = encoded(corners(), "PNG")
+        path = tmp_path / "a.png"
+        path.write_bytes(data)
+        for source in (path, str(path), data, corners()):
+            assert same(open_image(source), corners())
+
+    def test_given_image_is_left_alone(self) -> None:
+        source = corners().convert("RGBA")
+        image = open_image(source)
+        image.putpixel((0, 0), (1, 2, 3))
+        assert source.mode == "RGBA"
+        assert source.getpixel((0, 0)) == (255, 0, 0, 255)
+
+    def test_home_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        corners().save(tmp_path / "a.png")
+        assert same(open_image("~/a.png"), corners())
+
+    def test_alpha_lies_on_white(self) -> None:
+        image = Image.new("RGBA", (8, 8), (200, 0, 0, 0))
+        image.paste((200, 0, 0, 255), (0, 0, 4, 8))
+        image.putpixel((7, 7), (0, 0, 0, 51))  # a fifth of black on white
+        result = open_image(encoded(image, "PNG"))
+        assert result.getpixel((0, 0)) == (200, 0, 0)
+        assert result.getpixel((5, 0)) == (255, 255, 255)
+        assert result.getpixel((7, 7)) == (204, 204, 204)
+
+    def test_gray_with_alpha_and_palette_with_transparency(self) -> None:
+        gray = Image.new("LA", (8, 8), (10, 0))
+        assert open_image(encoded(gray, "PNG")).getpixel((0, 0)) == (255, 255, 255)
+        palette = Image.new("P", (8, 8), 1)
+        palette.putpalette([9, 9, 9, 250, 120, 30])
+        assert open_image(encoded(palette, "PNG")).getpixel((0, 0)) == (250, 120, 30)
+        assert open_image(encoded(palette, "PNG", transparency=1)).getpixel((0, 0)) == (255, 255, 255)
+
+    def test_cmyk(self) -> None:
+        red = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+        assert np.abs(np.array(open_image(encoded(red, "TIFF")).getpixel((0, 0))) - (255, 0, 0)).max() <= 1
+        assert open_image(encoded(red, "JPEG")).getpixel((4, 4))[0] > 240
+
+    @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+    def test_16_bit_is_scaled_not_clipped(self, kind: str) -> None:
+        values = np.array([[0, 257, 32896, 65535]] * 4, dtype=np.uint16)
+        data = encoded(Image.fromarray(values), kind)
+        assert np.asarray(open_image(data))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+    def test_32_bit_and_floating_point(self) -> None:
+        whole = Image.fromarray(np.array([[0, 65535, 131070, 262140]] * 4, dtype=np.int32))
+        assert np.asarray(open_image(whole))[0, :, 0].tolist() == [0, 64, 128, 255]
+        fractions = Image.fromarray(np.array([[0, 0.5, 1.0, np.nan]] * 4, dtype=np.float32))
+        assert np.asarray(open_image(fractions))[0, :, 0].tolist() == [0, 128, 255, 0]
+        measured = Image.fromarray(np.array([[-100, 0, 300, 100]] * 4, dtype=np.float32))
+        assert np.asarray(open_image(measured))[0, :, 0].tolist() == [0, 64, 255, 128]
+
+    def test_one_bit(self) -> None:
+        assert open_image(encoded(Image.new("1", (8, 8), 1), "PNG")).getpixel((0, 0)) == (255, 255, 255)
+
+    @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+    def test_animation_gives_its_first_frame(self, kind: str) -> None:
+        frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
+        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
+        assert open_image(data).getpixel((8, 8))[0] > 240
+        assert open_image(data).getpixel((8, 8))[2] < 15
+
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_exif_orientation(self, orientation: int) -> None:
+        # Transposing the upright image the other way round makes what a camera would have stored.
+        stored = {
+            1: corners(),
+            2: corners().transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+            3: corners().transpose(Image.Transpose.ROTATE_180),
+            4: corners().transpose(Image.Transpose.FLIP_TOP_BOTTOM),
+            5: corners().transpose(Image.Transpose.TRANSPOSE),
+            6: corners().transpose(Image.Transpose.ROTATE_90),
+            7: corners().transpose(Image.Transpose.TRANSVERSE),
+            8: corners().transpose(Image.Transpose.ROTATE_270),
+        }[orientation]
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        assert same(open_image(encoded(stored, "PNG", exif=exif)), corners())
+
+    def test_unknown_exif_is_ignored(self) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = 77
+        assert same(open_image(encoded(corners(), "PNG", exif=exif)), corners())
+
+
+class TestSmallAndThin:
+    def test_one_pixel(self) -> None:
+        image = open_image(encoded(Image.new("RGB", (1, 1), "red"), "PNG"))
+        assert image.size == (MIN_SIDE, MIN_SIDE)
+        assert (np.asarray(image) == (255, 0, 0)).all()
+
+    @pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (3, 999), (2, 401)])
+    def test_thin(self, size: tuple[int, int]) -> None:
+        pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        image = open_image(Image.fromarray(pixels))
+        assert max(image.size) == max(size)
+        assert max(image.size) / min(image.size) <= MAX_ASPECT
+        grown = np.asarray(image)
+        assert (grown[: size[1], : size[0]] == pixels).all()  # top left stays top left
+        assert (grown[-1, : size[0]] == pixels[-1]).all()
+        assert (grown[: size[1], -1] == pixels[:, -1]).all()
+
+    def test_ordinary_size_is_not_changed(self) -> None:
+        assert open_image(Image.new("RGB", (1000, 5))).size == (1000, 5)
+
+    def test_a_processor_accepts_them(self) -> None:
+        from transformers import Qwen2VLImageProcessor
+
+        processor = Qwen2VLImageProcessor()
+        for size in ((1, 1), (1, 3000), (3000, 1)):
+            batch = processor(images=[open_image(Image.new("RGB", size))], return_tensors="pt")
+            assert batch["image_grid_thw"].prod() == len(batch["pixel_values"])
+
+
+class TestWhatIsRefused:
+    def refused(self, source: str | Path | bytes | Image.Image, *words: str) -> str:
+        with pytest.raises(ValueError, match="image") as caught:
+            open_image(source)
+        message = str(caught.value)
+        assert "\n" not in message
+        assert len(message) < 400
+        for word in words:
+            assert word in message
+        return message
+
+    def test_missing(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / "nope.png", "nope.png", "does not exist", "check the path")
+        self.refused("", "folder")  # Path("") is the working folder
+        self.refused("a\0b.png", "does not exist")
+        self.refused("x" * 5000, "cannot be read", "check its name")
+
+    def test_folder(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, tmp_path.name, "is a folder")
+
+    def test_not_a_regular_file(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.png")  # opening it would wait for ever
+        self.refused(tmp_path / "pipe.png", "not a regular file")
+
+    def test_unreadable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "secret.png"
+        corners().save(path)
+
+        def denied(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "open", denied)  # permissions do not bind a superuser
+        self.refused(path, "secret.png", "Permission denied", "permissions")
+
+    def test_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "empty.png").write_bytes(b"")
+        self.refused(tmp_path / "empty.png", "empty.png", "is empty (0 bytes)")
+        self.refused(b"", "image bytes", "is empty")
+
+    def test_no_image(self, tmp_path: Path) -> None:
+        (tmp_path / "notes.jpg").write_text("these are notes")
+        self.refused(tmp_path / "notes.jpg", "notes.jpg", "not an image", "PNG, JPEG")
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
+    def test_truncated(self, kind: str, tmp_path: Path) -> None:
+        noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        data = encoded(Image.fromarray(noise), kind)
+        path = tmp_path / "cut.img"
+        path.write_bytes(data[: len(data) // 2])
+        assert "cut.img" in self.refused(path)
+
+    def test_damaged_never_raises_anything_else(self) -> None:
+        rng = np.random.default_rng(0)
+        for kind in ("PNG", "JPEG", "GIF", "TIFF", "WEBP"):
+            data = np.frombuffer(encoded(corners(), kind), dtype=np.uint8)
+            for _ in range(60):
+                broken = data.copy()
+                broken[rng.integers(0, len(data), 6)] = rng.integers(0, 256, 6)
+                with warnings.catch_warnings(), contextlib.suppress(ValueError):
+                    warnings.simplefilter("error")
+                    assert open_image(broken.tobytes()).mode == "RGB"
+
+    def test_address(self) -> None:
+        self.refused("https://example.org/a.png", "example.org", "nothing is fetched", "download")
+        self.refused("data:image/png;base64," + "A" * 5000, "nothing is fetched")
+
+    def test_page_description(self) -> None:
+        self.refused(encoded(corners(), "EPS"), "EPS", "PNG or JPEG")  # would start another program
+
+    @pytest.mark.parametrize("size", [(30_000, 30_000), (12_000, 12_000), (MAX_PIXELS + 1, 1)])
+    def test_decompression_bomb_is_refused_by_its_header(self, size: tuple[int, int], tmp_path: Path) -> None:
+        path = tmp_path / "bomb.png"
+        path.write_bytes(png_header(*size))
+        tracemalloc.start()
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.refused(
+                path,
+                "bomb.png",
+                f"{size[0] * size[1] / 1e6:.0f} megapixels",
+                "at most 100",
+                "scale it down",
+            )
+        assert time.perf_counter() - start < 1
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+        tracemalloc.stop()

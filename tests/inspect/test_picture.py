@@ -1,0 +1,209 @@
+"""Pictures of allocation records. Run: pytest tests/test_picture.py"""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import warnings
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.inspect.picture import (
+    COLOUR_MAP,
+    DPI,
+    _caption_width,
+    _heat_panel,
+    _kept_panel,
+    _outline,
+    _Panel,
+    _panel_pixels,
+    _spread,
+    _text_width,
+    _wrap,
+    draw_allocation,
+    draw_layers,
+)
+from records import record
+
+BOX = (5.4, 6.6)
+
+
+def with_map(values: torch.Tensor) -> Allocation:
+    return dataclasses.replace(record(*values.shape, kept=1), balanced=values[None].float())
+
+
+class TestPicture:
+    @pytest.mark.parametrize(
+        ("size", "grid"),
+        [((1024, 1024), (32, 32)), ((1600, 512), (16, 50)), ((512, 1400), (44, 16)), ((4, 4), (1, 1))],
+    )
+    def test_smoke(self, size: tuple[int, int], grid: tuple[int, int]) -> None:
+        image = Image.new("RGB", size, "white")
+        allocation = record(*grid, kept=max(1, grid[0] * grid[1] // 4))
+        for picture in (
+            draw_allocation(image, allocation, "What is it?", "white"),
+            draw_layers(image, allocation, "What is it?"),
+        ):
+            assert picture.mode == "RGB"
+            assert 1000 <= picture.width <= 3000
+            assert 300 <= picture.height <= 4000
+
+    @pytest.mark.parametrize("size", [(15, 3000), (3000, 15)])
+    def test_very_long_images_stay_readable(self, size: tuple[int, int]) -> None:
+        grid = (114, 1) if size[1] > size[0] else (1, 114)
+        picture = draw_allocation(Image.new("RGB", size), record(*grid, kept=30), "What is it?", "black")
+        assert max(picture.size) < 4000
+
+    def test_wide_images_are_stacked(self) -> None:
+        square = draw_allocation(Image.new("RGB", (600, 600)), record(8, 8, 16), "q", "a")
+        wide = draw_allocation(Image.new("RGB", (1200, 400)), record(4, 12, 16), "q", "a")
+        assert square.width > 2 * square.height
+        assert wide.width < wide.height
+
+    def test_captions_of_narrow_panels_have_room(self) -> None:
+        allocation = record(40, 4, 16)
+        base = np.zeros((990, 198, 3), dtype=np.float32)
+        longest = _caption_width(_Panel("participatory", "what the question asks for, weight 0.88", base))
+        assert longest > base.shape[1] / DPI
+        assert draw_layers(Image.new("RGB", (100, 1000)), allocation, "q").width > 3 * longest * DPI
+
+    def test_deterministic_and_inputs_untouched(self) -> None:
+        image, allocation = Image.new("RGB", (64, 64), "red"), record(4, 4, 5)
+        before = allocation.to_dict()
+        first = draw_allocation(image, allocation, "q", "a")
+        assert first == draw_allocation(image, allocation, "q", "a")
+        assert allocation.to_dict() == before
+        assert image == Image.new("RGB", (64, 64), "red")
+
+    def test_exception(self) -> None:
+        with pytest.raises(ValueError, match="one frame, the record has 2"):
+            draw_allocation(Image.new("RGB", (8, 8)), record(4, 4, 5, frames=2), "q", "a")
+        with pytest.raises(ValueError, match="one frame, the record has 2"):
+            draw_layers(Image.new("RGB", (8, 8)), record(4, 4, 5, frames=2), "q")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "costs $5 and $6_a^b \\frac{",
+            "日本語 🙂 عربى",
+            "a\x00b\nc\td",
+            "x" * 5000,
+            "word " * 5000,
+            "<b>[red]",
+        ],
+    )
+    def test_any_text_can_be_drawn(self, text: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            draw_allocation(Image.new("RGB", (64, 64)), record(4, 4, 5), text, text)
+
+    def test_no_global_state(self) -> None:
+        code = "import sys, arr_coc.inspect.picture; sys.exit('matplotlib.pyplot' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class TestHeat:
+    def test_colour_is_the_number(self) -> None:
+        cells = torch.tensor([[0.0, 0.25], [0.5, 1.0]])
+        base = _panel_pixels(Image.new("RGB", (100, 100), (70, 130, 90)), with_map(cells), BOX)
+        pixels = _heat_panel("relevance", "", base, cells[None]).pixels
+        h, w = pixels.shape[:2]
+        for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            wanted = matplotlib.colormaps[COLOUR_MAP](float(cells[y, x]))[:3]
+            assert np.abs(pixels[h // 4 + y * h // 2, w // 4 + x * w // 2] - wanted).max() < 0.01
+
+    def test_never_rescaled(self) -> None:
+        """A weak map stays dark: the same relevance has the same colour beside any other."""
+        weak, strong = torch.full((2, 2), 0.2), torch.tensor([[0.2, 1.0], [1.0, 1.0]])
+        base = _panel_pixels(Image.new("RGB", (100, 100), "white"), with_map(weak), BOX)
+        corner = [_heat_panel("r", "", base, cells[None]).pixels[10, 10] for cells in (weak, strong)]
+        assert (corner[0] == corner[1]).all()
+
+    def test_lines_of_the_image_show_on_dark_and_on_light(self) -> None:
+        image = Image.new("RGB", (810, 810), "white")
+        image.paste("black", (0, 403, 810, 408))
+        cells = torch.tensor([[0.05, 0.95]])
+        base = _panel_pixels(image, with_map(cells), BOX)
+        pixels = _heat_panel("r", "", base, cells[None]).pixels.mean(-1)
+        h, w = pixels.shape
+        assert pixels[h // 2, w // 4] > pixels[h // 8, w // 4] + 0.1
+        assert pixels[h // 2, 3 * w // 4] < pixels[h // 8, 3 * w // 4] - 0.1
+
+
+class TestKept:
+    def test_kept_cells_keep_their_colours_and_others_lose_them(self) -> None:
+        allocation = record(4, 4, 5)
+        base = _panel_pixels(Image.new("RGB", (80, 80), (220, 40, 40)), allocation, BOX)
+        panel = _kept_panel(base, allocation)
+        mask = _spread(allocation.mask()[0].numpy(), base.shape)
+        assert (panel.pixels[mask] == base[mask]).all()
+        dropped = panel.pixels[~mask]
+        assert np.ptp(dropped, axis=-1).max() < 1e-6  # gray
+        assert dropped.max() < 0.4
+
+    def test_void_is_said(self) -> None:
+        base = np.zeros((10, 10, 3), dtype=np.float32)
+        assert "even grid" in _kept_panel(base, record(4, 4, 4, reason=Reason.VOID)).note
+        assert "even grid" not in _kept_panel(base, record(4, 4, 4)).note
+
+    def test_spread_gives_each_pixel_the_cell_it_lies_in(self) -> None:
+        cells = np.arange(6).reshape(2, 3)
+        assert _spread(cells, (4, 6)).tolist() == [[0, 0, 1, 1, 2, 2]] * 2 + [[3, 3, 4, 4, 5, 5]] * 2
+
+    def test_outline_is_the_border(self) -> None:
+        mask = np.zeros((2, 2), dtype=bool)
+        mask[0, 0] = True
+        segments = {tuple(sorted(map(tuple, segment))) for segment in _outline(mask)}
+        assert segments == {
+            ((0.0, 0.0), (0.5, 0.0)),
+            ((0.0, 0.5), (0.5, 0.5)),
+            ((0.0, 0.0), (0.0, 0.5)),
+            ((0.5, 0.0), (0.5, 0.5)),
+        }
+        assert len(_outline(np.ones((3, 3), dtype=bool))) == 12  # nothing between kept cells
+
+    def test_drawing_shows_each_panel_as_it_is(self) -> None:
+        """Pixels reach the file unresampled."""
+        allocation = record(4, 4, 5)
+        image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (810, 810, 3), dtype=np.uint8))
+        base = (_panel_pixels(image, allocation, BOX) * 255).round().astype(np.uint8)
+        assert base.shape == (810, 810, 3)
+        picture = np.asarray(draw_allocation(image, allocation, "q", "a"))
+        left = round(0.35 * DPI)
+        rows = [
+            y
+            for y in range(picture.shape[0] - 810)
+            if (picture[y + 400, left + 10 : left + 800] == base[400, 10:800]).all()
+        ]
+        assert len(rows) >= 1
+
+
+class TestWrap:
+    def test_short_text_is_one_line(self) -> None:
+        assert _wrap("two words", "normal", 10, 1000, 2) == ["two words"]
+        assert _wrap("", "normal", 10, 1000, 2) == []
+
+    def test_lines_fit_and_nothing_is_lost(self) -> None:
+        text = "the quick brown fox jumps over the lazy dog"
+        lines = _wrap(text, "bold", 12, 300, 9)
+        assert " ".join(lines) == text
+        assert len(lines) > 1
+        assert all(_text_width(line, "bold", 12) <= 300 for line in lines)
+
+    def test_long_text_ends_in_an_ellipsis(self) -> None:
+        lines = _wrap("word " * 200, "normal", 10, 300, 2)
+        assert len(lines) == 2
+        assert lines[1].endswith("…")
+        assert _text_width(lines[1], "normal", 10) <= 300
+
+    def test_a_word_wider_than_the_picture_is_cut(self) -> None:
+        lines = _wrap("w" * 300, "normal", 10, 200, 3)
+        assert len(lines) == 3
+        assert all(_text_width(line, "normal", 10) <= 200 for line in lines)

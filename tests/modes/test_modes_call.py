@@ -1,0 +1,187 @@
+"""A call on its way to the base model: what is known is used again, what runs, what fails.
+
+Run: pytest tests/test_modes_call.py
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from arr_coc.core.allocation import Reason
+from arr_coc.core.attending import NonFiniteScores
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import MODES, whole
+from arr_coc.modes.call import EncodedImages, runs_as
+from eyes import (
+    IMAGES,
+    assert_same,
+    build,
+    calls_of,
+    every_kind,
+    inputs_of,
+    llava_families,
+    patches_seen,
+    prepared_for,
+    set_constants,
+    sparse_families,
+    wrapped,
+)
+from tiny import tiny
+
+
+@pytest.fixture(autouse=True)
+def small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_constants(monkeypatch)
+
+
+class TestKnownAlready:
+    """A second question about the same images costs no more than it must."""
+
+    @every_kind
+    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
+    def test_gestalt_and_stem_are_made_once(
+        self, mode: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model, encoded, looks = wrapped(kind=kind), EncodedImages(), []
+        if kind == "stem":
+            monkeypatch.setattr(
+                model.stem, "forward", lambda *a, see=model.stem.forward: looks.append(1) or see(*a)
+            )
+        with patches_seen(model) as seen:
+            for question in ("What?", "Where is the red ball?", "How many?"):
+                inputs = inputs_of(rows=[(question, IMAGES[1:])])
+                later = prepared_for(model, inputs, mode, encoded=encoded, budget=5)
+                fresh = prepared_for(model, inputs, mode, budget=5)
+                assert torch.equal(later.allocations[0].keep, fresh.allocations[0].keep)
+                assert_same(later.compacted, fresh.compacted)
+        coarse = kind != "stem" or mode == "saccade"
+        assert seen.count(4 * 8) == (1 + 3) * coarse  # once for the three, and for each fresh one
+        assert seen.count(4 * 5) == 6
+        assert len(looks) == (4 if kind == "stem" else 0)
+        assert encoded.features is None
+
+    def test_what_the_neutral_question_looks_at_is_found_once(self) -> None:
+        model, encoded = wrapped(kind="gaze"), EncodedImages()
+        with calls_of([model.base.model.language_model], begun=True) as passes:
+            for question in ("What?", "Where is the red ball?"):
+                prepared_for(model, inputs_of(rows=[(question, IMAGES[1:])]), "sparse", encoded=encoded)
+        assert len(passes) == 2 + 1
+
+    def test_everything_that_was_encoded_is_used_again(self) -> None:
+        model, encoded, inputs = wrapped(), EncodedImages(), inputs_of()
+        with patches_seen(model) as seen:
+            for mode in ("prune", "full", "weight"):
+                prepared_for(model, inputs, mode, encoded=encoded)
+            for name in ("pool4", "pool16", "pool4"):
+                prepared_for(model, inputs, "compress", gestalt=name, encoded=encoded)
+        assert seen == [4 * (30 + 45)]
+
+
+class TestRunsAs:
+    @llava_families
+    def test_families_that_encode_everything_prune(
+        self, family: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for budget in (7, None):  # also with the default one, which fills up to SACCADE_TOKENS
+            model, inputs = build(family, "stem", budget=budget), inputs_of(family)
+            pruned = prepared_for(model, inputs, "prune")
+            assert pruned.note is None
+            for mode in ("sparse", "saccade"):
+                caplog.clear()
+                with caplog.at_level(logging.WARNING):
+                    prepared = prepared_for(model, inputs, mode)
+                assert prepared.mode == "prune"
+                assert f"{mode} ran as prune" in prepared.note
+                assert f"of {family} can't encode some cells alone" in prepared.note
+                assert prepared.note in caplog.text
+                assert_same(prepared.compacted, pruned.compacted)
+                assert prepared.read == pruned.read
+
+    @sparse_families
+    def test_others_run_what_was_asked(self, family: str) -> None:
+        for mode in MODES.values():
+            assert runs_as(wrapped(family).adapter, mode) == (mode, None)
+
+
+class TestFailure:
+    """Whatever fails in deciding, the answer still comes, from all tokens, and says so."""
+
+    FAILURES = ("stem raises", "stem is nan", "layer raises", "allocator raises", "gaze raises")
+
+    @staticmethod
+    def broken(failure: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> ARRCOCModel:
+        model = build("qwen3_vl", "gaze" if failure.startswith("gaze") else "stem", **more)
+
+        def wrong(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("broken")
+
+        if failure == "stem is nan":
+            see = model.stem.forward
+            monkeypatch.setattr(
+                model.stem, "forward", lambda *a: see(*a).index_fill(1, torch.tensor(3), torch.nan)
+            )
+        else:
+            place, name = {
+                "stem": (model.stem, "forward"),
+                "layer": (model.layer, "scores"),
+                "allocator": (model.layer, "allocate"),
+                "gaze": (whole, "gaze"),
+            }[failure.split()[0]]
+            monkeypatch.setattr(place, name, wrong)
+        return model
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("failure", FAILURES)
+    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
+    def test_all_tokens_are_used(
+        self, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        model, inputs = self.broken(failure, monkeypatch, strict=False), inputs_of()
+        with caplog.at_level(logging.ERROR):
+            prepared = prepared_for(model, inputs, mode)
+        assert prepared.fallback
+        assert prepared.read == [30, 45]
+        assert all((allocation.reasons == Reason.ALL).all() for allocation in prepared.allocations)
+        assert "allocation failed; all visual tokens are used" in caplog.text
+        logits = model.base(**prepared.compacted.kwargs).logits
+        assert torch.equal(logits, tiny("qwen3_vl").model(**inputs).logits)
+
+    @pytest.mark.parametrize("failure", FAILURES)
+    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
+    def test_strict_raises(self, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = self.broken(failure, monkeypatch, strict=True)
+        with pytest.raises((RuntimeError, NonFiniteScores), match=r"broken|not finite"):
+            prepared_for(model, inputs_of(), mode)
+
+    @pytest.mark.parametrize("strict", [False, True])
+    @pytest.mark.parametrize(
+        ("mode", "more", "match"),
+        [
+            ("sparse", {"budget": 46}, "46"),
+            ("sparse", {"budget": "many"}, "many"),
+            ("saccade", {"budget": 46}, "46"),
+            ("saccade", {"gestalt": "conv4"}, "'conv4' has no trained weights for this model; use 'pool4'"),
+            ("compress", {"gestalt": "conv16"}, "'conv16' has no trained weights"),
+            ("compress", {"gestalt": "zip"}, "compressor 'zip' is unknown; use one of resize, pool4"),
+            ("full", {"gestalt": "zip"}, "compressor 'zip' is unknown"),
+            (
+                "dense",
+                {},
+                "mode 'dense' is unknown; use one of full, prune, sparse, saccade, compress, weight",
+            ),
+        ],
+    )
+    def test_what_the_caller_got_wrong_is_an_error_not_a_fallback(
+        self, mode: str, more: dict, match: str, strict: bool
+    ) -> None:
+        with pytest.raises(ValueError, match=match):
+            prepared_for(build("qwen3_vl", "stem", strict=strict), inputs_of(), mode, **more)
+
+    @llava_families
+    def test_no_family_makes_a_gestalt_it_cannot(self, family: str) -> None:
+        with pytest.raises(ValueError, match=f"'resize' needs .* '{family}' has not; use 'pool4'"):
+            prepared_for(wrapped(family), inputs_of(family), "compress", gestalt="resize")

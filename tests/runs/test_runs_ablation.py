@@ -1,0 +1,267 @@
+"""The ablations: what each leaves out, and that its ordinary form keeps the same cells."""
+
+from __future__ import annotations
+
+import runpy
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arr_coc.core.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.saved import save_layer
+from arr_coc.core.texture import generate_texture_array
+from arr_coc.store.checkpoint import load_base, load_layer
+from arr_coc.training.recipe import load_recipe
+from arr_coc.training.trainer import build_learner
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "runs" / "ablation.py"))
+ABLATIONS: dict[str, type[ARRCOCLayer]] = SCRIPT["ABLATIONS"]
+SCORERS = ("information", "perspectival", "participatory")
+WIDTH = 48
+PRESETS = ("net", "linear")
+EVERY = [
+    (name, preset)
+    for name in ABLATIONS
+    for preset in PRESETS
+    if (name, preset) != ("texture-alone", "linear")
+]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def without(*names: str) -> type[ARRCOCLayer]:
+    """A layer that lacks any of the scorers."""
+    return type("Partial", (SCRIPT["WithoutScorers"],), {"without": names})
+
+
+SUBSETS = [without(*names) for size in (1, 2) for names in combinations(SCORERS, size)]
+
+
+def trained(kind: type[ARRCOCLayer], **config: Any) -> Any:
+    """The same parameters for every class, away from the start, so that the policy net has a say."""
+    layer, generator = kind(ARRCOCConfig(**{"dim": WIDTH} | config)), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(torch.randn(p.shape, generator=generator) * 0.3)
+    return layer
+
+
+def scene(batch: int = 2) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Texture, query, mask and vision tokens of an 8x8 grid."""
+    texture = generate_texture_array(torch.rand(batch, 3, 128, 128), (8, 8))
+    words = torch.randn(batch, 4, WIDTH), torch.ones(batch, 4, dtype=torch.bool)
+    return texture, *words, torch.randn(batch, 64, WIDTH)
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY)
+class TestEvery:
+    def test_parameters_and_random_state_are_those_of_the_whole_layer(self, name, preset):
+        config = ARRCOCConfig(WIDTH, preset=preset)
+        whole, before = ARRCOCLayer(config).state_dict(), torch.get_rng_state()
+        state = ABLATIONS[name](config).state_dict()
+        assert torch.equal(torch.get_rng_state(), before)
+        assert list(state) == list(whole)
+        assert all(torch.equal(state[key], whole[key]) for key in whole)
+
+    def test_its_ordinary_form_keeps_the_same_cells(self, name, preset):
+        """And so does the ordinary form of that; the whole layer with the same weights keeps others."""
+        layer, inputs = trained(ABLATIONS[name], preset=preset), scene()
+        ordinary = layer.ordinary()
+        again = ABLATIONS[name](layer.config)
+        again.load_state_dict(ordinary.state_dict())
+        assert type(ordinary) is ARRCOCLayer
+        assert ordinary.trained == layer.trained
+        expected = layer.relevance(*inputs)
+        for other in (ordinary, again.ordinary()):
+            r = other.relevance(*inputs)
+            assert torch.allclose(r.logits, expected.logits, atol=1e-5)
+            assert torch.allclose(r.weights, expected.weights, atol=1e-6)
+            assert torch.allclose(r.tensions, expected.tensions, atol=1e-6)
+            assert [a.keep.tolist() for a in other.allocate(r, 9)] == [
+                a.keep.tolist() for a in layer.allocate(expected, 9)
+            ]
+        whole = trained(ARRCOCLayer, preset=preset).relevance(*inputs)
+        assert not torch.allclose(whole.logits, expected.logits, atol=1e-3)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("kind", SUBSETS, ids=lambda kind: "+".join(kind.without))
+class TestScorers:
+    def test_left_out_is_recorded_with_weight_zero(self, kind, preset):
+        inputs = scene()
+        whole, r = (trained(c, preset=preset).relevance(*inputs) for c in (ARRCOCLayer, kind))
+        for i, name in enumerate(SCORERS):
+            assert torch.equal(r[i], whole[i])
+            assert (r.weights[:, i] > 0).all() == (name not in kind.without)
+        assert not torch.allclose(r.logits, whole.logits, atol=1e-2)
+
+    def test_left_out_changes_nothing_and_learns_nothing(self, kind, preset):
+        """Neither by its gate nor by its map's statistics, which the policy net would read."""
+        inputs, layer = scene(), trained(kind, preset=preset)
+        before = layer.relevance(*inputs)
+        (before.logits.square().mean() + before.tensions.sum() + before.weights.sum()).backward()
+        for name in SCORERS:
+            for part, p in getattr(layer, name).named_parameters():
+                assert (p.grad is None) == (name in kind.without), (name, part)
+        with torch.no_grad():
+            for name in kind.without:
+                for p in getattr(layer, name).parameters():
+                    p.add_(torch.randn_like(p))
+        after = layer.relevance(*inputs)
+        assert torch.equal(before.logits, after.logits)
+        assert torch.equal(before.tensions, after.tensions)
+
+    def test_its_ordinary_form_keeps_the_same_cells(self, kind, preset):
+        layer, inputs = trained(kind, preset=preset), scene()
+        expected, r = layer.relevance(*inputs), layer.ordinary().relevance(*inputs)
+        assert torch.allclose(r.logits, expected.logits, atol=1e-5)
+        assert torch.allclose(r.tensions, expected.tensions, atol=1e-6)
+
+    def test_one_scorer_alone_decides_the_order(self, kind, preset):
+        left = [name for name in SCORERS if name not in kind.without]
+        if len(left) == 1:
+            r = kind(ARRCOCConfig(WIDTH, preset=preset)).relevance(*scene())
+            first = r.balanced.flatten(1).argsort(stable=True)
+            assert torch.equal(first, getattr(r, left[0]).flatten(1).argsort(stable=True))
+
+
+def test_learned_pooling_needs_the_scorer_that_pools():
+    config = ARRCOCConfig(WIDTH, pooling="learned")
+    with pytest.raises(ValueError, match="pooling 'learned' is by the participatory scorer"):
+        ABLATIONS["no-participatory"](config)
+    ABLATIONS["no-information"](config)
+
+
+class TestBalancers:
+    CLASSES = (AdaptiveTensionBalancer, SCRIPT["BlindBalancer"], SCRIPT["FixedBalancer"])
+
+    def decisions(self, kind, maps, query, gestalt) -> torch.Tensor:
+        torch.manual_seed(3)
+        balancer = kind(WIDTH)
+        torch.nn.init.normal_(balancer.policy[2].weight)
+        return torch.cat(balancer(*maps, query, gestalt)[1:], dim=1)
+
+    def test_inputs_of_each(self):
+        """The question, the gestalt vector, the maps: all, the question alone, nothing."""
+        maps, other = (list(torch.rand(3, 1, 8, 8) * 0.5 + 0.4) for _ in range(2))
+        q, g = torch.randn(2, 1, WIDTH), torch.randn(2, 1, WIDTH)
+        moved = []
+        for kind in self.CLASSES:
+            base = self.decisions(kind, maps, q[0], g[0])
+            changes = ((maps, q[1], g[0]), (maps, q[0], g[1]), (other, q[0], g[0]))
+            moved.append([not torch.equal(base, self.decisions(kind, *change)) for change in changes])
+        assert moved == [[True] * 3, [True, False, False], [False] * 3]
+
+    @pytest.mark.parametrize("preset", PRESETS)
+    @pytest.mark.parametrize("kind", CLASSES)
+    def test_untrained_is_the_mixture_and_weak_saliency_lowers_it(self, kind, preset):
+        a, b, c = torch.rand(3, 1, 8, 8) * 0.9 + 0.05
+        balancer = kind(WIDTH, preset=preset)
+        for peak, factor in ((0.9, 1.0), (0.15, 0.5)):
+            out = balancer(a, b / b.amax() * peak, c, torch.randn(1, WIDTH), torch.randn(1, WIDTH))
+            expected = torch.tensor(FIXED_MIXTURE) * torch.tensor([1.0, factor, 1.0])
+            assert torch.allclose(out.weights[0], expected, atol=1e-3)
+            assert torch.allclose(out.tensions, torch.full((1, 3), 0.5), atol=1e-5)
+
+    def test_fixed_learns_constants_alone(self):
+        layer = trained(ABLATIONS["fixed-mixture"])
+        r = layer.relevance(*scene())
+        (r.logits.square().mean() + r.tensions.sum()).backward()
+        learned = {name for name, p in layer.balancer.named_parameters() if p.grad is not None}
+        assert learned == {"start", "bias"}
+        assert (layer.balancer.start.grad != 0).all()
+        assert torch.equal(r.tensions[0], layer.balancer.start[3:].sigmoid())
+
+    @pytest.mark.parametrize("preset", PRESETS)
+    @pytest.mark.parametrize("name", ["fixed-mixture", "balancer-without-image"])
+    def test_the_automatic_budget_is_taught_through_what_is_left(self, name, preset):
+        layer = trained(ABLATIONS[name], preset=preset)
+        texture, q, m, _ = scene()
+        texture = torch.nn.functional.interpolate(texture, size=(24, 24))
+        evidence = torch.zeros(2, 24, 24, dtype=torch.bool)
+        layer.budget_loss(layer.relevance(texture, q, m), evidence).backward()
+        assert (layer.balancer.start.grad != 0).tolist() == [False, False, False, True, False, False]
+        taught = [
+            p.grad is not None and bool((p.grad != 0).any()) for p in layer.balancer.policy.parameters()
+        ]
+        assert set(taught) == {name == "balancer-without-image" and preset == "net"}
+
+
+class TestTextureAlone:
+    def test_scores_as_before_encoding(self):
+        texture, q, m, vision = scene()
+        alone, whole = trained(ABLATIONS["texture-alone"]), trained(ARRCOCLayer)
+        r = alone.relevance(texture, q, m, vision, gestalt=torch.randn(2, WIDTH))
+        assert torch.equal(r.logits, whole.relevance(texture, q, m).logits)
+        assert not torch.allclose(r.logits, whole.relevance(texture, q, m, vision).logits, atol=1e-2)
+        r.logits.square().mean().backward()
+        assert alone.participatory.cell.grad is None
+        assert alone.participatory.paint.grad.abs().sum() > 0
+
+    def test_still_gathers_the_kept_tokens(self):
+        vision, image = torch.randn(1, 64, WIDTH), torch.rand(1, 3, 256, 256)
+        out = trained(ABLATIONS["texture-alone"])(vision, torch.randn(1, 4, WIDTH), image, budget=10)
+        assert torch.equal(out.tokens[0], vision[0, out.allocation.keep])
+
+    def test_linear_has_no_such_form(self):
+        with pytest.raises(ValueError, match="texture-alone is of preset 'net'"):
+            ABLATIONS["texture-alone"](ARRCOCConfig(WIDTH, preset="linear"))
+
+
+class TestScript:
+    def test_trains_and_leaves_an_ordinary_allocator(self, base: Path, tmp_path: Path) -> None:
+        settings = (f"model={base}", "sizes=256", "questions=2", "steps=2", "workers=0")
+        command = ["no-information", "relevance", *settings, "--out", str(tmp_path)]
+        SCRIPT["main"](command)
+        model, _ = load_base(base)
+        layer = load_layer(tmp_path, model)
+        assert type(layer) is ARRCOCLayer
+        assert layer.trained
+        dim = layer.config.dim
+        texture = generate_texture_array(torch.rand(1, 3, 128, 128), (8, 8))
+        query, mask = torch.randn(1, 4, dim), torch.ones(1, 4, dtype=torch.bool)
+        r = layer.relevance(texture, query, mask, torch.randn(1, 64, dim))
+        assert r.weights[0, 0] == 0
+        assert (r.weights[0, 1:] > 0).all()
+        start = ARRCOCLayer(layer.config)
+        assert torch.equal(layer.information.weight, start.information.weight)
+        assert not torch.equal(layer.participatory.cell, start.participatory.cell)
+        before = (tmp_path / "arr_coc.safetensors").read_bytes()
+        SCRIPT["main"](command)  # finished: nothing is trained, and rewriting changes nothing
+        assert (tmp_path / "arr_coc.safetensors").read_bytes() == before
+
+    def test_goes_on_from_an_allocator_that_was_trained(self, base: Path, tmp_path: Path) -> None:
+        model, _ = load_base(base)
+        start = trained(ARRCOCLayer, dim=model.config.get_text_config().hidden_size)
+        start.trained = True
+        facts = {"base_model": str(base), "base_model_type": model.config.model_type}
+        save_layer(start, tmp_path, facts | {"base_dim": start.config.dim})
+        recipe = load_recipe("relevance", {"model": str(base), "init": str(tmp_path)})
+        layer: Any = build_learner(recipe, ABLATIONS["balancer-without-image"]).layer
+        assert type(layer) is ABLATIONS["balancer-without-image"]
+        assert layer.trained
+        assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), start.parameters(), strict=True))
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [(("eyes=stem", "init=none"), "an ablation is of the layer itself"),
+         (("allocator=query-blind",), "an ablation is of the layer itself"),
+         (("layer.scorers=information,",), "layer has 'scorers', which is unknown")],
+    )  # fmt: skip
+    def test_refusals(self, changes, message, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            SCRIPT["main"](["fixed-mixture", "relevance", *changes, "--out", str(tmp_path)])
+        assert message in capsys.readouterr().err
+        assert not list(tmp_path.iterdir())
+
+    def test_the_study_runs_each_of_them(self) -> None:
+        study = (ROOT / "runs" / "study.sh").read_text(encoding="utf-8")
+        assert [name for name in ABLATIONS if f"\nablate {name} relevance $short\n" not in study] == []

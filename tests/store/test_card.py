@@ -1,0 +1,191 @@
+"""The model card: what it says, what it refuses to say, and what it never shows.
+
+Run: pytest tests/test_card.py
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.model import ARRCOCModel
+from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.store import checkpoint
+from arr_coc.store.card import MADE, model_card, save_card
+from arr_coc.store.results.files import read_results, write_results
+from arr_coc.store.results.fingerprint import fingerprint
+from arr_coc.store.results.summary import summarise
+from eyes import build
+from tiny import WIDTH, save_tiny
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+RIGHT = {"full": 9, "arr-coc@64": 8, "arr-coc sparse@64": 7, "fastv@64": 6, "scope@64": 5, "random@64": 3}
+"""How many of ten questions each method answers."""
+
+
+def result(path: Path, model: ARRCOCModel, **changes: Any) -> Path:
+    """A result file of ten questions about five images of a data set in a folder."""
+    header = {
+        "data": "textvqa:/home/somebody/sets/textvqa",
+        "size": 1024,
+        "metric": "vqa_accuracy",
+        "machine": {"device": "cpu"},
+        "weights": {"base": "0", "arr-coc": fingerprint(model.layer)},
+    } | changes
+    records = [
+        {
+            "id": str(i),
+            "image": str(i % 5),
+            "family": "count" if i < 4 else "other",
+            "total": 100,
+            "score": {name: float(i >= 10 - right) for name, right in RIGHT.items()} | {"oracle@64": 1.0},
+            "tokens": {name: 100 if name == "full" else 64 for name in RIGHT},
+        }
+        for i in range(10)
+    ]
+    write_results(path, header, records)
+    return path
+
+
+class TestCard:
+    def test_metadata(self) -> None:
+        model = build(base_name="someone/tiny-vl")
+        card = model_card(model, name="me/mine", license="mit")
+        assert card.data.to_dict() == {
+            "base_model": "someone/tiny-vl",
+            "base_model_relation": "adapter",
+            "library_name": "arr-coc",
+            "license": "mit",
+            "pipeline_tag": "image-text-to-text",
+            "tags": [
+                "arr-coc",
+                "visual-token-pruning",
+                "relevance-realization",
+                "vision-language-model",
+                "qwen3_vl",
+            ],
+        }
+        assert 'ARRCOCModel.from_pretrained("me/mine")' in card.text
+
+    def test_commit(self, tmp_path: Path) -> None:
+        save_tiny("qwen3_vl", tmp_path)
+        model = ARRCOCModel.from_pretrained(tmp_path)
+        model.base_name, model.base.config._commit_hash = "someone/tiny-vl", COMMIT
+        card = model_card(model, name="me/mine")
+        assert f"(commit `{COMMIT[:12]}`)" in card.text
+        assert "at the commit it was trained for" in card.text
+
+    def test_what_nobody_said_or_measured(self) -> None:
+        text = model_card(build(base_name="someone/tiny-vl"), name="me/mine").text
+        assert "on what, its author has not said" in text
+        assert "Nothing was measured with these weights" in text
+        assert "|--:|\n| full" not in text
+        untrained = model_card(build(kind="gaze", base_name="someone/tiny-vl"), name="me/mine").text
+        assert "nobody has trained it" in untrained
+        assert "## Data\n\n200 pages\n" in model_card(build(), name="a", data="200 pages").text
+
+    def test_parts(self, tmp_path: Path) -> None:
+        save_tiny("qwen3_vl", tmp_path)
+        model = ARRCOCModel.from_pretrained(tmp_path)
+        assert "stem.safetensors" not in model_card(model, name="a").text
+        for kind in (PARTIAL, COARSE):
+            model.loras.add(kind, 2)
+        text = model_card(model, name="a").text
+        size = sum(p.numel() for p in model.loras.parameters_of(COARSE))
+        assert size > 0
+        assert "| `coarse/adapter_model.safetensors` | LoRA of the language model, for reading" in text
+        assert f"| {size:,} |" in text
+        assert "| `adapter_model.safetensors`" not in text
+
+    def test_no_path_of_this_disk(self, base: Path) -> None:
+        card = model_card(build(base_name=str(base)), name="mine")
+        assert str(base.parent) not in str(card)
+        assert card.data.base_model is None
+
+    def test_bundled(self) -> None:
+        card = model_card(build(base_name=checkpoint.BUNDLED), name="mine")
+        assert card.data.base_model is None
+        assert "wrong about photographs" in card.text
+
+    @pytest.mark.parametrize(
+        ("budget", "text"), [(64, "64 of them"), (0.25, "25% of them"), ("auto", "64 to 400 of them")]
+    )
+    def test_budget(self, budget: Any, text: str) -> None:
+        assert f"reads: {text}" in model_card(build(budget=budget), name="a").text
+
+
+class TestFigures:
+    @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.json"])
+    def test_from_a_result_file(self, tmp_path: Path, name: str) -> None:
+        model = build(base_name="someone/tiny-vl")
+        path = result(tmp_path / "r.jsonl.gz", model)
+        if name == "r.jsonl":
+            path = result(tmp_path / name, model)
+        elif name == "r.json":
+            path = tmp_path / name
+            path.write_text(json.dumps(summarise(*read_results(tmp_path / "r.jsonl.gz"))))
+        text = model_card(model, name="me/mine", results=[path]).text
+        assert "10 questions about 5 images (`textvqa`), vqa accuracy with its 95 % interval:" in text
+        shown = [line.split("|")[1].strip() for line in text.splitlines() if "% (" in line]
+        assert shown == ["full", "**arr-coc@64**", "**arr-coc sparse@64**", "fastv@64", "random@64"]
+        assert "80.0% (" in text
+        assert (
+            "Weakest: arr-coc sparse@64 keeps 33.3% of the score of all tokens on `count` questions." in text
+        )
+        assert "somebody" not in text
+        assert "Nothing was measured" not in text
+
+    def test_of_other_weights(self, tmp_path: Path) -> None:
+        model = build()
+        other = ARRCOCModel(model.base, layer=ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))
+        path = result(tmp_path / "r.jsonl", other)
+        with pytest.raises(ValueError, match=r"r\.jsonl' was measured with other weights than these: leave"):
+            model.save_pretrained(tmp_path / "mine", results=[path])
+        assert not (tmp_path / "mine").exists()
+        without = result(tmp_path / "old.jsonl", model, weights={})
+        with pytest.raises(ValueError, match="other weights"):
+            model_card(model, name="a", results=[without])
+
+    @pytest.mark.parametrize("content", ["{", "[]", '{"header": {}}', "\x80"])
+    def test_no_result(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "r.json").write_text(content, encoding="latin-1")
+        with pytest.raises(ValueError, match=r"r\.json' can't be read \(.+\): give a file that arr-coc eval"):
+            model_card(build(), name="a", results=[tmp_path / "r.json"])
+        with pytest.raises(ValueError, match=r"none\.json' can't be read"):
+            model_card(build(), name="a", results=[tmp_path / "none.json"])
+
+    def test_the_figures_of_the_bundled_allocator(self) -> None:
+        """They are of the weights that are bundled now."""
+        folder = Path(__file__).parents[2] / "runs" / "results"
+        base, _ = checkpoint.load_base(checkpoint.BUNDLED)
+        layer = checkpoint.load_layer(checkpoint.BUNDLED_ALLOCATOR, base)
+        for name in ("study", "sparse", "saccade"):
+            header = json.loads((folder / f"{name}.json").read_text())["header"]
+            assert header["weights"]["arr-coc"] == fingerprint(layer), name
+
+
+class TestSaving:
+    def test_read_back(self, tmp_path: Path) -> None:
+        build(base_name="someone/tiny-vl").save_pretrained(
+            tmp_path / "mine", data="Pages: some | odd\n---\ntext"
+        )
+        card = ModelCard.load(tmp_path / "mine" / "README.md")
+        assert card.data.base_model == "someone/tiny-vl"
+        assert card.text.lstrip().startswith(f"{MADE}\n\n# mine\n")
+
+    def test_saved_again(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        first, second = (model_card(build(), name="a", data=data) for data in ("One.", "Two."))
+        save_card(first, tmp_path)
+        save_card(second, tmp_path)
+        assert "Two." in (tmp_path / "README.md").read_text()
+        (tmp_path / "README.md").write_text("By hand.")
+        with caplog.at_level(logging.WARNING):
+            save_card(first, tmp_path)
+        assert (tmp_path / "README.md").read_text() == "By hand."
+        assert "stays as it is" in caplog.text

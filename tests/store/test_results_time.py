@@ -1,0 +1,96 @@
+"""What methods reach at equal time, and where those without a budget stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from arr_coc.store.results.kinds import kind
+from arr_coc.store.results.summary import at_equal_time, by_budget, summarise
+from arr_coc.store.results.table import table
+
+
+def timed_summary(**rows):
+    """A summary of methods {name: (score, ms, tokens)}; "_" is "@"."""
+    found = []
+    for i in range(100):
+        line = {"id": f"{i}", "image": "a", "total": 1024, "score": {}, "tokens": {}, "ms": {}}
+        for name, (score, ms, tokens) in rows.items():
+            method = name.replace("_", "@")
+            line["score"][method], line["tokens"][method] = float(i < 100 * score), tokens
+            if ms is not None:
+                line["ms"][method] = {"prefill": float(ms)}
+        found.append(line)
+    return summarise({}, found)
+
+
+ROWS = {
+    "full": (0.9, 1000, 1024),
+    "arr-coc_64": (0.88, 990, 64),
+    "arr-coc sparse_64": (0.85, 40, 64),
+    "arr-coc sparse_273": (0.88, 200, 273),
+    "arr-coc saccade": (0.89, 300, 529),
+    "downsample_64": (0.2, 40, 64),
+    "downsample_128": (0.3, 41, 121),
+    "downsample_273": (0.25, 150, 272),
+    "coc pool4": (0.5, 995, 256),
+    "scope_64": (0.6, None, 64),
+}
+
+
+def test_the_best_that_is_no_later():
+    summary = timed_summary(**ROWS)
+    mine = {"arr-coc sparse": "arr-coc sparse@64", "downsample": "downsample@64"}
+    assert at_equal_time(summary, "arr-coc sparse@64") == mine  # 40 ms is no later than 40 ms
+    found = at_equal_time(summary, "arr-coc saccade")
+    assert found["downsample"] == "downsample@128"  # not the slowest, the best
+    assert found.keys() == {"arr-coc sparse", "arr-coc saccade", "downsample"}
+    later = {"full", "arr-coc", "coc pool4"}
+    assert at_equal_time(summary, "full").keys() == found.keys() | later  # scope was never timed
+
+
+def test_the_table_has_a_column_for_each_of_ours_before_the_encoder():
+    lines = table(timed_summary(**ROWS), "time").splitlines()
+    names = ("40 ms (arr-coc sparse@64)", "200 ms (arr-coc sparse@273)", "300 ms (arr-coc saccade)")
+    assert lines[0] == "| method | in " + " | in ".join(names) + " |"
+    assert "| downsample | 20.0% @64 | 30.0% @128 | 30.0% @128 |" in lines
+    assert "| **arr-coc saccade** | - | - | **89.0%** |" in lines
+    assert len(lines) == 2 + 3 + 2
+    assert lines[-1] == "later than all of these, with any budget: full, arr-coc, coc pool4."
+
+
+def test_without_them_all_of_ours_are_references():
+    rows = {name: row for name, row in ROWS.items() if " " not in name}
+    lines = table(timed_summary(**rows), "time").splitlines()
+    assert lines[0] == "| method | in 990 ms (arr-coc@64) |"
+    assert lines[-1] == "later than all of these, with any budget: full."
+
+
+def test_nothing_timed_is_refused():
+    with pytest.raises(ValueError, match="--timed"):
+        table(timed_summary(**{"full": (1, None, 1024), "arr-coc_64": (1, None, 64)}), "time")
+
+
+def test_what_has_no_budget_stands_with_what_it_reads():
+    rows = {
+        "full": (0.9, 9, 1024),
+        "arr-coc_529": (0.8, 9, 529),
+        "arr-coc saccade": (0.85, 9, 529),
+        "coc pool4": (0.5, 9, 256),
+        "arr-coc_64": (0.7, 9, 64),
+        "oracle sparse_64": (0.9, 9, 64),
+        "shuffled question sparse_64": (0.1, 9, 64),
+    }
+    summary = timed_summary(**rows)
+    groups = by_budget(summary)
+    assert list(groups) == ["", "529", "256", "64"]
+    assert groups["529"] == ["arr-coc saccade", "arr-coc@529"]
+    assert groups["64"] == ["arr-coc@64", "shuffled question sparse@64", "oracle sparse@64"]
+    kinds = {m: kind(m) for m in summary["methods"]}
+    assert kinds["arr-coc saccade"] == kind("arr-coc sparse@64") == "ours"
+    assert (kinds["coc pool4"], kinds["oracle sparse@64"]) == ("coc", "bound")
+    assert kinds["shuffled question sparse@64"] == "null"
+    wide = table(summary, "budgets")
+    assert wide.splitlines()[0].startswith("| method | exact match @529 | @64 |")
+    assert "| coc pool4" not in wide
+    end = "all tokens (1,024): 90.0%; arr-coc saccade (529): 85.0%; coc pool4 (256): 50.0%."
+    assert wide.endswith(end)
