@@ -15,11 +15,11 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from test_images import corners, encoded, png_header
 
 from arr_coc.cli import main
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from image_files import corners, encoded, png_header
 from tiny import picture, save_tiny, tiny
 
 

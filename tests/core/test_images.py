@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import struct
 import time
 import tracemalloc
 import warnings
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,33 +14,11 @@ import pytest
 from PIL import Image
 
 from arr_coc.core.images import MAX_ASPECT, MAX_PIXELS, MIN_SIDE, open_image
-
-
-def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-def corners() -> Image.Image:
-    """30 x 20, red top left, green top right, blue bottom left, gray bottom right."""
-    pixels = np.full((20, 30, 3), 128, dtype=np.uint8)
-    pixels[:10, :15], pixels[:10, 15:], pixels[10:, :15] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-    return Image.fromarray(pixels)
+from image_files import corners, encoded, png_header
 
 
 def same(a: Image.Image, b: Image.Image) -> bool:
     return a.size == b.size and a.tobytes() == b.tobytes()
-
-
-def png_header(width: int, height: int) -> bytes:
-    """The first bytes of a PNG that claims a size: enough for a header, nothing to decode."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    ihdr = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + ihdr + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
 
 
 class TestWhatWorks:
