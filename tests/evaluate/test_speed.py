@@ -20,7 +20,6 @@ from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
 from arr_coc.evaluate import speed as benches
 from arr_coc.evaluate.speed import (
-    OTHERS,
     STAGES,
     STOCK,
     Arrival,
@@ -32,6 +31,7 @@ from arr_coc.evaluate.speed import (
     find_way,
     measure,
     prompt,
+    rivals_on_stock,
     summarise,
 )
 from arr_coc.model import ARRCOCModel
@@ -90,7 +90,7 @@ class TestWays:
         assert torch.allclose(arrive(made, f"prune@{CELLS}").logits, same, atol=1e-4)
         assert not torch.allclose(arrive(made, "prune@8").logits, same, atol=1e-2)
 
-    @pytest.mark.parametrize("name", [name for name in OTHERS if name != "idpruner"])
+    @pytest.mark.parametrize("name", [name for name in rivals_on_stock() if name != "idpruner"])
     def test_rivals_read_as_many_as_they_are_given(self, name):
         made = model()
         dim = made.layer.config.dim

@@ -12,7 +12,8 @@
     arr-coc report RESULT             table and Pareto plot, from a result file alone
     arr-coc bench                     what a first token costs in every mode
 
-One file per command, each with a function `command`. Exit codes: 0 done, 1 failed, 2 bad use. Results go to
+One file per command, each with a function `command`; a module of --import may add its own with
+`register_command`. Exit codes: 0 done, 1 failed, 2 bad use. Results go to
 stdout, everything else to stderr; with --json stdout holds exactly one object. Whatever can be refused is
 refused before a model is loaded. torch and transformers are imported only by the commands that need them.
 """
@@ -20,8 +21,8 @@ refused before a model is loaded. torch and transformers are imported only by th
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -29,24 +30,54 @@ from arr_coc import __version__
 from arr_coc.cli import app, ask, bench, draw, eval, info, look, report, space, terminal, train, view
 from arr_coc.cli.inputs import import_modules
 
-__all__ = ["commands", "main"]
+__all__ = ["commands", "main", "register_command"]
 
 commands = typer.Typer(
     help="Answer questions about an image from a fraction of its visual tokens, and see which ones.",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-commands.command("ask")(ask.command)
-commands.command("look")(look.command)
-commands.command("info")(info.command)
-commands.command("draw")(draw.command)
-commands.command("app")(app.command)
-commands.command("view")(view.command)
-commands.command("train")(train.command)
-commands.command("eval")(eval.command)
-commands.command("report")(report.command)
-commands.command("bench")(bench.command)
-commands.command("space")(space.command)
+
+
+def register_command(name: str, function: Callable[..., Any]) -> None:
+    """Add a command to `arr-coc`.
+
+    Args:
+        name: as it is typed.
+        function: its arguments, with their types and defaults, are those of the command; the first sentences
+            of its docstring are its help. See `typer`.
+
+    Raises:
+        ValueError: the name is taken, or can't be typed as one word.
+    """
+    if not name or name.startswith("-") or any(sign.isspace() for sign in name):
+        raise ValueError(f"command name {name!r} is empty, begins with - or has a space: use one word")
+    if any(command.name == name for command in commands.registered_commands):
+        raise ValueError(f"command {name!r} is registered already: give yours another name")
+    commands.command(name)(function)
+
+
+register_command("ask", ask.command)
+register_command("look", look.command)
+register_command("info", info.command)
+register_command("draw", draw.command)
+register_command("app", app.command)
+register_command("view", view.command)
+register_command("train", train.command)
+register_command("eval", eval.command)
+register_command("report", report.command)
+register_command("bench", bench.command)
+register_command("space", space.command)
+
+
+def _import(context: typer.Context, names: list[str] | None) -> list[str]:
+    """Import the user's modules while the line is read, so that the commands that they add are known."""
+    import_modules(names or ())
+    if names:  # also the built-in commands anew: their help lists what was registered
+        root: Any = context.command
+        rebuilt: Any = typer.main.get_command(commands)
+        root.commands.update(rebuilt.commands)
+    return names or []
 
 
 @commands.callback(invoke_without_command=True)
@@ -57,19 +88,19 @@ def _root(
         typer.Option(
             "--import",
             metavar="MODULE",
+            callback=_import,
+            is_eager=True,  # before --help, and before the command is looked up
             help="Import a module of yours first, for what it registers; can be repeated.",
         ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug logs.")] = False,
 ) -> None:
-    # --debug is read by main(), so that it works at any place of the line.
+    # --debug is read by main(), so that it works at any place of the line; --import by `_import`.
     if version:
         print(f"arr-coc {__version__}")
     elif context.invoked_subcommand is None:
         print(context.get_help())
-    else:
-        import_modules(modules or ())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,8 +16,18 @@ DEFAULT_MODEL = "bundled"
 
 if TYPE_CHECKING:
     GestaltName = str
+    Mode = str
+    ChoosingMode = str
 else:  # Typer reads the choices from here; a type checker can't
     GestaltName = Literal[GESTALT_NAMES]
+
+    def __getattr__(name: str) -> object:
+        """The options `Mode` and `ChoosingMode`, whose help lists the modes there are when they are read."""
+        if name == "Mode":
+            return _mode_option()
+        if name == "ChoosingMode":
+            return _choosing_mode_option()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def mode_name(text: str) -> str:
@@ -36,6 +46,28 @@ def choosing_mode_name(text: str) -> str:
         BadParameter: there is no such mode.
     """
     return _one_of([name for name, mode in MODES.items() if mode.chooses], text)
+
+
+def _mode_option() -> object:
+    return Annotated[
+        str,
+        typer.Option(
+            parser=mode_name,
+            metavar="|".join(MODES),
+            help="What is read; " + "; ".join(f"{mode.name}: {mode.help}" for mode in MODES.values()) + ".",
+        ),
+    ]
+
+
+def _choosing_mode_option() -> object:
+    return Annotated[
+        str,
+        typer.Option(
+            parser=choosing_mode_name,
+            metavar="|".join(mode.name for mode in MODES.values() if mode.chooses),
+            help="As in ask; it decides what the choice is made from.",
+        ),
+    ]
 
 
 def _one_of(names: Iterable[str], text: str) -> str:
@@ -58,22 +90,6 @@ Budget = Annotated[
         "-b",
         metavar="273|0.25|auto",
         help="Visual tokens to keep: a count (273 if not given), a fraction or auto.",
-    ),
-]
-Mode = Annotated[
-    str,
-    typer.Option(
-        parser=mode_name,
-        metavar="|".join(MODES),
-        help="What is read; " + "; ".join(f"{mode.name}: {mode.help}" for mode in MODES.values()) + ".",
-    ),
-]
-ChoosingMode = Annotated[
-    str,
-    typer.Option(
-        parser=choosing_mode_name,
-        metavar="|".join(mode.name for mode in MODES.values() if mode.chooses),
-        help="As in ask; it decides what the choice is made from.",
     ),
 ]
 Gestalt = Annotated[

@@ -2,6 +2,7 @@
 
     score(layer, cues, watch)               -> Relevance per image (differentiable)
     decide(layer, cues, grids, budgets, watch) -> Decision: an Allocation per image
+    best_kept(grid, scores, budget)         -> Allocation, by any scores
 
 `Cues` is all that scoring reads. Who gathers them (encoded tokens, a stem, a model's own attention) is not
 known here, and no model is: torch alone.
@@ -19,7 +20,15 @@ import torch
 from torch import Tensor
 
 from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
-from arr_coc.core.attending import Budget, NonFiniteScores, gate
+from arr_coc.core.attending import (
+    DEFAULT_BUDGET,
+    Budget,
+    NonFiniteScores,
+    budget_count,
+    compute_retention_mask,
+    expected_tokens,
+    gate,
+)
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 
 Grid = tuple[int, int, int]
@@ -199,4 +208,47 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
         reasons=torch.full_like(keep, int(Reason.ALL)),
         void=False,
         **maps,
+    )
+
+
+def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Allocation:
+    """The record of an image of which the best cells by any scores were kept, with no layer's say in it.
+
+    Args:
+        grid: (T, H, W) of the cells.
+        scores: one for each cell in raster order, [T, H, W] or [N], of any range; ties go to the earlier cell.
+        budget: a count, a fraction, or "auto", which counts the cells that hold most of the scores; None: 273
+            or all, whichever is less.
+
+    Returns:
+        `balanced` is the scores from 0 (lowest) to 1 (highest); the three maps behind it are 0, for none
+        was made.
+
+    Raises:
+        NonFiniteScores: a score is NaN or infinite.
+        ValueError: scores of another number of cells, or a bad budget.
+    """
+    total = grid[0] * grid[1] * grid[2]
+    if scores.numel() != total:
+        raise ValueError(f"{scores.numel()} scores don't fit a grid of {grid}: give one for each cell")
+    flat = scores.detach().float().cpu().flatten()
+    low, high = flat.min(), flat.max()
+    balanced = (flat - low) / (high - low).clamp_min(torch.finfo(flat.dtype).tiny)
+    count = round(float(expected_tokens(balanced))) if budget == "auto" else budget_count(budget, total)
+    keep = compute_retention_mask(flat, count).nonzero().flatten()
+    nothing = torch.zeros(grid)
+    return Allocation(
+        grid=grid,
+        keep=keep,
+        order=flat.argsort(descending=True, stable=True)[:count],
+        positions=grid_positions(keep, grid),
+        information=nothing,
+        perspectival=nothing,
+        participatory=nothing,
+        balanced=balanced.view(grid),
+        weights=torch.zeros(3),
+        tensions=dict.fromkeys(TENSIONS, 0.5),
+        budget=DEFAULT_BUDGET if budget is None else budget,
+        reasons=torch.full_like(keep, int(Reason.RELEVANT)),
+        void=False,
     )

@@ -81,7 +81,7 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
     if "scorer" in method.needs and scorer is None:
         raise ValueError("no trained query-blind scorer: give its .safetensors file as --query-blind")
     if "sizes" in method.needs and not isinstance(model.adapter, Qwen2_5VLAdapter):
-        raise ValueError(f"{family!r} has no freely chosen image size: its tower takes pictures of one size")
+        raise ValueError(f"{family!r} has no freely chosen image size that is known here: use a Qwen model")
     if "sparse" in method.needs and not model.adapter.sparse:
         raise ValueError(f"the vision tower of {family!r} can't encode some cells alone, or a smaller image")
     for name in sorted(method.needs & {"conv4", "conv16"}):

@@ -53,16 +53,17 @@ logger = logging.getLogger(__name__)
 STOCK, GAZE = "stock", " gaze"
 COMMON = (STOCK, "full", "prune@273", "prune@64", "sparse@273", "sparse@64", "saccade", "compress")
 STAGES = ("process", "gestalt", "select", "encode", "prefill")
-READS_GESTALT = ("saccade", "compress")
-"""Modes whose gestalt goes to the language model; in others it serves the choice alone."""
-OTHERS = {
-    name: method
-    for name, method in METHODS.items()
-    if method.kind in ("rival", "null")
-    and method.mode == "full"
-    and (method.select is not None or method.between_layers is not None)
-}
-"""Rivals and nulls that run on the stock model."""
+
+
+def rivals_on_stock() -> dict[str, Method]:
+    """Rivals and nulls that run on the stock model, by name; those registered from outside among them."""
+    return {
+        name: method
+        for name, method in METHODS.items()
+        if method.kind in ("rival", "null")
+        and method.mode == "full"
+        and (method.select is not None or method.between_layers is not None)
+    }
 
 
 @dataclass(frozen=True)
@@ -212,10 +213,11 @@ def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = No
         untrained = name.endswith(GAZE)
         chosen = ARRCOCModel(model.base, model.processor, strict=model.strict) if untrained else model
         return lambda inputs, watch: _ours(chosen, ours, budget, inputs, watch)
-    method = OTHERS.get(name)
+    rivals = rivals_on_stock()
+    method = rivals.get(name)
     if method is None:
         raise ValueError(
-            f"way {mode!r} is unknown; use {STOCK}, a mode ({', '.join(MODES)}) or one of {', '.join(OTHERS)}"
+            f"way {mode!r} is unknown; use {STOCK}, a mode ({', '.join(MODES)}) or one of {', '.join(rivals)}"
         )
     if not isinstance(budget, int):
         raise ValueError(f"{name} needs a count of tokens: write {name}@273")
@@ -275,7 +277,7 @@ def _rival(
         layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
         logits = pruned_prefill(model, inputs, features, method.between_layers, budget, layer=cut).logits
         return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
-    assert method.select is not None, "`OTHERS` has no others"
+    assert method.select is not None, "`rivals_on_stock` has no others"
     with watch("scoring"):
         source = ImageQueries(Path(), "", (Query("", "", ()),))  # rules read the prompt alone
         view = View(model, source, (inputs,), features, tower, scorer=scorer)
@@ -327,6 +329,7 @@ def summarise(
     """The row of a way from its rounds."""
     tflop, peak, arrival = counted
     stages = {stage: median(one[stage] for one in times) for stage in STAGES}
+    reads_gestalt = arrival.ran in MODES and MODES[arrival.ran].gestalt  # else it serves the choice alone
     rounds = [sum(one.values()) for one in times]
     return Row(
         mode=mode,
@@ -335,7 +338,7 @@ def summarise(
         ms=median(rounds),
         rounds=rounds,
         stages=stages,
-        select=stages["select"] + (0.0 if arrival.ran in READS_GESTALT else stages["gestalt"]),
+        select=stages["select"] + (0.0 if reads_gestalt else stages["gestalt"]),
         tflop=tflop,
         peak_mb=peak,
         note=arrival.note,

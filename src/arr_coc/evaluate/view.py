@@ -59,7 +59,7 @@ def check_tower(family: str) -> None:
     if family not in TOWERS:
         raise ValueError(
             f"the vision attention of {family!r} can't be read cell by cell: its tower works in windows or "
-            f"tiles; it can of {', '.join(TOWERS)}"
+            f"tiles, or isn't known here; it can of {', '.join(TOWERS)}"
         )
 
 

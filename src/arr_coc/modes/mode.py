@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to spend visual tokens; one file defines it, one line of `modes.MODES` registers it.
+    """One way to spend visual tokens; one file defines it, one line, `register_mode`, adds it.
 
     Attributes:
         name: as users write it.

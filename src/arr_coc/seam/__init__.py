@@ -32,19 +32,41 @@ from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
 
 logger = logging.getLogger(__name__)
 
-ADAPTERS: dict[str, type[FamilyAdapter]] = {
-    model_type: adapter
-    for adapter in (
-        Qwen3VLAdapter,
-        Qwen2_5VLAdapter,
-        Qwen3_5Adapter,
-        LlavaAdapter,
-        LlavaNextAdapter,
-        LlavaOnevisionAdapter,
-    )
-    for model_type in adapter.model_types
-}
-"""Adapters by `config.model_type`. Add your own family here."""
+ADAPTERS: dict[str, type[FamilyAdapter]] = {}
+"""Adapters by `config.model_type`."""
+
+
+def register_family(adapter: type[FamilyAdapter], *model_types: str) -> None:
+    """Support a family of models.
+
+    Args:
+        adapter: its adapter.
+        model_types: each a `config.model_type` that it serves; none: the adapter's own `model_types`.
+
+    Raises:
+        ValueError: the adapter lacks something that a family must say, there is no model type, or one is
+            taken by another adapter.
+    """
+    kinds = model_types or getattr(adapter, "model_types", ())
+    names = ("visual_names", *sorted(adapter.__abstractmethods__))
+    if lacks := [name for name in names if name in adapter.__abstractmethods__ or not hasattr(adapter, name)]:
+        raise ValueError(f"{adapter.__name__} says nothing of {', '.join(lacks)}: add that to the class")
+    if not kinds or isinstance(kinds, str):
+        raise ValueError(f"{adapter.__name__} has model_types {kinds!r}: use a tuple with at least one name")
+    if taken := [kind for kind in kinds if ADAPTERS.get(kind, adapter) is not adapter]:
+        raise ValueError(
+            f"model type {taken[0]!r} is served by {ADAPTERS[taken[0]].__name__} already; remove that first "
+            f"with ADAPTERS.pop({taken[0]!r})"
+        )
+    ADAPTERS.update(dict.fromkeys(kinds, adapter))
+
+
+register_family(Qwen3VLAdapter)
+register_family(Qwen2_5VLAdapter)
+register_family(Qwen3_5Adapter)
+register_family(LlavaAdapter)
+register_family(LlavaNextAdapter)
+register_family(LlavaOnevisionAdapter)
 
 
 def check_model_type(model_type: str) -> None:
@@ -52,7 +74,7 @@ def check_model_type(model_type: str) -> None:
     if model_type not in ADAPTERS:
         raise ValueError(
             f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "
-            "(a new family is one FamilyAdapter in arr_coc.seam.ADAPTERS)"
+            "(a new family is one FamilyAdapter and `arr_coc.seam.register_family`)"
         )
 
 
@@ -130,4 +152,5 @@ __all__ = [
     "image_spans",
     "kept_columns",
     "plain_model",
+    "register_family",
 ]
