@@ -216,7 +216,7 @@ def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Alloc
 
     Args:
         grid: (T, H, W) of the cells.
-        scores: one for each cell in raster order, [T, H, W] or [N], of any range; ties go to the earlier cell.
+        scores: one for each cell in raster order, [T, H, W] or [N], in any range; ties go to the earlier one.
         budget: a count, a fraction, or "auto", which counts the cells that hold most of the scores; None: 273
             or all, whichever is less.
 

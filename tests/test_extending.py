@@ -1,0 +1,411 @@
+"""docs/EXTENDING.md, followed to the letter: its files are written, its lines are run.
+
+Run: pytest tests/test_extending.py
+
+Every block that begins with `# my_....py` is written to a folder of its own, every other Python block is
+executed there, and every `arr-coc` line is run as it stands, with options behind it that only make it small.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+    MistralConfig,
+    PixtralImageProcessor,
+    PixtralProcessor,
+    PixtralVisionConfig,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
+)
+
+import arr_coc
+from arr_coc import ARRCOCModel
+from arr_coc.cli import commands, register_command
+from arr_coc.core.texture import CHANNEL_GROUPS
+from arr_coc.evaluate.speed import rivals_on_stock
+from arr_coc.inspect.observe import observe
+from arr_coc.modes import MODES, PRUNE, register_mode
+from arr_coc.rivals import METHODS
+from arr_coc.seam import ADAPTERS, FamilyAdapter, Qwen3VLAdapter, register_family
+from arr_coc.world import draw_page
+from command_line import run, run_json
+from tiny import LLAVA_TEMPLATE, _ids, _mrope, _qwen_vision, _text, picture, some_cells, tiny, tokenizer
+
+Capture = pytest.CaptureFixture[str]
+PAGE = Path(__file__).parents[1] / "docs" / "EXTENDING.md"
+ROOT = Path(arr_coc.__file__).parents[1]
+
+
+class Section(NamedTuple):
+    """What a section of the page has the reader do."""
+
+    files: dict[str, str]
+    python: list[str]
+    lines: list[list[str]]
+
+
+@cache
+def sections() -> dict[str, Section]:
+    """The sections of the page by title."""
+    made = {}
+    for text in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        section = Section({}, [], [])
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S):
+            name = re.match(r"# (\w+)\.py\n", block)
+            if language != "python":
+                words = [shlex.split(line) for line in block.splitlines()]
+                assert all(line[0] == "arr-coc" for line in words)
+                section.lines.extend(line[1:] for line in words)
+            elif name:
+                section.files[name[1]] = block
+            else:
+                section.python.append(block)
+        made[text.partition("\n")[0]] = section
+    return made
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current folder with page.png; what is registered and imported in the test is gone after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    draw_page(0, (320, 320), "test").image.save("page.png")
+    tables: list[dict[str, Any]] = [CHANNEL_GROUPS, METHODS, ADAPTERS, MODES]
+    before, typed = [dict(table) for table in tables], list(commands.registered_commands)
+    yield tmp_path
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+    commands.registered_commands[:] = typed
+    for name in [name for section in sections().values() for name in section.files]:
+        sys.modules.pop(name, None)
+
+
+def write(title: str) -> Section:
+    """Write the one file of a section to the current folder."""
+    section = sections()[title]
+    ((name, text),) = section.files.items()
+    Path(f"{name}.py").write_text(text, encoding="utf-8")
+    importlib.invalidate_caches()
+    return section
+
+
+def without_import(line: list[str]) -> list[str]:
+    assert line[0] == "--import"
+    return line[2:]
+
+
+def test_the_page_has_a_file_and_a_line_for_each() -> None:
+    titles = ("texture channel", "rival", "family", "mode", "command")
+    assert list(sections())[:5] == [f"A {title}" for title in titles]
+    for title in list(sections())[:5]:
+        section = sections()[title]
+        ((name, text),) = section.files.items()
+        assert len(re.findall(r"^register\w*\(", text, flags=re.M)) == 1
+        assert section.lines
+        assert all(line[:2] == ["--import", name] or f"imports={name}" in line for line in section.lines)
+
+
+# ---- a texture channel ------------------------------------------------------------------------------------
+
+
+def test_channel_in_python() -> None:
+    section, made = write("A texture channel"), tiny("qwen3_vl")
+    names: dict[str, Any] = {"base": made.model, "processor": made.processor}
+    for block in section.python:
+        exec(block, names)
+    image = picture(1, (64, 48))  # 6x8 cells
+    image.paste((128, 128, 128), (0, 0, 64, 48))
+    image.paste((230, 128, 26), (40, 16, 48, 24))
+    session = names["model"].session(image)
+    answer = session.ask("What is it?", budget=5, max_new_tokens=2)
+    assert (answer.kept, answer.fallback) == (5, False)
+    assert answer.allocation.perspectival.argmax() == 2 * 8 + 5  # the warm cell stands out
+    trace = observe(session, "What is it?", budget=5, max_new_tokens=2)
+    assert trace.channels[-1] == "warmth.0"
+    warmth = trace.texture[-1]
+    assert warmth.argmax() == 2 * 8 + 5
+    assert warmth.max() == pytest.approx(0.8, abs=0.02)
+
+
+def test_channel_on_the_command_line(capsys: Capture) -> None:
+    train, ask = write("A texture channel").lines
+    small = ("steps=1", "sizes=128", "questions=1", "budgets=8")
+    code, out, err = run(capsys, *train, *small, "--json")
+    assert code == 0, err
+    assert json.loads(out)["folder"] == "my-allocator"
+    config = json.loads(Path("my-allocator/arr_coc_config.json").read_text())
+    assert "warmth" in json.dumps(config)
+    del CHANNEL_GROUPS["warmth"], sys.modules["my_channel"]  # as in another process
+    code, out, err = run(capsys, *without_import(ask), "--strict", "--json")
+    assert (code, out) == (2, "")
+    assert "warmth" in err
+    answer = run_json(capsys, *ask, "--strict")
+    assert (answer["kept"], answer["fallback"]) == (64, False)
+
+
+# ---- a rival ----------------------------------------------------------------------------------------------
+
+
+def test_rival(capsys: Capture) -> None:
+    (line,) = write("A rival").lines
+    code, out, err = run(capsys, *without_import(line), "--json")
+    assert (code, out) == (2, "")
+    assert "method 'longest' is unknown" in err
+    small = ("--questions", "3", "--size", "320", "--timed", "0")
+    code, out, err = run(capsys, *line, *small)
+    assert code == 0, err
+    rows = [row.split(" | ")[0].strip("| *") for row in out.splitlines() if row.startswith("|")]
+    assert rows[-3:] == ["full", "arr-coc@64", "longest@64"]  # in the order of kinds
+    summary = json.loads(Path("arr-coc-eval.json").read_text())
+    assert summary["methods"]["longest@64"]["tokens"] == 64
+    assert summary["header"]["kinds"]["longest"] == "null"
+    assert Path("arr-coc-eval.png").is_file()
+    record = json.loads(Path("arr-coc-eval.jsonl").read_text().splitlines()[1])
+    assert record["kept"]["longest@64"] != record["kept"]["arr-coc@64"]
+    assert "longest" in rivals_on_stock()
+
+
+# ---- a family ---------------------------------------------------------------------------------------------
+
+
+@cache
+def mistral3() -> tuple[Any, Any]:
+    """A tiny random Mistral Small 3 and its processor; a cell is 8 px."""
+    words = tokenizer()
+    words.add_special_tokens({"additional_special_tokens": ["[IMG]", "[IMG_BREAK]", "[IMG_END]"]})
+    tower = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = Mistral3Config(
+        text_config=MistralConfig(**_text(head_dim=8, vocab_size=len(words)), sliding_window=None),
+        vision_config=PixtralVisionConfig(**tower, image_size=96, patch_size=4, initializer_range=0.2),
+        image_token_index=words.convert_tokens_to_ids("[IMG]"),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = Mistral3ForConditionalGeneration(config).eval().requires_grad_(False)
+    pictures = PixtralImageProcessor(
+        size={"longest_edge": 96}, patch_size={"height": 8, "width": 8}, do_convert_rgb=True
+    )
+    template = LLAVA_TEMPLATE.replace("<image>", "[IMG]")
+    processor = PixtralProcessor(pictures, words, patch_size=4, spatial_merge_size=2, chat_template=template)
+    return model, processor
+
+
+def test_family_in_python() -> None:
+    model, processor = mistral3()
+    with pytest.raises(ValueError, match="model type 'mistral3' is not supported"):
+        ARRCOCModel.wrap(model, processor)
+    write("A family")
+    importlib.import_module("my_family")
+    wrapped = ARRCOCModel.wrap(model, processor, strict=True)
+    image = picture(1, (64, 48))  # 6x8 cells
+    inputs = wrapped.session(image).inputs("What is it?")
+    stock = model(**inputs).logits
+    assert torch.equal(wrapped(**inputs, budget=1.0).logits, stock)
+    assert torch.equal(wrapped(**inputs, mode="full").logits, stock)
+
+    keep = some_cells(48, 9)
+    compacted = wrapped.adapter.compact(inputs, wrapped.adapter.features(inputs), [keep])
+    dropped, columns = model(**compacted.kwargs).logits, compacted.columns[0]
+    ((row, cells),) = wrapped.adapter.columns(inputs["input_ids"], [48])
+    mask = inputs["attention_mask"].clone()
+    mask[row, cells] = 0
+    mask[row, cells[keep]] = 1
+    positions = torch.arange(mask.shape[1])[None]
+    masked = model(**inputs | {"attention_mask": mask, "position_ids": positions}).logits[:, columns]
+    assert torch.allclose(dropped, masked, atol=1e-4)
+    assert (dropped - stock[:, columns]).abs().max() > 0.1  # and the others did matter
+
+    (pixels,) = wrapped.adapter.images(inputs)
+    assert pixels.shape == (3, 48, 64)
+    expected = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1) / 255
+    assert torch.allclose(pixels, expected, atol=0.01)
+
+
+def test_family_in_every_mode() -> None:
+    write("A family")
+    importlib.import_module("my_family")
+    model, processor = mistral3()
+    session = ARRCOCModel.wrap(model, processor, strict=True).session(picture(1, (64, 48)))
+    for mode, definition in MODES.items():
+        answer = session.ask("What is it?", mode=mode, budget=9, max_new_tokens=2)
+        ran = definition.instead if definition.before_encoder and mode != "compress" else mode
+        assert (answer.mode, answer.fallback) == (ran, False)
+        assert (answer.note is None) == (ran == mode)
+
+
+def test_family_on_the_command_line(capsys: Capture) -> None:
+    (line,) = write("A family").lines
+    place = Path(line[line.index("--model") + 1])  # a folder goes before a name of the Hub
+    model, processor = mistral3()
+    model.save_pretrained(place)
+    processor.save_pretrained(place)
+    code, out, err = run(capsys, *without_import(line), "--json")
+    assert (code, out) == (2, "")
+    assert "'mistral3' is not supported" in err
+    code, out, err = run(capsys, *line, "--strict", "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert (answer["kept"], answer["total"], answer["mode"]) == (64, 144, "prune")
+    info = run_json(capsys, *line[:2], "info", "--model", str(place))
+    assert {"model_type": "mistral3", "note": ""} in info["families"]
+
+
+def test_family_that_lies_as_another() -> None:
+    (sentence,) = re.findall(
+        r"`(register_family\(Qwen3VLAdapter, [^`]*\))`", PAGE.read_text(encoding="utf-8")
+    )
+    exec(sentence, {"register_family": register_family, "Qwen3VLAdapter": Qwen3VLAdapter})
+    experts = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
+    config = Qwen3VLMoeConfig(
+        text_config=_text(**experts, rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True)),
+        vision_config=_qwen_vision(deepstack_visual_indexes=[0, 1], num_position_embeddings=64),
+        **_ids(),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = Qwen3VLMoeForConditionalGeneration(config).eval().requires_grad_(False)
+    wrapped = ARRCOCModel.wrap(model, tiny("qwen3_vl").processor, strict=True)
+    session = wrapped.session(picture(1, (64, 48)))
+    inputs = session.inputs("What is it?")
+    assert torch.equal(wrapped(**inputs, budget=1.0).logits, model(**inputs).logits)
+    assert session.ask("What is it?", mode="sparse", budget=9, max_new_tokens=2).mode == "sparse"
+
+
+def test_what_is_no_family_is_refused() -> None:
+    class Half(FamilyAdapter):
+        model_types = ("half",)
+
+    class Other(Qwen3VLAdapter):
+        pass
+
+    with pytest.raises(ValueError, match="Half says nothing of visual_names, cell_layout, encode, patches"):
+        register_family(Half)
+    with pytest.raises(ValueError, match="'qwen3_vl' is served by Qwen3VLAdapter already"):
+        register_family(Other)
+    Other.model_types = ()
+    with pytest.raises(ValueError, match=r"Other has model_types \(\)"):
+        register_family(Other)
+    register_family(Qwen3VLAdapter)  # again changes nothing
+    assert ADAPTERS["qwen3_vl"] is Qwen3VLAdapter
+
+
+# ---- a mode -----------------------------------------------------------------------------------------------
+
+
+def nearest_the_middle(keep: list[int], h: int, w: int) -> bool:
+    """Whether no cell outside is nearer than one of those kept."""
+    y, x = torch.linspace(-1, 1, h)[:, None], torch.linspace(-1, 1, w)
+    far = (y**2 + x**2).flatten()
+    outside = torch.ones(h * w, dtype=torch.bool)
+    outside[keep] = False
+    return bool(far[keep].max() <= far[outside].min() + 1e-6)
+
+
+def test_mode_in_python() -> None:
+    write("A mode")
+    importlib.import_module("my_mode")
+    made = tiny("qwen3_vl")
+    model = ARRCOCModel.wrap(made.model, made.processor, mode="centre", strict=True)
+    session = model.session(picture(1, (64, 48)))
+    answer = session.ask("What is it?", budget=9, max_new_tokens=2)
+    assert (answer.mode, answer.kept, answer.read) == ("centre", 9, 9)
+    assert nearest_the_middle(answer.allocation.keep.tolist(), 6, 8)
+    assert answer.allocation.reason_text(0).endswith("<= K 9")
+    assert 1 <= session.ask("What is it?", budget="auto", max_new_tokens=2).kept <= 48
+    inputs = session.inputs("What is it?")
+    out = model.generate(**inputs, budget=9, max_new_tokens=2, do_sample=False, return_allocation=True)
+    assert (out.mode, out.allocations[0].kept) == ("centre", 9)
+    assert torch.equal(out.allocations[0].keep, answer.allocation.keep)
+    with pytest.raises(ValueError, match="mode 'centre' is registered already"):
+        register_mode(PRUNE.__class__(**{**vars(PRUNE), "name": "centre"}))
+    with pytest.raises(ValueError, match="mode name ' ' is empty or padded"):
+        register_mode(PRUNE.__class__(**{**vars(PRUNE), "name": " "}))
+
+
+def test_mode_on_the_command_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, look = write("A mode").lines
+    code, out, err = run(capsys, *without_import(ask), "--json")
+    assert (code, out) == (2, "")
+    assert "'--mode': 'centre' is unknown" in err
+    answer = run_json(capsys, *ask)
+    assert (answer["mode"], answer["kept"], answer["note"]) == ("centre", 64, None)
+    record = run_json(capsys, *look)
+    assert nearest_the_middle(record["keep"], *record["grid"][1:])
+    monkeypatch.setenv("COLUMNS", "600")
+    code, out, _ = run(capsys, *ask[:2], "ask", "--help")
+    assert code == 0
+    assert "weight|centre" in out
+    assert "centre: the middle." in out
+
+
+# ---- a command --------------------------------------------------------------------------------------------
+
+
+def test_command(capsys: Capture) -> None:
+    (line,) = write("A command").lines
+    code, out, err = run(capsys, *without_import(line))
+    assert (code, out) == (2, "")
+    assert "No such command 'point'" in err
+    place = run_json(capsys, *line)
+    best = ARRCOCModel.from_pretrained().look("page.png", "What is the total?", budget=1)
+    assert [place["row"], place["column"]] == best.positions[0, 1:].tolist()
+    code, out, err = run(capsys, *line)
+    assert (code, err) == (0, "")
+    assert out.split() == ["row", str(place["row"]), "column", str(place["column"])]
+    code, out, _ = run(capsys, *line[:2], "--help")
+    assert code == 0
+    assert "Say where the cell is that matters most to a question." in out
+    assert run(capsys, *line[:3], "--help")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["ask", "", "-x", "a b"])
+def test_command_names_that_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"command (name )?{name!r} is "):
+        register_command(name, lambda: None)
+
+
+def test_help_needs_no_torch() -> None:
+    """Also with a command of one's own in it."""
+    write("A command")
+    code = (
+        "import sys\nfrom arr_coc.cli import main\nmain(['--import', 'my_command', '--help'])\n"
+        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    assert "point" in done.stdout
+
+
+# ---- without a model --------------------------------------------------------------------------------------
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}"]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def test_choosing_without_a_model() -> None:
+    (block,) = sections()["Choosing without a vision-language model"].python
+    look = ARRCOCModel.from_pretrained().look("page.png", "What is the total?", budget=64, mode="sparse")
+    done = python(
+        f"{block}\nprint(allocation.keep.tolist())\n"
+        "heavy = {'transformers', 'peft'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == look.keep.tolist()
