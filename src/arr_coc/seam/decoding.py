@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from transformers import Cache, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import ModelOutput
 
+from arr_coc.core.allocation import Allocation
 from arr_coc.seam import Compacted
 from arr_coc.seam.callbacks import show_whole_prompt
 
@@ -152,6 +154,27 @@ def refuse_arguments(asked: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_continuation(inputs: Mapping[str, Any], stock: bool, images: bool) -> None:
+    """Refuse what a call can't go on from, or what it would leave out of account.
+
+    Args:
+        inputs: of the call.
+        stock: it runs as the stock model.
+        images: it has images.
+
+    Raises:
+        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache, or has
+            videos and no images.
+    """
+    past = inputs.get("past_key_values")
+    if stock:
+        refuse_pruned_cache(past)
+        return
+    refuse_cache(past)
+    if not images:
+        refuse_arguments({name: inputs.get(name) for name in VIDEO_NAMES})
+
+
 def refuse_cache(past: Any) -> None:
     """Refuse to continue a filled key/value cache, with or without new images.
 
@@ -240,6 +263,27 @@ class NewTokens(BaseStreamer):
     def arrived(self) -> float:
         """When the first new token came, in seconds of that clock."""
         return self._arrivals[-1]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What `generate(..., return_allocation=True)` returns.
+
+    Attributes:
+        sequences: long [B * num_return_sequences, S + new], the original prompts and the new tokens.
+        allocations: one per image, in order of appearance; empty in mode "full".
+        fallback: the allocation failed and all tokens were used.
+        mode: the name of the mode that ran.
+        note: why another mode ran than was asked for; None where it didn't.
+        details: the base model's own output where `return_dict_in_generate=True`, else None.
+    """
+
+    sequences: Tensor
+    allocations: list[Allocation]
+    fallback: bool
+    mode: str = "full"
+    note: str | None = None
+    details: Any = None
 
 
 @torch.no_grad()
