@@ -1,6 +1,6 @@
 """Scoring and deciding from cues, the records of undecided images, the stopwatch; torch alone.
 
-Run: pytest tests/test_realize.py
+Run: pytest tests/core/test_realizing.py
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from arr_coc.core.realizing import (
     Cues,
     Stopwatch,
     _on_cpu,
+    best_kept,
     decide,
     everything_kept,
     score,
@@ -76,6 +77,43 @@ class TestEverythingKept:
         assert torch.equal(allocation.balanced, maps[0].balanced.detach())
         values = allocation.balanced.flatten()[allocation.order]
         assert (values[:-1] >= values[1:]).all()
+
+
+class TestBestKept:
+    SCORES = torch.tensor([[[3.0, -1.0, 0.0], [1.0, 3.0, 2.0]]])  # of a grid of (1, 2, 3)
+
+    def test_feature(self) -> None:
+        allocation = best_kept((1, 2, 3), self.SCORES, 3)
+        assert allocation.order.tolist() == [0, 4, 5]  # of equals the earlier one first
+        assert allocation.keep.tolist() == [0, 4, 5]
+        assert torch.allclose(allocation.balanced, (self.SCORES + 1) / 4)
+        assert allocation.reason_text(2) == "rank 3 <= K 3"
+        assert (allocation.budget, allocation.void) == (3, False)
+        assert not allocation.information.any()
+        assert not allocation.weights.any()
+
+    def test_budgets(self) -> None:
+        def kept(budget: object, scores: torch.Tensor = self.SCORES) -> int:
+            return best_kept((1, 1, scores.numel()), scores, budget).kept  # type: ignore[arg-type]
+
+        assert [kept(budget) for budget in (1, 6, 0.5, None)] == [1, 6, 3, 6]
+        few, many = torch.zeros(900), torch.zeros(900)
+        few[:100], many[:300] = 1, 1
+        assert 64 <= kept("auto", few) < kept("auto", many) <= 400
+        assert best_kept((1, 30, 30), few).budget == 273
+
+    def test_scores_without_a_difference(self) -> None:
+        allocation = best_kept((1, 2, 3), torch.full((6,), 7.0), 2)
+        assert allocation.keep.tolist() == [0, 1]
+        assert allocation.balanced.isfinite().all()
+
+    def test_refusals(self) -> None:
+        with pytest.raises(ValueError, match=r"5 scores don't fit a grid of \(1, 2, 3\)"):
+            best_kept((1, 2, 3), torch.zeros(5), 2)
+        with pytest.raises(ValueError, match="budget 7 exceeds the 6"):
+            best_kept((1, 2, 3), self.SCORES, 7)
+        with pytest.raises(NonFiniteScores):
+            best_kept((1, 2, 3), self.SCORES.log(), 2)
 
 
 class TestStopwatch:
