@@ -163,7 +163,7 @@ def test_channel_on_the_command_line(capsys: Capture) -> None:
 
 
 def test_rival(capsys: Capture) -> None:
-    (line,) = write("A rival").lines
+    line, bench = write("A rival").lines
     code, out, err = run(capsys, *without_import(line), "--json")
     assert (code, out) == (2, "")
     assert "method 'longest' is unknown" in err
@@ -179,6 +179,11 @@ def test_rival(capsys: Capture) -> None:
     record = json.loads(Path("arr-coc-eval.jsonl").read_text().splitlines()[1])
     assert record["kept"]["longest@64"] != record["kept"]["arr-coc@64"]
     assert "longest" in rivals_on_stock()
+    facts = run_json(capsys, *bench, "--size", "320", "--rounds", "1")
+    assert [(row["mode"], row["tokens"]) for row in facts["rows"]][1:] == [
+        ("prune@64", 64),
+        ("longest@64", 64),
+    ]
 
 
 # ---- a family ---------------------------------------------------------------------------------------------
@@ -264,6 +269,16 @@ def test_family_on_the_command_line(capsys: Capture) -> None:
     assert (answer["kept"], answer["total"], answer["mode"]) == (64, 144, "prune")
     info = run_json(capsys, *line[:2], "info", "--model", str(place))
     assert {"model_type": "mistral3", "note": ""} in info["families"]
+
+    names = "full,arr-coc,arr-coc sparse,divprune,visionzip,fastv,downsample,coc pool4"
+    small = ("--methods", names, "--budgets", "9", "--questions", "2", "--size", "96", "--timed", "0")
+    code, out, err = run(capsys, *line[:2], "eval", "--model", str(place), *small, "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert set(summary["methods"]) == {"full", "arr-coc@9", "coc pool4", "divprune@9"}
+    notes = summary["header"]["notes"]
+    assert set(notes) == {"arr-coc sparse", "visionzip", "fastv", "downsample"}
+    assert all("mistral3" in note for note in notes.values())
 
 
 def test_family_that_lies_as_another() -> None:

@@ -22,7 +22,7 @@ PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules of the user's, for what they register: channel groups, rivals, families, modes, commands.
+    """Import modules of the user's, for what they register: channels, rivals, families, modes, commands.
 
     The working folder is searched last, so that a file there takes no installed module's place.
 
