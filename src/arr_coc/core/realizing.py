@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
+from arr_coc.core.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.core.attending import (
     DEFAULT_BUDGET,
     Budget,
@@ -30,9 +30,6 @@ from arr_coc.core.attending import (
     gate,
 )
 from arr_coc.core.layer import ARRCOCLayer, Relevance
-
-Grid = tuple[int, int, int]
-"""(T, H, W) of the cells of an image or clip."""
 
 STAGES = (
     "texture",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Grid = tuple[int, int, int]
+from arr_coc.core.allocation import Grid
 
 PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """What a processor says of every column of a prompt."""
