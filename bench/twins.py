@@ -2,11 +2,11 @@
 
     python bench/twins.py --out bench/results/twins.json
 
-A twin (`arr_coc.seam.twin`) is a second tree of modules over the same weights; LoRAs and watched attention live in
-twins. Built: seconds for a model in the shape of Qwen3-VL-2B (weights on "meta") and for the bundled one, and the
-same with the bundled LoRAs put in. Called: one forward over 320 words of text by the base, by a bare twin and by a
-twin with LoRAs, in turn, the median of `--rounds`; the ratio to the base is what counts. Memory: bytes of parameters
-that a twin has and the base has not.
+A twin (`arr_coc.seam.twin`) is a second tree of modules over the same weights; LoRAs and watched
+attention live in twins. Built: milliseconds for a Qwen3-VL of transformers' default shape (weights on
+"meta") and for the bundled one, and the same with the bundled LoRAs put in. Called: one forward over 320
+words of text by the base, by a bare twin and by a twin with LoRAs, in turn, the median of `--rounds`; the
+ratio to the base is what counts. Memory: bytes of parameters that a twin has and the base has not.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def measure(rounds: int) -> dict[str, Any]:
         large = Qwen3VLForConditionalGeneration(Qwen3VLConfig())
     model = ARRCOCModel.from_pretrained(device="cpu")
     base, kinds = model.base, ("partial", "coarse")
-    built = {"2B shape": [], "bundled": [], "bundled with LoRAs": []}
+    built = {"default shape": [], "bundled": [], "bundled with LoRAs": []}
     for _ in range(rounds):
-        built["2B shape"].append(seconds(lambda: twin(large)))
+        built["default shape"].append(seconds(lambda: twin(large)))
         built["bundled"].append(seconds(lambda: twin(base)))
         model.loras._twins.clear()
         built["bundled with LoRAs"].append(seconds(lambda: model.loras.model_for(kinds)))
@@ -66,7 +66,7 @@ def measure(rounds: int) -> dict[str, Any]:
     return {
         "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}, torch {torch.__version__}",
         "rounds": rounds,
-        "modules": {"2B shape": len(list(large.modules())), "bundled": len(list(base.modules()))},
+        "modules": {"default shape": len(list(large.modules())), "bundled": len(list(base.modules()))},
         "built_ms": {name: round(1000 * statistics.median(v), 2) for name, v in built.items()},
         "call_ms": {name: round(1000 * value, 3) for name, value in medians.items()},
         "call_ratio": {name: round(value / medians["base"], 3) for name, value in medians.items()},
