@@ -141,9 +141,9 @@ def bench_text() -> str:
         "logits of the first token, processing and choosing included, all ways in one run (`bench/prefill.py`, `bench/results/`). *Of the "
         "limit*: the speed-up over how many times fewer operations it takes, as counted.\n"
     ]
-    results = [
-        json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "bench" / "results").glob("*.json")
-    ]
+    files = (ROOT / "bench" / "results").glob("*-*.json")
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    results = [result for result in results if "circumstances" in result]  # others measure no first token
     for result in sorted(results, key=lambda r: [r["circumstances"][k] for k in ("shape", "image", "batch")]):
         facts = result["circumstances"]
         rounds = "median of " + str(facts["rounds"]) if facts["rounds"] > 1 else "one round"

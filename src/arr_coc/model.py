@@ -8,21 +8,19 @@ of `arr_coc.modes`; nothing is kept from the last one, and any number of threads
 from __future__ import annotations
 
 import tempfile
-import weakref
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_count, parse_budget
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.core.device import resolve_device, resolve_dtype
 from arr_coc.core.images import ImageSource
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
@@ -32,17 +30,17 @@ from arr_coc.modes import FULL, Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
 from arr_coc.seam.decoding import (
-    VIDEO_NAMES,
+    Generated,
     generate_whole,
     mark_caches,
     named_arguments,
     refuse_arguments,
-    refuse_cache,
-    refuse_pruned_cache,
+    refuse_continuation,
     refuse_settings,
     setting,
     with_inferred_mask,
 )
+from arr_coc.seam.frozen import freeze, restore
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Answer, Session
@@ -53,41 +51,6 @@ from arr_coc.store.hub import check_shared, upload
 
 _FULL: ContextVar[frozenset[int]] = ContextVar("full", default=frozenset())
 """The models, by id, whose `full()` block this thread or task is in."""
-
-
-class Flags(NamedTuple):
-    """What wrapping sets on a base model, as it was before: modules in training mode, and the names of
-    parameters that did not learn.
-    """
-
-    training: frozenset[str]
-    frozen: frozenset[str]
-
-
-_BEFORE: weakref.WeakKeyDictionary[nn.Module, Flags] = weakref.WeakKeyDictionary()
-"""By base model what `unwrap` restores."""
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What `generate(..., return_allocation=True)` returns.
-
-    Attributes:
-        sequences: long [B * num_return_sequences, S + new], the original prompts and the new tokens.
-        allocations: one per image, in order of appearance; empty in mode "full".
-        fallback: the allocation failed and all tokens were used.
-        mode: what really ran.
-        note: why another mode ran than was asked for; None where it didn't.
-        details: the base model's own output, if it was asked for one with
-            `return_dict_in_generate=True`.
-    """
-
-    sequences: Tensor
-    allocations: list[Allocation]
-    fallback: bool
-    mode: str = "full"
-    note: str | None = None
-    details: Any = None
 
 
 class ARRCOCModel(BaseProperties, nn.Module):
@@ -132,10 +95,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
         self.base: Any
         dim = base.config.get_text_config().hidden_size
         self.adapter = adapter_for(base, processor)
-        training = frozenset(name for name, module in base.named_modules() if module.training)
-        frozen = frozenset(name for name, part in base.named_parameters() if not part.requires_grad)
-        _BEFORE.setdefault(base, Flags(training, frozen))
-        self.base = base.requires_grad_(False)
+        self.base = freeze(base)
         self.processor = processor
         self.layer = layer if layer is not None else ARRCOCLayer(ARRCOCConfig(dim=dim))
         if self.layer.config.dim != dim:
@@ -151,8 +111,6 @@ class ARRCOCModel(BaseProperties, nn.Module):
         self.strict = strict
         self.base_name = str(base.config.name_or_path if base_name is None else base_name)
         self.eval()
-
-    # ---- making, saving -------------------------------------------------------------------------------
 
     @classmethod
     def from_pretrained(
@@ -188,11 +146,11 @@ class ARRCOCModel(BaseProperties, nn.Module):
         if budget is not None:
             parse_budget(budget)  # a bad value should not cost a download
         place, dtype = resolve_device(device), resolve_dtype(dtype)
-        found = checkpoint.find(name_or_folder, allocator, revision)
-        base, processor = checkpoint.load_base(found.base, dtype, found.revision)
+        source = checkpoint.find(name_or_folder, allocator, revision)
+        base, processor = checkpoint.load_base(source.base, dtype, source.revision)
         base.to(place)
-        parts = {} if found.allocator is None else load_learned(found.allocator, base)
-        return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=found.base, **parts)
+        parts = {} if source.allocator is None else load_learned(source.allocator, base)
+        return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=source.base, **parts)
 
     @classmethod
     def wrap(
@@ -214,19 +172,13 @@ class ARRCOCModel(BaseProperties, nn.Module):
             ValueError: an unsupported family, or an allocator that doesn't fit.
         """
         model = plain_model(model.base if isinstance(model, ARRCOCModel) else model)
-        found = None if allocator is None else checkpoint.find_allocator(allocator) or Path(allocator)
-        parts = {} if found is None else load_learned(found, model)
+        folder = None if allocator is None else checkpoint.find_allocator(allocator) or Path(allocator)
+        parts = {} if folder is None else load_learned(folder, model)
         return cls(model, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:
         """The base model as it came: frozen parameters and evaluation mode, set by wrapping, are undone."""
-        flags = _BEFORE.pop(self.base, None)
-        if flags is not None:
-            for name, module in self.base.named_modules():
-                module.training = name in flags.training
-            for name, parameter in self.base.named_parameters():
-                parameter.requires_grad_(name not in flags.frozen)
-        return self.base
+        return restore(self.base)
 
     def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
         """Write what was learned (layer, stem, compressors, LoRAs), the name and commit of the base model,
@@ -252,8 +204,6 @@ class ARRCOCModel(BaseProperties, nn.Module):
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder, **({"name": repo_id} | card))
             return upload(Path(folder), repo_id, SHARED, private=private, token=token)
-
-    # ---- properties -----------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
@@ -295,17 +245,6 @@ class ARRCOCModel(BaseProperties, nn.Module):
         """
         return self.chooser.adapter_for(find_mode(mode) if isinstance(mode, str) else mode)
 
-    # ---- deciding -------------------------------------------------------------------------------------
-
-    def _budget(self, budget: Budget | None, total: int) -> Budget:
-        """What one image of `total` cells is allowed; only the default count is cut to small images."""
-        asked = self.budget if budget is None else parse_budget(budget)
-        if budget is None and asked == DEFAULT_BUDGET:
-            return min(DEFAULT_BUDGET, total)
-        if asked != "auto":
-            budget_count(asked, total)
-        return asked
-
     def prepare(
         self,
         inputs: Mapping[str, Any],
@@ -324,12 +263,10 @@ class ARRCOCModel(BaseProperties, nn.Module):
             inputs: ordinary processor inputs with images.
             budget: visual tokens to keep per image (in mode "saccade" beside the gestalt); None: the
                 model's own (in mode "saccade" with the default count: 529 with the gestalt).
-            mode: one of `arr_coc.modes.MODES`; None: the model's own. In mode "full" everything is kept and
-                nothing scored.
-            gestalt: the compressor of modes "saccade" and "compress", one of `gestalt.COMPRESSORS`; None:
-                see `default_gestalt`.
+            mode: one of `arr_coc.modes.MODES`; None: the model's own.
+            gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
             watch: where to add the time of each stage.
-            encoded: what is known of these images already; filled in for the next call.
+            encoded: what is computed of these images already; filled in for the next call.
 
         Raises:
             ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
@@ -342,7 +279,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
         call = Call(
             inputs,
             wanted,
-            partial(self._budget, budget),
+            partial(budget_of, self.budget, budget),
             gestalt,
             watch or Stopwatch(self.device),
             encoded or EncodedImages(),
@@ -352,22 +289,10 @@ class ARRCOCModel(BaseProperties, nn.Module):
         return prepare(self.chooser, call)
 
     def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:
-        """Whether a call goes to the base model as it is: mode "full", or a prompt without images.
-
-        Raises:
-            ValueError: another mode continues a cache, or has videos, which are not pruned; or mode "full"
-                continues a cache that lacks tokens.
-        """
-        if find_mode(mode).stock:
-            refuse_pruned_cache(inputs.get("past_key_values"))
-            return True
-        refuse_cache(inputs.get("past_key_values"))
-        if self.adapter.has_images(inputs):
-            return False
-        refuse_arguments({name: inputs.get(name) for name in VIDEO_NAMES})
-        return True
-
-    # ---- the base model's own calls -------------------------------------------------------------------
+        """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
+        stock, images = find_mode(mode).stock, self.adapter.has_images(inputs)
+        refuse_continuation(inputs, stock, images)
+        return stock or not images
 
     def forward(
         self, *args: Any, budget: Budget | None = None, mode: str | None = None, **inputs: Any
@@ -375,8 +300,8 @@ class ARRCOCModel(BaseProperties, nn.Module):
         """Call the base model on the kept tokens.
 
         Args:
-            budget: visual tokens to keep per image; None: the model's own.
-            mode: one of `arr_coc.modes.MODES`; None: the model's own.
+            budget: as in `prepare`.
+            mode: as in `prepare`.
             args: what the base model takes by position, `input_ids` first.
             inputs: ordinary processor inputs, `labels`, and whatever else the base model takes.
 
@@ -387,8 +312,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
             for a gestalt; None if nothing was decided). With `return_dict=False` its tuple, without these.
 
         Raises:
-            ValueError: a bad budget or mode, or arguments that can't be honoured while tokens are
-            dropped.
+            ValueError: a bad budget or mode, or arguments that dropping tokens can't honour.
         """
         mode = self.mode if mode is None else mode
         inputs = named_arguments(self.base.forward, args, inputs)
@@ -420,8 +344,8 @@ class ARRCOCModel(BaseProperties, nn.Module):
         """Generate on the kept tokens.
 
         Args:
-            budget: visual tokens to keep per image; None: the model's own.
-            mode: one of `arr_coc.modes.MODES`; None: the model's own.
+            budget: as in `prepare`.
+            mode: as in `prepare`.
             return_allocation: return a `Generated` instead of the ids.
             args: what the base model's `generate` takes by position, the prompt first.
             inputs: ordinary processor inputs and ordinary arguments of `generate`.
@@ -431,8 +355,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
             with the original, whole prompts; or its own output object, with such `sequences`.
 
         Raises:
-            ValueError: a bad budget or mode, or arguments that can't be honoured while tokens are
-            dropped.
+            ValueError: a bad budget or mode, or arguments that dropping tokens can't honour.
         """
         mode = self.mode if mode is None else mode
         inputs = named_arguments(self.base.generate, args, inputs)
@@ -451,8 +374,6 @@ class ARRCOCModel(BaseProperties, nn.Module):
         plain = isinstance(output, Tensor)
         sequences = output if plain else output.sequences
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
-
-    # ---- asking ---------------------------------------------------------------------------------------
 
     def session(self, image: ImageSource) -> Session:
         """Open an image for many questions; it is encoded once.
@@ -483,7 +404,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
     def look(
         self, image: ImageSource, question: str, budget: Budget | None = None, mode: str | None = None
     ) -> Allocation:
-        """Where the model would look: the allocation alone; see `Session.look`."""
+        """The allocation alone, nothing is answered; see `Session.look`."""
         return self.session(image).look(question, budget=budget, mode=mode)
 
 

@@ -162,14 +162,14 @@ class Session:
         rows = [self.inputs(question) for question in questions]
         if answers is not None:
             for row, answer in zip(rows, answers, strict=True):
-                said = tokenizer(answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-                new = torch.tensor([said], device=row["input_ids"].device)
+                ids = tokenizer(answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+                new = torch.tensor([ids], device=row["input_ids"].device)
                 row["labels"] = torch.cat([torch.full_like(row["input_ids"], -100), new], 1)
                 row["input_ids"] = torch.cat([row["input_ids"], new], 1)
                 row["attention_mask"] = torch.ones_like(row["input_ids"])
                 for name in ("mm_token_type_ids", "token_type_ids"):
                     if name in row:
-                        row[name] = F.pad(row[name], (0, len(said)))
+                        row[name] = F.pad(row[name], (0, len(ids)))
         longest = max(row["input_ids"].shape[1] for row in rows)
         fill = {"input_ids": self.model.adapter.padding_id, "labels": -100}
         columns = [name for name in (*PROMPT_NAMES, "labels") if name in rows[0]]

@@ -17,9 +17,8 @@ import pytest
 import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText, PreTrainedModel
-from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.layer import ARRCOCLayer
@@ -28,6 +27,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS, LoRAs
 from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
+from arr_coc.seam.twin import CAPTURING
 from eyes import set_constants
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny
 
@@ -118,16 +118,22 @@ def learning(module: torch.nn.Module) -> set[str]:
 def fingerprint(model: PreTrainedModel) -> dict[str, Any]:
     """Everything by which a change of a model would show.
 
-    The first call of a model installs transformers' own hooks for recording, which is none.
+    The first call that records hidden states installs transformers' own hooks and a flag, which is none.
     """
-    maybe_install_capturing_hooks(model)
+
+    def hooks(module: nn.Module) -> int:
+        installed = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        return sum(hook.__module__ != CAPTURING for hook in installed)
+
     return {
         "class": type(model),
         "modules": [(name, type(module), id(module)) for name, module in model.named_modules()],
-        "attributes": [sorted(vars(module)) for module in model.modules()],
+        "attributes": [
+            sorted(vars(m).keys() - {"_output_capturing_hooks_installed"}) for m in model.modules()
+        ],
         "training": [module.training for module in model.modules()],
         "learning": learning(model),
-        "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()],
+        "hooks": [hooks(module) for module in model.modules()],
         "config": model.config.to_dict(),
         "attention": [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")],
         "weights": {

@@ -15,8 +15,8 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
+from arr_coc.core import saved
 from arr_coc.model import ARRCOCModel
-from arr_coc.store import checkpoint
 from arr_coc.store.checkpoint import ALLOCATOR_FILES, CONFIG_NAME, WEIGHTS_NAME, base_revision
 from arr_coc.store.hub import upload
 from eyes import build
@@ -77,7 +77,7 @@ class TestThereAndBack:
     def test_nothing_but_what_was_learned_leaves(
         self, hub: Hub, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        save = checkpoint.save_layer
+        save = saved.save_layer
 
         def careless(layer: object, folder: Path, base: dict) -> None:
             save(layer, folder, base)  # type: ignore[arg-type]

@@ -21,6 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+Grid = tuple[int, int, int]
+"""(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
 TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
 _FORMAT = "arr-coc allocation 1"
 

@@ -315,3 +315,23 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
         reason[coverage(reason >= 0, explored, grid)] = Reason.EXPLORED
     keep = (reason >= 0).nonzero().flatten()
     return Selection(keep, ranked[reason[ranked] >= 0], reason[keep], void)
+
+
+def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
+    """The budget of one image of `total` cells.
+
+    Args:
+        own: The model's budget, already parsed.
+        requested: That of a call; None takes the model's, of which only the default count is cut to smaller
+            images.
+        total: N, cells of the image.
+
+    Raises:
+        ValueError: not a budget, or above `total`.
+    """
+    budget = own if requested is None else parse_budget(requested)
+    if requested is None and budget == DEFAULT_BUDGET:
+        return min(DEFAULT_BUDGET, total)
+    if budget != "auto":
+        budget_count(budget, total)
+    return budget

@@ -19,6 +19,10 @@ _RETIRED: dict[str, Any] = {
 """Fields of earlier versions, with the one value of each that is what every layer does now."""
 
 
+CELL = 32
+"""Pixels per side of a cell where nobody says otherwise: Qwen3-VL's 16-px patches, merged 2x2."""
+
+
 @dataclass(frozen=True)
 class ARRCOCConfig:
     """The shape and the defaults of an `ARRCOCLayer`; JSON-safe by `to_dict` and `from_dict`.

@@ -34,7 +34,7 @@ from arr_coc.core.attending import (
     spent_tokens,
 )
 from arr_coc.core.balancing import AdaptiveTensionBalancer
-from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.config import CELL, ARRCOCConfig
 from arr_coc.core.knowing import (
     InformationScorer,
     ParticipatoryScorer,
@@ -53,8 +53,6 @@ def unwatched(stage: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-CELL = 32
-"""Pixels per side of a cell where `forward` gets no grid."""
 ENOUGH = 0.98
 """Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
 

@@ -18,12 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
+from arr_coc.core.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.core.attending import Budget, NonFiniteScores, gate
 from arr_coc.core.layer import ARRCOCLayer, Relevance
-
-Grid = tuple[int, int, int]
-"""(T, H, W) of the cells of an image or clip."""
 
 STAGES = (
     "texture",

@@ -24,10 +24,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from arr_coc.core.config import CELL
 from arr_coc.core.knowing import same_start
 
-CELL = 32
-"""Pixels per side of a cell at the stem's input; pictures of other cell sizes are resized to it."""
 FILE = "stem.safetensors"
 """The stem's file in an allocator folder."""
 WIDTH = 160

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.evaluate.view import View
-from arr_coc.modes import SPARSE
+from arr_coc.modes import SPARSE, find_mode
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.part import encode_parts
 from arr_coc.rivals.method import Count
@@ -58,7 +58,7 @@ def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
         prepared = view.model.prepare(
             view.prompts[i], budget=budget, mode=mode, encoded=encoded, watch=watch, **more
         )
-        return Ready(prepared.compacted, None if mode == "compress" else prepared.allocations[0].keep)
+        return Ready(prepared.compacted, None if find_mode(mode).coarse else prepared.allocations[0].keep)
 
     return prepare
 

@@ -42,7 +42,8 @@ def open_reader(session: Session, question: str, mode: str, right: str | None = 
     Raises:
         ValueError: a mode that keeps no cells of an order, or as `Session.ask`.
     """
-    if mode not in ("prune", "sparse"):
+    choosing = find_mode(mode)
+    if not choosing.chooses or choosing.gestalt:
         raise ValueError(f"mode {mode!r} can't be probed: use 'prune' or 'sparse'")
     if right is None:
         right = session.ask(question, mode="full", max_new_tokens=LONGEST).text

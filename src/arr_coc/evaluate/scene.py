@@ -28,6 +28,7 @@ from arr_coc.evaluate.questions import ImageQueries, Query, shuffled
 from arr_coc.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
 from arr_coc.evaluate.view import View, encode
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes import find_mode
 from arr_coc.modes.call import EncodedImages
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Count, Method
@@ -206,7 +207,7 @@ class Harness:
                 shared = encoded.setdefault(method.name, EncodedImages(whole))
                 self._prepared(scene, entry, shared, own)
             else:
-                kept, adapted = _select(method, view, count), method.mode != "full"
+                kept, adapted = _select(method, view, count), not find_mode(method.mode).stock
                 rows += [(entry, CellPrompt(i, kept[i], adapted)) for i in everyone if i in kept]
         texts = self._answer(scene.prompts, view.features, [row for _, row in rows])
         for (entry, row), text in zip(rows, texts, strict=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from transformers import Cache, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import ModelOutput
 
+from arr_coc.core.allocation import Allocation
 from arr_coc.seam import Compacted
 from arr_coc.seam.callbacks import show_whole_prompt
 
@@ -150,6 +152,27 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_continuation(inputs: Mapping[str, Any], stock: bool, images: bool) -> None:
+    """Check a call's key/value cache, and that it has no videos where they would be ignored.
+
+    Args:
+        inputs: arguments of the call.
+        stock: whether it runs as the stock model.
+        images: whether it has images.
+
+    Raises:
+        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache, or has
+            videos and no images.
+    """
+    past = inputs.get("past_key_values")
+    if stock:
+        refuse_pruned_cache(past)
+        return
+    refuse_cache(past)
+    if not images:
+        refuse_arguments({name: inputs.get(name) for name in VIDEO_NAMES})
+
+
 def refuse_cache(past: Any) -> None:
     """Check that a key/value cache passed by the caller is empty.
 
@@ -238,6 +261,27 @@ class NewTokens(BaseStreamer):
     def arrived(self) -> float:
         """The time of the first new token, in seconds of the clock."""
         return self._arrivals[-1]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The result of `generate(..., return_allocation=True)`.
+
+    Attributes:
+        sequences: long [B * num_return_sequences, S + new], the whole prompts and the new tokens.
+        allocations: one per image, in order of appearance; empty in mode "full".
+        fallback: whether the allocation failed and all tokens were used.
+        mode: the name of the mode that ran.
+        note: why another mode ran than the one of the call; None where it didn't.
+        details: the base model's own output where `return_dict_in_generate=True`, else None.
+    """
+
+    sequences: Tensor
+    allocations: list[Allocation]
+    fallback: bool
+    mode: str = "full"
+    note: str | None = None
+    details: Any = None
 
 
 @torch.no_grad()

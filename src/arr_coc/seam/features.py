@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Grid = tuple[int, int, int]
-"""Frames, rows and columns of an image's cells: (T, H, W)."""
+from arr_coc.core.allocation import Grid
 
 PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """The processor's outputs with a value for every token of a prompt."""

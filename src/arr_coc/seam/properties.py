@@ -39,8 +39,8 @@ class BaseProperties:
 
     @property
     def hf_device_map(self) -> Any:
-        """The devices of a base model that is spread over several, by module; None: it is on one."""
-        return getattr(self.base, "hf_device_map", None)
+        """The devices of a base model that is spread over several; others don't have this attribute."""
+        return self.base.hf_device_map
 
     @property
     def input_modalities(self) -> Any:

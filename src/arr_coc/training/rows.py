@@ -95,7 +95,7 @@ class FileRows(Dataset[ImageRows]):
             raise ValueError(f"{examples[0].where}: {error}") from error
         rows = tuple(self._row(example, image.size) for example in examples)
         item = ImageRows(image, rows, examples[0].where)
-        return item if self.max_pixels is None else shrink(item, self.max_pixels)
+        return item if self.max_pixels is None else limit_pixels(item, self.max_pixels)
 
     def _row(self, example: Example, size: tuple[int, int]) -> Row:
         width, height = size
@@ -116,7 +116,7 @@ def family_of(example: Example) -> str:
     return example.meta.get("family") or example.meta.get("type") or ""
 
 
-def shrink(item: ImageRows, max_pixels: int) -> ImageRows:
+def limit_pixels(item: ImageRows, max_pixels: int) -> ImageRows:
     """The item with an image of at most `max_pixels`, its shape kept, and boxes to match."""
     width, height = item.image.size
     if width * height <= max_pixels:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from arr_coc.core.texture import groups as groups
 from arr_coc.core.texture.array import generate_texture_array
-from arr_coc.core.texture.context import COARSE, OPTIONAL_INPUTS, ChannelContext, Grid, position_grid
+from arr_coc.core.texture.context import COARSE, OPTIONAL_INPUTS, ChannelContext, Grid2D, position_grid
 from arr_coc.core.texture.filters import cell_mean, laplacian, sobel, surround
 from arr_coc.core.texture.groups.saliency import (
     SPECTRUM_SIZE,
@@ -43,7 +43,7 @@ Pixels = ChannelContext
 
 __all__ = [
     "generate_texture_array",
-    "ChannelContext", "ChannelGroup", "Channels", "Grid",
+    "ChannelContext", "ChannelGroup", "Channels", "Grid2D",
     "CHANNEL_GROUPS", "PRESETS", "COSTS", "OPTIONAL_INPUTS",
     "register_channel_group", "channel_groups", "channel_names", "texture_size",
     "cell_mean", "sobel", "laplacian", "surround", "position_grid", "COARSE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.core.texture.context import OPTIONAL_INPUTS, ChannelContext, Grid
+from arr_coc.core.texture.context import OPTIONAL_INPUTS, ChannelContext, Grid2D
 from arr_coc.core.texture.registry import ChannelGroup, Channels, channel_groups
 
 TOLERANCE = 0.01
@@ -15,7 +15,7 @@ TOLERANCE = 0.01
 @torch.no_grad()
 def generate_texture_array(
     image: Tensor,
-    grid: Grid,
+    grid: Grid2D,
     channels: Channels = "mvp13",
     *,
     features: Tensor | None = None,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from arr_coc.core.texture.filters import cell_mean, sobel
 
-Grid = tuple[int, int]
+Grid2D = tuple[int, int]
 
 COARSE = 8
 """Pixels per cell, each way, of the coarse image that blurred maps are computed from."""
@@ -25,7 +25,7 @@ OPTIONAL_INPUTS: dict[str, str] = {
 
 
 @lru_cache(maxsize=32)
-def position_grid(grid: Grid, device: torch.device) -> Tensor:
+def position_grid(grid: Grid2D, device: torch.device) -> Tensor:
     """Centre of each cell as a share of the image's height and width, [2, H, W]: y, then x, in (0, 1)."""
     y, x = ((torch.arange(n, device=device) + 0.5) / n for n in grid)
     return torch.stack(torch.meshgrid(y, x, indexing="ij"))
@@ -49,7 +49,7 @@ class ChannelContext:
     """
 
     image: Tensor
-    grid: Grid
+    grid: Grid2D
     features: Tensor | None = None
     previous_frames: Tensor | None = None
     previous_relevance: Tensor | None = None

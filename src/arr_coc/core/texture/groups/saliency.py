@@ -8,7 +8,7 @@ from kornia.color import rgb_to_linear_rgb
 from kornia.filters import box_blur, gaussian_blur2d
 from torch import Tensor
 
-from arr_coc.core.texture.context import ChannelContext, Grid
+from arr_coc.core.texture.context import ChannelContext, Grid2D
 from arr_coc.core.texture.filters import surround
 from arr_coc.core.texture.registry import ChannelGroup, register_channel_group
 
@@ -18,7 +18,7 @@ SPECTRUM_SIZE = 64
 """Side in px of the reduced image whose spectrum is taken."""
 
 
-def spectral_residual(luma: Tensor, grid: Grid) -> Tensor:
+def spectral_residual(luma: Tensor, grid: Grid2D) -> Tensor:
     """Spectral residual saliency (Hou & Zhang, CVPR 2007), [B, 1, h, w] -> [B, 1, H, W] in [0, 1).
 
     The log amplitude less its own local mean, with the phase kept, is turned back into an image and
