@@ -138,10 +138,12 @@ def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
 
 
 def _watched_config(config: Any) -> None:
+    """Set the attention implementation of a configuration to `WATCHED`."""
     config._attn_implementation = {"": WATCHED}  # {"": ...}: this configuration, not the ones inside it
 
 
 def _part(model: Any, part: Part) -> Any:
+    """The root module of a part of a model; the model itself where it has none."""
     return model.get_decoder() if part == "language" else model.get_encoder(modality="image")
 
 

@@ -52,7 +52,7 @@ class FamilyAdapter(ABC):
     Attributes:
         model_types: `config.model_type` of the models that the adapter is for.
         visual_names: processor outputs that belong to the images, not to the prompt.
-        mean: per channel, of the image processor's normalisation; a processor at hand overrides it.
+        mean: per channel, of the image processor's normalisation, where no processor is at hand.
         std: likewise.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
         sparse: the vision tower can encode some cells alone.
@@ -110,7 +110,7 @@ class FamilyAdapter(ABC):
 
     @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """Per image the preprocessed, still normalised picture [3, h, w] of its cells."""
+        """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
 
     # ---- overridden by sparse families, whose tower can encode some cells alone --------------------------
 

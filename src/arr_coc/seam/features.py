@@ -78,7 +78,7 @@ class VisualFeatures:
         return self.tokens[image][self.cells[image]]
 
     def repeat(self, times: int) -> VisualFeatures:
-        """The same images again and again, for a batch of questions about them; nothing is copied."""
+        """The same images `times` times, for a batch of questions about them; nothing is copied."""
         levels = [level * times for level in self.levels]
         grids, cells = self.grids * times, self.cells * times
         return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
