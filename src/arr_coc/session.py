@@ -22,7 +22,8 @@ from arr_coc.core.realizing import Stopwatch
 from arr_coc.modes import MODES, PRUNE, find_mode
 from arr_coc.modes.call import EncodedImages, runs_as
 from arr_coc.seam import PROMPT_NAMES
-from arr_coc.seam.decoding import NewTokens, generate_whole, refuse_settings
+from arr_coc.seam.callbacks import NewTokens
+from arr_coc.seam.decoding import generate_whole, refuse_settings
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import ImagePrompt, chat_prompt
 

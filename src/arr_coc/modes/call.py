@@ -71,10 +71,14 @@ class Chooser:
     stem: Stem | None = None
     convs: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
+    _adapters: dict[str, FamilyAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     def adapter_for(self, mode: Mode) -> FamilyAdapter:
         """The family's adapter on the model that a mode runs: the base, with the mode's LoRAs if any."""
-        return self.adapter.on(self.loras.model_for(mode.kinds(self.loras.kinds)))
+        if mode.name not in self._adapters:
+            kinds = mode.kinds(self.loras.kinds)
+            self._adapters[mode.name] = self.adapter.on(self.loras.model_for(kinds))
+        return self._adapters[mode.name]
 
 
 @dataclass(frozen=True)

@@ -156,3 +156,38 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
         )
     if (allowed := kwargs.get("prefix_allowed_tokens_fn")) is not None:
         kwargs["prefix_allowed_tokens_fn"] = whole_prefix(allowed, ids, length, copies)
+
+
+class NewTokens(BaseStreamer):
+    """A streamer that records the time of the first new token and passes on the answer so far.
+
+    Args:
+        now: the clock, in seconds.
+        decode: token ids to text.
+        on_text: called with the whole answer so far after each new token; or None.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        decode: Callable[[list[int]], str] = lambda _: "",
+        on_text: Callable[[str], None] | None = None,
+    ) -> None:
+        self._now, self._decode, self._on_text = now, decode, on_text
+        self._arrivals: list[float] = []
+        self._ids: list[int] = []
+
+    def put(self, value: Tensor) -> None:
+        """Called by `generate` with the prompt and then with each new token."""
+        if len(self._arrivals) < 2:
+            self._arrivals.append(self._now())
+        if self._on_text is not None and len(self._arrivals) == 2:
+            self._ids += value.flatten().tolist()
+            self._on_text(self._decode(self._ids))
+
+    def end(self) -> None:
+        """Called by `generate` at the end; nothing to do."""
+
+    def arrived(self) -> float:
+        """The time of the first new token, in seconds of the clock."""
+        return self._arrivals[-1]
