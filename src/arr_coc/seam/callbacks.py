@@ -1,8 +1,8 @@
-"""Wrappers of the callbacks of `generate`: on a compacted prompt, they get the whole prompt's ids.
+"""Callbacks of `generate`: wrappers that give them the whole prompt's ids, and a streamer of new tokens.
 
-Callbacks are stopping criteria, logits processors, `prefix_allowed_tokens_fn` and streamers. Shapes: whole
-prompts are [B, S], compacted ones [B, S'], rows of a running generation [R, S' + new] with R a multiple of B
-(beams, returned sequences), the copies of a prompt next to each other.
+Stopping criteria, logits processors, `prefix_allowed_tokens_fn` and streamers are wrapped where a prompt is
+compacted. Shapes: whole prompts are [B, S], compacted ones [B, S'], rows of a running generation
+[R, S' + new] with R a multiple of B (beams, returned sequences), the copies of a prompt next to each other.
 """
 
 from __future__ import annotations
