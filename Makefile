@@ -38,7 +38,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/installed-dev
-	$(BIN)/ty check --python $(VENV) src
+	$(BIN)/ty check --python $(VENV) src making
 
 clean:
 	rm -rf $(VENV) $(OLDEST) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
