@@ -11,7 +11,7 @@ import random
 from PIL import Image
 
 from arr_coc.world import Page, blocks
-from arr_coc.world.blocks import Canvas, Fact
+from arr_coc.world.canvas import Canvas, Fact
 from arr_coc.world.fonts import TRAIN_FONTS, font
 from arr_coc.world.page import page_seed, wanted_things
 from arr_coc.world.vocabulary import LABELS

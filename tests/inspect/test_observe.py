@@ -14,7 +14,7 @@ import torch
 
 from arr_coc.core.allocation import Reason
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.inspect.observe import _ask_sets, _fitted, observe, word_heat
+from arr_coc.inspect.observe import _allocate_sets, _fitted, observe, word_heat
 from arr_coc.inspect.trace import Trace
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
@@ -178,7 +178,7 @@ class TestWords:
         answer = open_.ask(QUESTION, mode=mode, max_new_tokens=1)
         inputs = open_.inputs(QUESTION)
         asked = open_.model.adapter.question_mask(inputs["input_ids"])[0]
-        found = _ask_sets(open_, inputs, asked[None], asked, mode, answer.kept, None)[0]
+        found = _allocate_sets(open_, inputs, asked[None], asked, mode, answer.kept, None)[0]
         for name in ("information", "perspectival", "participatory", "balanced", "weights"):
             assert torch.allclose(getattr(found, name), getattr(answer.allocation, name), atol=1e-5), name
         assert torch.equal(found.keep, answer.allocation.keep)

@@ -1,1 +1,1 @@
-"""Looking at what was decided: one record of an answer, and pictures of it."""
+"""Inspection of answers: traces (records of one answer), how to make them, and pictures of allocations."""

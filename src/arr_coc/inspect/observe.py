@@ -1,10 +1,10 @@
-"""Observing: a question asked in a session, and a trace of all that came of it.
+"""Traces of questions asked in a session.
 
-    observe(session, question) -> Trace                       the answer, beside that from all tokens
-    word_heat(session, question, mode, kept=64) -> words      what each word of the question pulls at
+    observe(session, question) -> Trace                       with the answer from all tokens for comparison
+    word_heat(session, question, mode, kept=64) -> words      the effect of each word on the kept cells
 
-Laws: observing changes no answer of the session; an image is encoded for it no oftener than for asking. In
-mode "full" nothing is chosen, so both answers are one and no word is scored.
+Observing changes no answer of the session, and encodes an image no oftener than asking does. In mode "full"
+nothing is chosen, so both answers are the same and no word is scored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from arr_coc.seam.gestalt import find_compressor
 from arr_coc.session import Answer, Session
 
 MOST_WORDS = 64
-"""Later words of a question are not scored."""
+"""The most words of a question that are scored; later ones are not."""
 WORD = re.compile(r"\w(?:\S*\w)?")
 """A word: "don't", "INV-2024" and "10:30" are one each, and so is text without spaces."""
 
@@ -51,23 +51,23 @@ def observe(
     max_new_tokens: int = 32,
     on_text: Callable[[str], None] | None = None,
 ) -> Trace:
-    """Ask a question and keep all that a picture of the answer needs.
+    """Ask a question and record the answer in a trace.
 
-    In mode "compress" the trace is of the coarse view: grid, picture and texture are its own. A word pulls at
-    nothing where all cells are kept.
+    In mode "compress" the trace is of the coarse view: grid, picture and texture are its own. Where all cells
+    are kept, the pull of every word is 0.
 
     Args:
-        session: of the image.
+        session: session of the image.
         question: any text.
-        budget: as in `Session.ask`, like all else that is not said here.
-        mode: as there.
-        gestalt: as there.
-        compare: answer from all tokens too. Where both need the whole image encoded, the encoding counts in
-            the time of both.
-        words: score each word of the question alone.
-        max_new_tokens: as there, for both answers.
-        on_text: told the answer from the kept tokens, as far as it has come; and all of it again with each
-            token of the answer from all tokens, so that what it raises can end that, too.
+        budget: as in `Session.ask`.
+        mode: as in `Session.ask`.
+        gestalt: as in `Session.ask`.
+        compare: answer from all tokens, too. Where both answers need the whole image encoded, the encoding
+            counts in the time of both.
+        words: score each word of the question by itself.
+        max_new_tokens: as in `Session.ask`, for both answers.
+        on_text: called with the answer from the kept tokens so far after each token; and with all of it after
+            each token of the answer from all tokens, so that an exception raised in it can end that, too.
 
     Raises:
         ValueError: as `Session.ask`.
@@ -75,7 +75,7 @@ def observe(
     options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
     answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
     full = _answer_whole(session, question, answer, max_new_tokens, on_text) if compare else None
-    view, texture = _seen(session, question, answer, gestalt)
+    view, texture = _view_and_texture(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
     ran = find_mode(answer.mode)
     whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
@@ -109,20 +109,20 @@ def _answer_whole(
     max_new_tokens: int,
     on_text: Callable[[str], None] | None,
 ) -> Reply:
-    """The answer from all tokens; the one given where it is that already."""
+    """The answer from all tokens; `answer` itself where it is one."""
     if find_mode(answer.mode).stock:
         return Reply(answer.text, answer.ms)
     again = None if on_text is None else lambda _: on_text(answer.text)
     whole = session.ask(question, mode=FULL.name, max_new_tokens=max_new_tokens, on_text=again)
     shared = 0.0
-    if not find_mode(answer.mode).before_encoder:  # what was encoded for one served both
+    if not find_mode(answer.mode).before_encoder:  # both used the same encoding
         shared = max(0.0, answer.ms["encode"] - whole.ms["encode"])
     more = {stage: whole.ms[stage] + shared for stage in ("encode", "total")}
     return Reply(whole.text, whole.ms | more)
 
 
 def _name(model: ARRCOCModel) -> str:
-    """The base model's name; of a folder its last part alone, for a trace says nothing of the machine."""
+    """The base model's name; of a folder its last part alone, as a trace holds no path of the machine."""
     folder = Path(model.base_name).expanduser()
     return folder.name if folder.is_dir() else model.base_name
 
@@ -131,8 +131,10 @@ def _name(model: ARRCOCModel) -> str:
 
 
 @torch.no_grad()
-def _seen(session: Session, question: str, answer: Answer, gestalt: str | None) -> tuple[Tensor, Tensor]:
-    """What the model saw [3, h, w], and its texture [C, H, W] on the grid of the answer."""
+def _view_and_texture(
+    session: Session, question: str, answer: Answer, gestalt: str | None
+) -> tuple[Tensor, Tensor]:
+    """The picture that the model read [3, h, w], and its texture [C, H, W] on the grid of the answer."""
     adapter, layer = session.model.adapter, session.model.layer
     inputs, encoded = session.inputs(question), session.encoded(answer.mode)
     view = pictures(adapter, inputs, encoded)[0]
@@ -162,34 +164,34 @@ def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
 def word_heat(
     session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
 ) -> tuple[Word, ...]:
-    """What each word of a question pulls at.
+    """The heat and pull of each word of a question.
 
-    The heat of a word is the participatory map that its own tokens make, as they stand in the question: by a
-    trained layer with all other tokens masked, by an untrained one where these tokens look. Its pull is
+    The heat of a word is the participatory map of its own tokens, in their place in the question: from a
+    trained layer with all other tokens masked, from an untrained one by the gaze of these tokens. Its pull is
     1 - IoU of the cells kept for the question with and without it.
 
     Args:
-        session: of the image; what it has encoded already is not encoded again.
+        session: session of the image; encoded images are reused.
         question: any text.
-        mode: one that scores.
-        kept: how many cells are kept.
+        mode: a mode that scores cells.
+        kept: number of cells to keep.
         gestalt: as in `Session.ask`.
 
     Returns:
-        The pieces of the question; joined, they are the question. What stands between words has no heat, nor
-        have words after the first `MOST_WORDS`, nor any where the tokenizer doesn't tell where tokens stand.
+        The pieces of the question; joined, they are the question. Text between words has no heat, nor have
+        words after the first `MOST_WORDS`, nor any word where the tokenizer gives no offsets of its tokens.
 
     Raises:
-        ValueError: as `Session.ask`, or nothing is scored in this mode.
+        ValueError: as `Session.ask`, or a mode that scores nothing.
     """
     inputs = session.inputs(question)
-    asked = session.model.adapter.question_mask(inputs["input_ids"])[0]
+    content = session.model.adapter.question_mask(inputs["input_ids"])[0]
     words = _pieces(question)
-    columns = _columns(session, question, words, inputs["input_ids"][0]) & asked
+    columns = _columns(session, question, words, inputs["input_ids"][0]) & content
     spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MOST_WORDS]
     alone = columns[spots]
-    sets = torch.cat([asked[None], alone, asked & ~alone])  # the question, a word alone, all but that word
-    whole, *others = _ask_sets(session, inputs, sets, asked, mode, kept, gestalt)
+    sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word
+    whole, *others = _allocate_sets(session, inputs, sets, content, mode, kept, gestalt)
     scored = {
         i: Word(words[i].text, 1 - whole.iou(without), only.participatory[0])
         for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
@@ -198,14 +200,14 @@ def word_heat(
 
 
 def _pieces(question: str) -> tuple[Word, ...]:
-    """The words of a question and what stands between them, not scored."""
+    """The words of a question and the text between them, not scored."""
     return tuple(Word(text) for text in re.split(f"({WORD.pattern})", question) if text)
 
 
 def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor) -> Tensor:
-    """Which columns of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S].
+    """The columns of the prompt `ids` [S] that belong to each piece of the question: bool [pieces, S].
 
-    The prompt is read again with an image of one token, to learn where in the text its tokens stand.
+    The prompt is tokenized again with an image of one token, for the offsets of its tokens in the text.
     """
     processor = session.model.processor
     belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
@@ -225,25 +227,25 @@ def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor
     return belong
 
 
-def _ask_sets(
+def _allocate_sets(
     session: Session,
     inputs: Mapping[str, Any],
     sets: Tensor,
-    asked: Tensor,
+    content: Tensor,
     mode: str,
     kept: int,
     gestalt: str | None,
 ) -> list[Allocation]:
-    """Score and choose for some sets of a question's words, as for the whole question.
+    """The allocations for some sets of a question's words, made as for the whole question.
 
     Args:
-        session: of the image.
+        session: session of the image.
         inputs: the prompt.
-        sets: bool [W, S], the columns of each.
-        asked: bool [S], those of the whole question.
-        mode: one that scores.
-        kept: how many cells are kept.
-        gestalt: the compressor's name.
+        sets: bool [W, S], the columns of each set.
+        content: bool [S], those of the whole question.
+        mode: a mode that scores cells.
+        kept: number of cells to keep.
+        gestalt: the compressor's name; None: the family's default.
     """
     model, gestalt = session.model, gestalt or default_gestalt(session.model.adapter)
     ran, _ = runs_as(model.adapter, find_mode(mode))
@@ -253,7 +255,7 @@ def _ask_sets(
     call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
     cues = ran.gather(model.chooser, call)[0]
     couplings: list[Tensor | None] = [None] * len(sets)
-    if cues.coupling is not None:  # an untrained layer: where each set looks
+    if cues.coupling is not None:  # an untrained layer: the gaze of each set
         name = gestalt if ran.before_encoder else VIEW
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
         adapter = model.adapter_for(ran)
@@ -261,7 +263,7 @@ def _ask_sets(
         height, width = cues.coupling.shape[1:]
         couplings = [coupling(look, (height, width))[None].to(cues.coupling) for look in maps]
     records = []
-    for words, look in zip(sets[:, asked], couplings, strict=True):
+    for words, look in zip(sets[:, content], couplings, strict=True):
         relevance = layer.relevance(*cues._replace(query_mask=words[None], coupling=look))
         records += layer.allocate(relevance, kept)
     return [record.cpu() for record in records]

@@ -3,7 +3,7 @@
     draw_allocation(image, allocation, question, answer)  image, relevance, kept cells
     draw_layers(image, allocation, question)              image, three scorers, their balance, kept cells
 
-Law: a colour means the same number in every picture: magma, 0 to 1, never rescaled.
+A colour means the same number in every picture: magma, 0 to 1, never rescaled.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _SIZE = {"large": 14.5, "small": 10.0}  # points
 
 @dataclass(frozen=True)
 class _Panel:
+    """One picture with a title and a note above it."""
+
     title: str
     note: str
     pixels: np.ndarray  # [h, w, 3] in [0, 1]
@@ -46,10 +48,10 @@ class _Panel:
 
 
 def draw_allocation(image: Image.Image, allocation: Allocation, question: str, answer: str) -> Image.Image:
-    """Draw what the model looked at: the image, the relevance of its cells, the kept cells.
+    """Draw the image, the relevance of its cells and the kept cells, with question and answer.
 
     Args:
-        image: the image that was asked about, at any size.
+        image: the image of the question, at any size.
         allocation: the record; T must be 1.
         question: the question, drawn above.
         answer: the answer, drawn below the question.
@@ -73,10 +75,10 @@ def draw_allocation(image: Image.Image, allocation: Allocation, question: str, a
 
 
 def draw_layers(image: Image.Image, allocation: Allocation, question: str) -> Image.Image:
-    """Draw every layer of a decision: the image, the three scorers, their balance, the kept cells.
+    """Draw every map of an allocation: the image, the three scorers, their balance, the kept cells.
 
     Args:
-        image: the image that was asked about, at any size.
+        image: the image of the question, at any size.
         allocation: the record; T must be 1.
         question: the question, drawn above.
 
@@ -99,7 +101,7 @@ def draw_layers(image: Image.Image, allocation: Allocation, question: str) -> Im
 
 
 def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
-    """The image as large as fits into a box of width x height inches, [h, w, 3] in [0, 1]."""
+    """The image scaled to fit a box of width x height inches: [h, w, 3] in [0, 1]."""
     if allocation.grid[0] != 1:
         raise ValueError(
             f"a picture shows one frame, the record has {allocation.grid[0]}: draw each frame by itself"
@@ -120,14 +122,16 @@ def _spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _gray(pixels: np.ndarray) -> np.ndarray:
+    """Luma of pixels [h, w, 3] -> [h, w, 1]."""
     return (pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
 
 
 def _heat_panel(title: str, note: str, base: np.ndarray, relevance: Tensor) -> _Panel:
+    """A panel of one map [1, H, W] in colours, with the lines of the image."""
     cells = relevance[0].float().numpy().clip(0, 1)
     colours = matplotlib.colormaps[COLOUR_MAP](_spread(cells, base.shape))[..., :3].astype(np.float32)
-    # Only the lines of the image show through, light on dark cells and dark on light ones: paper of any
-    # colour leaves the colour of its cell as the legend has it.
+    # Only the lines of the image are drawn, light on dark cells and dark on light ones, so that the colour of
+    # the paper doesn't change the colour of a cell from the legend's.
     dark = _gray(colours) < 0.5
     lines = _lines(base)[..., None]
     note = note or f"mean {cells.mean():.2f}, highest {cells.max():.2f}"
@@ -135,13 +139,14 @@ def _heat_panel(title: str, note: str, base: np.ndarray, relevance: Tensor) -> _
 
 
 def _lines(base: np.ndarray) -> np.ndarray:
-    """How much each pixel differs from its surroundings, [h, w] in [0, 1]."""
+    """The absolute difference of each pixel's luma and its blurred surroundings': [h, w] in [0, 1]."""
     gray = Image.fromarray((_gray(base)[..., 0] * 255).astype(np.uint8))
     around = gray.filter(ImageFilter.GaussianBlur(8))
     return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32)) / 255
 
 
 def _kept_panel(base: np.ndarray, allocation: Allocation) -> _Panel:
+    """A panel of the image with the dropped cells faded and the kept ones outlined."""
     mask = allocation.mask()[0].numpy()
     faded = _gray(base) * 0.30 + 0.06
     pixels = np.where(_spread(mask, base.shape)[..., None], base, faded)
@@ -157,7 +162,7 @@ def _compose(
     texts: Sequence[tuple[str, str, str, int]],
     allocation: Allocation,
 ) -> Image.Image:
-    """Lay out a header and the panels; panels get exactly their own pixels, so nothing is resampled."""
+    """Lay out a header and the panels; each panel gets exactly its own pixels, so nothing is resampled."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as boxes
         return _lay_out(panels, columns, texts, allocation)
@@ -169,10 +174,11 @@ def _lay_out(
     texts: Sequence[tuple[str, str, str, int]],
     allocation: Allocation,
 ) -> Image.Image:
+    """`_compose` without its filter of warnings."""
     high, wide = panels[0].pixels.shape[:2]
     rows = -(-len(panels) // columns)
     panel_w, panel_h = wide / DPI, high / DPI
-    # Narrow panels stand apart, so that captions have room and the header does not wrap at every word.
+    # Narrow panels are spaced, so that captions have room and the header does not wrap at every word.
     least = max([_caption_width(panel) for panel in panels] + [8.3 / columns - _GAP])
     step = max(panel_w, least) + _GAP
     width = 2 * _MARGIN + columns * step - _GAP
@@ -205,6 +211,7 @@ def _lay_out(
 
 
 def _facts(allocation: Allocation) -> str:
+    """The line of figures below question and answer."""
     _, h, w = allocation.grid
     gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
     kept, total = allocation.kept, allocation.total
@@ -220,6 +227,7 @@ def _facts(allocation: Allocation) -> str:
 def _text(
     figure: Figure, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal"
 ) -> None:
+    """Write text at (x, y) in inches from the lower left corner."""
     width, height = figure.get_size_inches()
     # A question may hold "$", which would otherwise start a formula.
     figure.text(
@@ -235,14 +243,17 @@ def _text(
 
 
 def _title_width(panel: _Panel) -> float:
+    """Width of a panel's title and the gap after it, in inches."""
     return _text_width(panel.title, "bold", 11) / DPI + 0.12
 
 
 def _caption_width(panel: _Panel) -> float:
+    """Width of a panel's title and note, in inches."""
     return _title_width(panel) + _text_width(panel.note, "normal", 9) / DPI
 
 
 def _draw_panel(figure: Figure, panel: _Panel, x: float, y: float, w: float, h: float) -> None:
+    """Draw a panel with its lower left corner at (x, y), in inches."""
     width, height = figure.get_size_inches()
     _text(figure, x, y + h + 0.1, panel.title, 11, _INK, "bold")
     offset = _title_width(panel)
@@ -271,6 +282,7 @@ def _outline(mask: np.ndarray) -> list[list[tuple[float, float]]]:
 
 
 def _draw_legend(figure: Figure, x: float, y: float, length: float) -> None:
+    """Draw the scale of colours from 0 to 1, `length` inches wide."""
     width, height = figure.get_size_inches()
     axes = figure.add_axes((x / width, y / height, length / width, 0.1 / height))
     axes.imshow(
@@ -314,12 +326,12 @@ def _wrap(text: str, weight: str, size: float, width: float, most: int) -> list[
 
 
 def _printable(text: str) -> str:
-    """Without control characters, which fonts have no glyphs for."""
+    """The text with control characters, for which fonts have no glyphs, as spaces."""
     return "".join(" " if unicodedata.category(c).startswith("C") else c for c in text)
 
 
 def _text_width(text: str, weight: str, size: float) -> float:
-    """Width in pixels at `DPI`."""
+    """The width of a text in pixels at `DPI`."""
     renderer = RendererAgg(1, 1, DPI)
     return renderer.get_text_width_height_descent(
         text, FontProperties(weight=weight, size=size), ismath=False

@@ -1,10 +1,10 @@
-"""The trace: what was kept for one question about one image, why, and what came of it.
+"""The trace: a record of one answer about one image, with its allocation, maps and word scores.
 
     trace.save("a.safetensors"); Trace.load("a.safetensors")    one file, no model, nothing of the machine
     trace.view()                                                JSON, all that a viewer draws
 
-Laws: everything drawn comes from a trace, nothing is computed again; what was saved is what is loaded, to the
-last bit; whatever is no trace is a ValueError of one line. Letters: H, W the grid, C texture channels.
+Everything drawn comes from a trace; nothing is computed again. A loaded trace equals the saved one to the
+last bit. A file that is no trace is a ValueError of one line. Letters: H, W the grid, C texture channels.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from arr_coc.inspect.picture import COLOUR_MAP
 FORMAT = "arr-coc trace 1"
 VIEW_FORMAT = "arr-coc view 1"
 MAX_BYTES, MAX_HEADER = 2**29, 2**24
-"""A longer file, or a longer header of one, is refused."""
+"""The most bytes of a file, and of its header, that `Trace.load` reads."""
 MAX_WEBP = 16_383
-"""Pixels of a side; a longer picture is shown as PNG."""
+"""The most pixels of a side in WebP; a longer picture is shown as PNG."""
 REASON_NAMES = {
     Reason.RELEVANT: "relevant",
     Reason.EXPLORED: "coverage",
@@ -46,7 +46,7 @@ SCORES = {
     "perspectival": ("perspectival", "what stands out"),
     "participatory": ("participatory", "what the question asks for"),
 }
-"""The maps of an allocation: their names and what they say."""
+"""The maps of an allocation: their names and meanings."""
 
 _MAPS = tuple(SCORES)
 _NUMBER, _BUDGET, _TIMES = (int, float), (int, float, str), {str: (int, float)}
@@ -68,7 +68,7 @@ _PLAIN: dict[str, Any] = {
     "probes": dict,
     "allocation": {"tensions": {str: _NUMBER}, "budget": _BUDGET, "void": bool},
 }
-"""What is no tensor, and of what kind it is in a file (see `_fits`)."""
+"""The fields that are no tensors, and their types in a file (see `_fits`)."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class Word:
-    """A piece of the question: a word, or what stands between two words.
+    """A piece of the question: a word, or the text between two words.
 
     Attributes:
-        text: as it stands in the question.
+        text: the piece, unchanged.
         pull: 1 - IoU of the cells kept with and without it, in [0, 1].
-        heat: float [H, W] in [0, 1], the coupling of the cells with this word alone; None for what is no
-            word, or was not scored.
+        heat: float [H, W] in [0, 1], the coupling of the cells with this word alone; None for text between
+            words, or a word that was not scored.
     """
 
     text: str
@@ -97,32 +97,32 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All that a picture of one answer needs.
+    """A record of one answer, complete for drawing it.
 
     Attributes:
-        picture: RGB, what the model saw; each side a multiple of the grid's.
-        question: as asked.
+        picture: RGB, the picture that the model read; each side a multiple of the grid's.
+        question: the question, unchanged.
         answer: from the kept tokens.
-        allocation: which cells were kept, and why; on the CPU. In mode "compress" its cells are those of the
-            coarse view.
-        mode: what ran.
-        budget: as asked.
-        kept: cells that were kept.
-        total: cells the image has.
-        read: visual tokens the language model was given. In mode "saccade" `read - kept` of them are the
-            coarse view.
-        fallback: deciding failed and all tokens were used.
-        note: why another mode ran than was asked for.
+        allocation: the kept cells and the reasons for them, on the CPU. In mode "compress" its cells are
+            those of the coarse view.
+        mode: the mode that ran.
+        budget: the budget of the call.
+        kept: number of kept cells.
+        total: number of the image's cells.
+        read: number of visual tokens that the language model read. In mode "saccade" `read - kept` of them
+            are the coarse view.
+        fallback: whether the allocation failed and all tokens were used.
+        note: why another mode ran than the one of the call; None: it did not.
         ms: milliseconds per stage, as in `Answer.ms`.
         model: name of the base model.
-        full: the answer from all tokens, if it was asked for.
+        full: the answer from all tokens, if it was made.
         texture: float [C, H, W] in [0, 1].
         channels: names of the C channels.
         words: the pieces of the question; joined, their texts are the question.
         probes: results of `evaluate.probes` by name; JSON holds them unchanged.
 
     Raises:
-        ValueError: a part does not fit the others.
+        ValueError: a field is invalid, or does not fit the others.
     """
 
     picture: Image.Image
@@ -145,14 +145,14 @@ class Trace:
     probes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that the parts belong together; everything that draws relies on it."""
+        """Check that the fields fit each other; all drawing code relies on it."""
         frames, *grid = self.allocation.grid
         if frames != 1:
             raise ValueError(f"a trace is of one frame, the record has {frames}: trace each frame by itself")
         (height, width), (w, h) = grid, self.picture.size
         if self.picture.mode != "RGB" or w % width or h % height:
-            found = f"{self.picture.mode} of {w}x{h} px"
-            raise ValueError(f"the picture, {found}, must be RGB and a multiple of {width}x{height}")
+            actual = f"{self.picture.mode} of {w}x{h} px"
+            raise ValueError(f"the picture, {actual}, must be RGB and a multiple of {width}x{height}")
         if not 0 < self.kept == self.allocation.kept <= min(self.total, self.read):
             raise ValueError(
                 f"kept {self.kept}, total {self.total} and read {self.read} do not fit an allocation of "
@@ -188,11 +188,11 @@ class Trace:
 
     @property
     def agree(self) -> bool | None:
-        """Whether both answers are the same text; None where all tokens were not asked."""
+        """Whether both answers are the same text; None without an answer from all tokens."""
         return None if self.full is None else self.full.text.strip() == self.answer.strip()
 
     def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
-        """The same trace with one more result.
+        """A copy of the trace with one more result of a probe.
 
         Raises:
             ValueError: JSON does not hold the result unchanged.
@@ -212,7 +212,7 @@ class Trace:
             tensors["texture"] = self.texture
         if heats := [word.heat for word in self.words if word.heat is not None]:
             tensors["heats"] = torch.stack(heats)
-        # Maps may be one tensor or views of one; the file holds each on its own.
+        # Maps may share storage, which safetensors refuses; each is saved as a copy.
         own = {name: part.clone(memory_format=torch.contiguous_format) for name, part in tensors.items()}
         about = {"format": FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
         Path(path).write_bytes(to_safetensors(own, about))
@@ -233,7 +233,7 @@ class Trace:
             ) from error
 
     def _plain(self) -> dict[str, Any]:
-        """What is no tensor, as `_PLAIN` has it."""
+        """The fields that are no tensors, in the types of `_PLAIN`."""
         record = {name: getattr(self.allocation, name) for name in _PLAIN["allocation"]}
         words = [{"text": w.text, "pull": w.pull, "scored": w.heat is not None} for w in self.words]
         full = None if self.full is None else {"text": self.full.text, "ms": self.full.ms}
@@ -243,7 +243,7 @@ class Trace:
     # ---- drawing --------------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        """What the viewer draws, JSON-safe.
+        """The viewer's input, as JSON-safe values.
 
         Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: a
         colour means the same number in every picture, 0 to 1, never rescaled.
@@ -282,6 +282,7 @@ class Trace:
 
 
 def _check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless a map is float32 of a shape with values in [0, 1]."""
     if values.dtype != torch.float32 or tuple(values.shape) != shape:
         raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}, not float32 {shape}")
     if not ((values >= 0) & (values <= 1)).all():
@@ -289,30 +290,34 @@ def _check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dict[str, str]:
+    """One map [1, H, W] or [H, W] for the viewer."""
     return {"id": ident, "name": name, "about": about, "group": group, "data": _encode(values)}
 
 
 def _encode(values: Tensor) -> str:
+    """Base64 of little-endian float32 in raster order."""
     return base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
 
 
 def _data_url(picture: Image.Image) -> str:
+    """A picture as a data URL, WebP or (where it is too long for that) PNG."""
     file = io.BytesIO()
     kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
     picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-# ---- reading what may be anything -----------------------------------------------------------------------
+# ---- reading of untrusted files -------------------------------------------------------------------------
 
 
 def _tensors(allocation: Allocation) -> dict[str, Tensor]:
-    found = {part.name: getattr(allocation, part.name) for part in fields(allocation)}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    """The fields of an allocation that are tensors, by name."""
+    values = {part.name: getattr(allocation, part.name) for part in fields(allocation)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is plain in a file, all of it of its kind, and the tensors."""
+    """The fields of a file that are no tensors, their types checked, and its tensors by name."""
     size = path.stat().st_size
     if not 8 < size <= MAX_BYTES:
         raise ValueError(f"{size:,} bytes; a trace has 9 to {MAX_BYTES:,}")
@@ -333,7 +338,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether JSON is of a kind: a type; one of a tuple; [of each]; {str: of each}; {name: of this one}."""
+    """Whether a JSON value is of a kind: a type; one of a tuple; [of each]; {str: of each}; {name: of it}."""
     if isinstance(kind, tuple):
         return any(_fits(value, one) for one in kind)
     if isinstance(kind, list):
@@ -346,7 +351,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a trace."""
+    """The arguments of `Trace` from a file's fields and tensors."""
     scored = sum(word["scored"] for word in plain["words"])
     kinds = dict.fromkeys(("keep", "order", "positions", "reasons"), torch.int64)
     kinds |= dict.fromkeys((*_MAPS, "weights"), torch.float32) | {"picture": torch.uint8}

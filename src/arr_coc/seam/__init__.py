@@ -1,6 +1,4 @@
-"""The seam between allocations and transformers: one small adapter per model family, one route for
-all.
-"""
+"""The seam between allocations and transformers: one adapter per model family, and the code they share."""
 
 from __future__ import annotations
 
@@ -79,12 +77,12 @@ def check_model_type(model_type: str) -> None:
 
 
 def plain_model(model: Any) -> PreTrainedModel:
-    """The transformers model inside what `torch.compile` or peft put around it.
+    """The transformers model inside the wrappers of `torch.compile` and peft.
 
-    Adapters stay in its layers; what was compiled as a whole runs uncompiled, and a warning says so.
+    Adapters stay in its layers. A model compiled as a whole runs uncompiled, and a warning says so.
 
     Raises:
-        ValueError: a peft model that works on the prompt and not in the layers.
+        ValueError: a peft model that learns tokens of the prompt (prompt learning), not weights of layers.
     """
     if hasattr(model, "_orig_mod"):
         logger.warning(
@@ -111,7 +109,7 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
 
     Raises:
         ValueError: an unsupported model type, or a model without a generation head.
-        ImportError: a transformers without the seam.
+        ImportError: a transformers whose models take no `mm_encoder_outputs`.
     """
     check_model_type(model.config.model_type)
     adapter = ADAPTERS[model.config.model_type](model, processor)

@@ -4,9 +4,9 @@
     attention_rows(query, key, scaling, mask) -> probabilities [B, H, R, S]
     attention_received(query, key, scaling) -> [S]
 
-Laws: the watched twin computes what the model computes under sdpa, to the last bit; the model itself is
-never touched; probabilities made from what was observed are those of the model's own eager attention. Fast
-attention never makes its probabilities, so none are handed out: whoever needs rows of them makes those rows.
+The watched twin computes what the model computes under sdpa, bit for bit; the model itself is not changed.
+Fused attention kernels never form the probabilities, so the observer gets queries and keys, and
+`attention_rows` computes the rows that are needed: those of the model's own eager attention.
 
 Shapes: B batch, H query heads, G key heads (H is a multiple of G), Q queries, S keys, d head width.
 """
@@ -31,7 +31,7 @@ Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
 
 WATCHED = "arr_coc_watched_sdpa"
 _watching: ContextVar[Mapping[nn.Module, tuple[int, Observer]]] = ContextVar("watching")
-"""By attention module its layer and observer. Of this context only: another thread's calls go unobserved."""
+"""By attention module its layer and observer, in this context only: other threads' calls are not observed."""
 
 
 def _watched_attention(
@@ -44,12 +44,12 @@ def _watched_attention(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Tell the module's observer, if it has one, then sdpa with the same arguments."""
+    """Attention by sdpa, after a call of the module's observer if it has one."""
     if module in (watching := _watching.get({})):
         layer, observe = watching[module]
         causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
         mask, (rows, columns) = attention_mask, (query.shape[2], key.shape[2])
-        if mask is None and causal and rows > 1:  # sdpa is told by a flag; an observer sees only the mask
+        if mask is None and causal and rows > 1:  # sdpa takes a flag; an observer gets only the mask
             mask = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril_()[None, None]
         observe(layer, query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, mask)
     sdpa = AttentionInterface()["sdpa"]
@@ -61,7 +61,7 @@ AttentionMaskInterface.register(WATCHED, AttentionMaskInterface()["sdpa"])
 
 
 def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
-    """The attention modules of one part of a model, in order; recurrent layers are none.
+    """The attention modules of one part of a model, in order; recurrent layers are not among them.
 
     Raises:
         ValueError: an unknown part, or a model without one.
@@ -87,16 +87,16 @@ def watch_attention(
     `observe` is called with the queries and keys that the attention uses, after rotary positions and with
     the keys of the cache, right before the attention itself. The layer counts the part's attention modules
     from 0 (so recurrent layers have no number). None as a mask says that every query sees every key; causal
-    attention always comes with its mask. The tensors are the model's own: copy what should outlive the call,
-    write into none. What `observe` raises ends the twin's call.
+    attention always comes with its mask. The tensors are the model's own: copy what should outlive the call
+    and don't write into them. An exception raised by `observe` ends the twin's call.
 
-    A vision tower may call once per image or per window and layer, with that one's patches (Qwen, in the
-    order of its windows), or once per layer for all pictures (CLIP and SigLIP, with the class token first
-    where there is one).
+    A vision tower may call it for each image or window in each layer, with the patches of that one alone
+    (Qwen, in the order of its windows), or once per layer for all pictures (CLIP and SigLIP, with the class
+    token first where there is one).
 
     The twin shares the model's weights (see `twin`) and runs sdpa in that part: a model configured for sdpa
-    computes the same bits as ever, one configured for eager or flash attention the same up to rounding. The
-    model itself is not touched: other calls of it, in this thread or another, are neither observed nor
+    computes the same bits, one configured for eager or flash attention the same up to rounding. The
+    model itself is not changed: other calls of it, in this thread or another, are neither observed nor
     changed. Calls of the twin are observed only in the context (`contextvars`) that opened the watch, so any
     number of threads may watch one model. To watch both parts, watch the yielded twin again.
 
@@ -108,7 +108,7 @@ def watch_attention(
     Raises:
         ValueError: an unknown or missing part.
     """
-    attention_modules(model, part)  # refused before anything is made
+    attention_modules(model, part)  # raises before a twin is made
     watched = _watched_twin(model, part)
     layers = {module: (layer, observe) for layer, module in enumerate(attention_modules(watched, part))}
     outer = _watching.get({})
@@ -124,11 +124,11 @@ def watch_attention(
 
 _TWINS: weakref.WeakKeyDictionary[nn.Module, dict[Part, tuple[Any, PreTrainedModel]]]
 _TWINS = weakref.WeakKeyDictionary()
-"""By model and part its watched twin, and the state of the user's adapters it was made under."""
+"""By model and part its watched twin, and the `adapter_state` that it was made under."""
 
 
 def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
-    """A twin of the model whose part runs `WATCHED` attention, made once."""
+    """The cached twin of a model in which one part runs `WATCHED` attention."""
     state, twins = adapter_state(model), _TWINS.setdefault(model, {})
     if part not in twins or twins[part][0] != state:
         watched = twin(model)
@@ -138,10 +138,12 @@ def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
 
 
 def _watched_config(config: Any) -> None:
+    """Set the attention implementation of a configuration to `WATCHED`."""
     config._attn_implementation = {"": WATCHED}  # {"": ...}: this configuration, not the ones inside it
 
 
 def _part(model: Any, part: Part) -> Any:
+    """The root module of a part of a model; the model itself where it has none."""
     return model.get_decoder() if part == "language" else model.get_encoder(modality="image")
 
 
@@ -152,11 +154,11 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
         query: [B, H, R, d], any R of the observed queries.
         key: [B, G, S, d]; each key head serves H / G query heads.
         scaling: Factor of the products before softmax.
-        mask: [B or 1, 1 or H, R, S], the same R rows of the observed mask: bool (True is seen) or float
-            (added). Or [B, S], True or non-zero where a key is seen by all. None: all are seen.
+        mask: [B or 1, 1 or H, R, S], the same R rows of the observed mask: bool (True: attended) or float
+            (added). Or [B, S], True or non-zero where all queries attend to a key. None: all keys attended.
 
     Returns:
-        float32 [B, H, R, S]. A row sums to 1, or is 0 where its query sees nothing.
+        float32 [B, H, R, S]. A row sums to 1, or is 0 where its query attends to no key.
 
     Raises:
         ValueError: the query heads are no multiple of the key heads.
@@ -177,7 +179,7 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
 
 
 def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
-    """The attention each key receives, mean over heads and queries; every query sees every key.
+    """The attention each key receives, mean over heads and queries, without a mask.
 
     Args:
         query: [H, Q, d].

@@ -1,16 +1,15 @@
-"""The seam: what one family of models says about its features, positions and patches, and the route they
-share.
+"""The base class of family adapters: encoded images, positions, patches, and prompts with tokens dropped.
 
-The route drops visual tokens on an unpatched model: features from the model's own encoder, the same
-indices kept in the features and in every tensor over the prompt, positions computed on the *whole*
-prompt, then the model's own `forward` / `generate` with `mm_encoder_outputs`. Three invariants:
+Visual tokens are dropped on an unpatched model: features from the model's own encoder, the same indices kept
+in the features and in every tensor over the prompt, positions computed on the *whole* prompt, then the
+model's own `forward` / `generate` with `mm_encoder_outputs`. Three invariants:
 
 1. Text is never dropped.
 2. Kept tokens keep their original positions.
 3. Decoding continues after the end of the undropped sequence.
 
 Shapes: prompts [B, S]; image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as
-newline tokens, always stay). Nothing here scores or chooses: keep lists come from outside.
+newline tokens, always stay). Nothing here scores or chooses cells: keep lists are arguments.
 """
 
 from __future__ import annotations
@@ -45,7 +44,20 @@ from arr_coc.seam.question import TemplateMarkers, question_tokens, template_mar
 
 
 class FamilyAdapter(ABC):
-    """What a family says about itself: the four abstract methods and the class variables.
+    """Base class of the adapters: what differs between families is in its abstract methods and attributes.
+
+    A family whose vision tower can encode some cells alone (`sparse`) also overrides `layout`, `encode_cells`
+    and `coarse`; in the others these three raise NotImplementedError.
+
+    Attributes:
+        model_types: `config.model_type` of the models that the adapter is for.
+        visual_names: processor outputs that belong to the images, not to the prompt.
+        mean: per channel, of the image processor's normalisation, where no processor is at hand.
+        std: likewise.
+        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
+        sparse: the vision tower can encode some cells alone.
+        recurrent: some layers have a state that depends on every token read, so that dropping a token has no
+            masked equivalent.
 
     Args:
         model: a loaded transformers model of this family. It is used, never changed.
@@ -61,10 +73,7 @@ class FamilyAdapter(ABC):
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     plain_positions: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
-    """The vision tower can encode some cells alone: `layout`, `encode_cells` and `coarse` work."""
     recurrent: ClassVar[bool] = False
-    """Has layers whose state depends on every token seen, so that dropping a token has no masked
-    equivalent."""
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
@@ -74,7 +83,7 @@ class FamilyAdapter(ABC):
             )
         self.model: Any = model
         self.processor = processor
-        self._warnings: set[int] = set()  # one for all copies by `on`
+        self._warnings: set[int] = set()  # shared by all copies that `on` makes
 
     def on(self, model: PreTrainedModel) -> Self:
         """The same adapter on another model of the same shape, such as a twin with LoRAs."""
@@ -85,7 +94,7 @@ class FamilyAdapter(ABC):
         other.model = model
         return other
 
-    # ---- said by the family ---------------------------------------------------------------------------
+    # ---- overridden by every family -------------------------------------------------------------------
 
     @abstractmethod
     def encode(self, inputs: Mapping[str, Any]) -> Any:
@@ -101,17 +110,15 @@ class FamilyAdapter(ABC):
 
     @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """Per image the preprocessed, still normalised picture [3, h, w] that its cells cover. It needs no
-        encoded features.
-        """
+        """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
 
-    # ---- encoding some cells alone, said by the families that can ---------------------------------------
+    # ---- overridden by sparse families, whose tower can encode some cells alone --------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Where the images' tokens will stand, before anything is encoded.
+        """The counts, grids and cells of the images' tokens, before anything is encoded.
 
         Raises:
-            NotImplementedError: not a sparse family.
+            NotImplementedError: always, where the family is not `sparse`.
         """
         raise self._not_sparse()
 
@@ -127,7 +134,7 @@ class FamilyAdapter(ABC):
             are those of `features` to the last bit.
 
         Raises:
-            NotImplementedError: not a sparse family.
+            NotImplementedError: always, where the family is not `sparse`.
             ValueError: bad indices, or no kept cell in any image.
         """
         raise self._not_sparse()
@@ -143,18 +150,18 @@ class FamilyAdapter(ABC):
             cells: the most cells of a coarse view, at least 1.
 
         Returns:
-            `pixel_values` in the dtype of the given ones, and `image_grid_thw`.
+            `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
 
         Raises:
-            NotImplementedError: not a sparse family.
+            NotImplementedError: always, where the family is not `sparse`.
             ValueError: `cells` is below 1, or a clip among the images.
         """
         raise self._not_sparse()
 
     def _not_sparse(self) -> NotImplementedError:
         return NotImplementedError(
-            f"the vision tower of {self.model.config.model_type} can't encode some cells alone; "
-            "use mode='prune'"
+            f"the vision tower of {self.model.config.model_type} can't encode some cells alone; use "
+            "mode='prune'"
         )
 
     # ---- the prompt -----------------------------------------------------------------------------------
@@ -184,19 +191,17 @@ class FamilyAdapter(ABC):
             return torch.ones_like(ids)
         if mask.shape != ids.shape:
             raise ValueError(
-                f"attention_mask has shape {tuple(mask.shape)} but input_ids {tuple(ids.shape)}; "
-                "pass the processor's two-dimensional mask, or use mode='full'"
+                f"attention_mask has shape {tuple(mask.shape)} but input_ids {tuple(ids.shape)}; pass the "
+                "processor's two-dimensional mask, or use mode='full'"
             )
         return mask
 
     def positions(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Position ids of the whole, undropped prompt: [3, B, S], or [B, S] for families with plain
-        positions.
-        """
-        given = inputs.get("position_ids")
-        if given is None:
+        """Position ids of the whole prompt: [3, B, S], or [B, S] in families with plain positions."""
+        position_ids = inputs.get("position_ids")
+        if position_ids is None:
             return self.prompt_positions(inputs, self.attention_mask(inputs))
-        return given[1:] if given.ndim == 3 and given.shape[0] == 4 else given
+        return position_ids[1:] if position_ids.ndim == 3 and position_ids.shape[0] == 4 else position_ids
 
     # ---- images ---------------------------------------------------------------------------------------
 
@@ -210,9 +215,9 @@ class FamilyAdapter(ABC):
         return VisualFeatures(tokens, levels, [grid for grid, _ in layout], cells, type(output))
 
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """Recover the exact pictures the model saw: per image float32 [3, h, w] in [0, 1].
+        """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
 
-        Undoes the patch layout and the normalisation, if there was one; no original image is needed.
+        The patch layout and the normalisation, if there was one, are undone; no original image is needed.
         """
         processor = getattr(self.processor, "image_processor", None)
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
@@ -225,14 +230,14 @@ class FamilyAdapter(ABC):
 
     @cached_property
     def markers(self) -> TemplateMarkers | None:
-        """What the chat template puts before and after the user's words."""
+        """The text that the chat template writes before and after a user's words; None without a template."""
         return template_markers(self.processor)
 
     def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Mark the content tokens of the last user turn: bool [B, S].
+        """The content tokens of the last user turn: bool [B, S].
 
-        Never template, special, padding or image tokens. Without a processor, or when the prompt doesn't
-        follow its chat template, all attended text that is neither special nor an image.
+        Template, special, padding and image tokens are never among them. Without a processor, or when the
+        prompt doesn't follow its chat template: all attended text that is neither special nor an image.
         """
         attended = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         config = self.model.config
@@ -250,12 +255,11 @@ class FamilyAdapter(ABC):
         ]
         return torch.stack(rows)
 
-    # ---- the route ------------------------------------------------------------------------------------
+    # ---- the compacted prompt -------------------------------------------------------------------------
 
     @property
     def window(self) -> int | None:
-        """Columns that the narrowest layer of the language model sees back, itself included; None: all of
-        them.
+        """The narrowest attention window of the language model in columns, itself included; None: no window.
 
         Windows count columns, not positions. So dropping tokens equals masking them while the whole prompt
         fits the window; in a longer one a window reaches further back over the dropped tokens.
@@ -265,10 +269,9 @@ class FamilyAdapter(ABC):
     def needs_spare_column(self, use_cache: bool) -> bool:
         """Whether the compacted prompt must hold at least one padding column.
 
-        transformers takes gaps in plain position ids for packed sequences, and silently cuts the
-        attention between them, wherever it has no padding mask to go by: in `generate` without a cache,
-        and always with flash attention (both drop a mask of ones). One masked column on the left keeps
-        the mask alive.
+        transformers takes gaps in plain position ids for packed sequences, and silently cuts the attention
+        between them, wherever it has no padding mask: in `generate` without a cache, and always with flash
+        attention (both drop a mask of ones). With one masked column on the left the mask is kept.
         """
         implementation = self.model.config.get_text_config()._attn_implementation or ""
         return self.plain_positions and (not use_cache or "flash" in implementation)
@@ -284,18 +287,17 @@ class FamilyAdapter(ABC):
         """Drop all cells that aren't kept from the prompt and its features.
 
         Args:
-            inputs: what the caller would hand to the base model; names this route doesn't know are
-                passed on.
+            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
             features: the encoded images, all their cells.
             keep: per image long [K_i], raster indices of kept cells, ascending.
             use_cache: whether the call will use a key/value cache.
 
         Returns:
-            What `assemble` returns for the kept tokens of these features.
+            The result of `assemble` for the kept tokens of these features.
         """
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
-        fine = features if whole else features.select(indices)  # the whole needs no copy
+        fine = features if whole else features.select(indices)  # no copy where nothing is dropped
         return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache)
 
     def assemble(
@@ -308,29 +310,25 @@ class FamilyAdapter(ABC):
         *,
         use_cache: bool = True,
     ) -> Compacted:
-        """Make the prompt in which an image is its gestalt tokens, then its kept tokens.
+        """Make the prompt in which each image is its gestalt tokens, then its kept tokens.
 
-        Text and kept tokens keep their original positions. A gestalt token stands at the middle of the cells
-        that it covers, in the same coordinates (see `gestalt_positions`); positions are float where such a
-        middle falls between cells.
+        Text and kept tokens keep their original positions. A gestalt token gets the position of the middle of
+        the cells that it covers (see `gestalt_positions`), a float where that falls between cells.
 
         Args:
-            inputs: what the caller would hand to the base model; names this route doesn't know are
-                passed on.
-            layout: where the images' tokens stand in the undropped prompt.
+            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
+            layout: counts, grids and cells of the images' tokens in the whole prompt.
             keep: per image long [K_i], raster indices of kept cells, ascending.
             fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
-            gestalt: per image a coarse view, all of whose tokens are cells of its `grids`; None: there is
-                none.
+            gestalt: per image a coarse view, all of whose tokens are cells of its `grids`; or None.
             use_cache: whether the call will use a key/value cache.
 
         Returns:
             Arguments for the base model. If nothing is dropped or added these are the caller's own, with the
-            encoded images in place of the pixels, so that the result is the stock model's to the last
-            bit.
+            encoded images in place of the pixels, so that the result is the stock model's to the last bit.
 
         Raises:
-            ValueError: `fine` isn't what `keep` says, or there is neither fine nor gestalt.
+            ValueError: `fine` doesn't hold the tokens in `keep`, or there is neither fine nor gestalt.
         """
         ids = inputs["input_ids"]
         attention_mask = self.attention_mask(inputs)
@@ -352,9 +350,9 @@ class FamilyAdapter(ABC):
         whole = self.positions(inputs)
         positions = gather_columns(whole, columns, fill=0)
         if gestalt is not None:
-            standing = gestalt_positions(whole, spans, layout, gestalt.grids)
-            positions = positions.to(standing.dtype)
-            positions[..., columns == GESTALT] = standing
+            middles = gestalt_positions(whole, spans, layout, gestalt.grids)
+            positions = positions.to(middles.dtype)
+            positions[..., columns == GESTALT] = middles
         if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks
             positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 
@@ -366,7 +364,7 @@ class FamilyAdapter(ABC):
         ):
             if kwargs.get(name) is not None:
                 kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
-        if kwargs.get("labels") is not None:  # padding predicts nothing, whatever comes after it
+        if kwargs.get("labels") is not None:  # no loss at what follows padding
             kwargs["labels"][:, 1:].masked_fill_(columns[:, :-1] == PAD, -100)
         kwargs |= {
             "input_ids": gather_columns(ids, columns, fill=self.padding_id, gestalt=self.image_token_id),
@@ -378,20 +376,20 @@ class FamilyAdapter(ABC):
 
     @property
     def padding_id(self) -> int:
-        """The id for padding columns; any id is right as long as it isn't an image's."""
+        """The token id for padding columns: the model's own, or any that isn't the image placeholder's."""
         generation, text = self.model.generation_config, self.model.config.get_text_config()
-        known = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
-        return next(i for i in [*known, 0, 1] if i != self.image_token_id)
+        configured = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
+        return next(i for i in [*configured, 0, 1] if i != self.image_token_id)
 
 
 def _joined(
     gestalt: VisualFeatures | None, fine: VisualFeatures | None, kept_counts: list[int]
 ) -> VisualFeatures:
-    """What stands in the prompt: each image's gestalt tokens, then its kept tokens."""
-    given = [0] * len(kept_counts) if fine is None else fine.counts
-    if given != kept_counts:
+    """The visual tokens of a prompt: each image's gestalt tokens, then its kept tokens."""
+    counts = [0] * len(kept_counts) if fine is None else fine.counts
+    if counts != kept_counts:
         raise ValueError(
-            f"{given} encoded tokens per image can't stand for {kept_counts} kept ones; pass the tokens of "
+            f"{counts} encoded tokens per image can't stand for {kept_counts} kept ones; pass the tokens of "
             "`layout.tokens_to_keep(keep)`"
         )
     visual = fine if gestalt is None else gestalt if fine is None else gestalt.ahead_of(fine)

@@ -1,8 +1,8 @@
-"""Callbacks of `generate` on a compacted prompt: they get the whole prompt in front of the new tokens.
+"""Callbacks of `generate`: wrappers that give them the whole prompt's ids, and a streamer of new tokens.
 
-Stopping criteria, logits processors, `prefix_allowed_tokens_fn` and streamers. Shapes: whole prompts are
-[B, S], compacted ones [B, S'], rows of a running generation [R, S' + new] with R a multiple of B (beams,
-returned sequences), the copies of a prompt next to each other.
+Stopping criteria, logits processors, `prefix_allowed_tokens_fn` and streamers are wrapped where a prompt is
+compacted. Shapes: whole prompts are [B, S], compacted ones [B, S'], rows of a running generation
+[R, S' + new] with R a multiple of B (beams, returned sequences), the copies of a prompt next to each other.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PROMPT_COUNTS: dict[type, str] = {
     logits_process.ExponentialDecayLengthPenalty: "regulation_start",
     logits_process.RepetitionPenaltyLogitsProcessor: "prompt_ignore_length",
 }
-"""Callbacks of transformers' own that count the prompt, and the attribute that holds the count."""
+"""Classes of transformers' own that count the prompt's tokens, and the attribute that holds the count."""
 
 
 class WholeIds:
-    """Puts the original prompts in front of running rows, in place of the compacted ones.
+    """Replaces the compacted prompts by the whole ones in the ids of a running generation.
 
     Args:
         prompts: long [B, S].
@@ -45,12 +45,12 @@ class WholeIds:
         return torch.cat([self.prompts(len(ids)).to(ids), ids[:, self._length :]], dim=1)
 
     def prompts(self, rows: int) -> Tensor:
-        """The original prompt of each of R rows: [R, S]."""
+        """The whole prompt of each of R rows: [R, S]."""
         return self._prompts.repeat_interleave(rows // len(self._prompts), dim=0)
 
 
 class WholeCriterion(stopping_criteria.StoppingCriteria):
-    """Shows a stopping criterion the whole prompt."""
+    """A stopping criterion that calls another one with the whole prompt."""
 
     def __init__(self, criterion: Callable[..., Any], whole: WholeIds) -> None:
         self._criterion = criterion
@@ -62,7 +62,7 @@ class WholeCriterion(stopping_criteria.StoppingCriteria):
 
 
 class WholeProcessor(logits_process.LogitsProcessor):
-    """Shows a logits processor the whole prompt."""
+    """A logits processor that calls another one with the whole prompt."""
 
     def __init__(self, processor: Callable[..., Any], whole: WholeIds) -> None:
         self._processor = processor
@@ -74,16 +74,16 @@ class WholeProcessor(logits_process.LogitsProcessor):
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Callbacks of a call as `generate` on the compacted prompt has to get them.
+    """Stopping criteria or logits processors, made ready for `generate` on the compacted prompt.
 
-    Transformers' own classes stay what they are, because `generate` lets one take the place of what the
-    settings of the same class say: those that count the prompt (`PROMPT_COUNTS`) count the compacted one, the
-    rest don't depend on what is dropped.
+    Instances of transformers' own classes are not wrapped, because in `generate` they override the settings
+    that make an instance of the same class. Those that count the prompt (`PROMPT_COUNTS`) are copied with the
+    compacted prompt's count; the others don't depend on what is dropped.
 
     Args:
         callbacks: stopping criteria or logits processors.
-        whole: of the call.
-        dropped: S - S'; below 0 where gestalt tokens made the prompt longer.
+        whole: the whole prompts.
+        dropped: S - S', tokens; below 0 where gestalt tokens made the prompt longer.
         wrapper: `WholeCriterion` or `WholeProcessor`.
     """
     ready = []
@@ -101,10 +101,10 @@ def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wra
 
 
 def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length: int, copies: int) -> Any:
-    """A `prefix_allowed_tokens_fn` that hands the caller's the whole prompt.
+    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt.
 
     Args:
-        allowed: the caller's, from the number of a row and its ids [S + new] to allowed tokens.
+        allowed: the caller's function, from the number of a row and its ids [S + new] to allowed tokens.
         prompts: long [B, S].
         length: S' of the compacted prompts.
         copies: rows per prompt that `generate` numbers apart (returned sequences without beams).
@@ -117,7 +117,7 @@ def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length:
 
 
 class WholePrompt(BaseStreamer):
-    """Hands a streamer the original prompts in place of the compacted ones, then every new token."""
+    """A streamer that passes the whole prompts to another one in place of the compacted, then new tokens."""
 
     def __init__(self, streamer: Any, whole: WholeIds) -> None:
         self._streamer = streamer
@@ -159,12 +159,12 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
 
 
 class NewTokens(BaseStreamer):
-    """A streamer that notes when the first new token arrives, and hands on the answer so far.
+    """A streamer that records the time of the first new token and passes on the answer so far.
 
     Args:
-        now: seconds of the clock that counts.
+        now: the clock, in seconds.
         decode: token ids to text.
-        on_text: told the whole answer so far after each new token; None: nobody.
+        on_text: called with the whole answer so far after each new token; or None.
     """
 
     def __init__(
@@ -189,5 +189,5 @@ class NewTokens(BaseStreamer):
         """Called by `generate` at the end; nothing to do."""
 
     def arrived(self) -> float:
-        """When the first new token came, in seconds of that clock."""
+        """The time of the first new token, in seconds of the clock."""
         return self._arrivals[-1]

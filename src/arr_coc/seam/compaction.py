@@ -1,14 +1,13 @@
-"""Compaction: the columns of a prompt that stay, gathered from every tensor that has columns.
+"""Compaction: the columns of a prompt that are kept, gathered from every tensor over the prompt.
 
-Law: `gather_columns(x, columns)[..., j] = x[..., columns[j]]`, so a kept token keeps its id, its mask,
-its label and its original position. Shapes: prompts are [B, S], the compacted prompt is [B, S'], S' <=
-S.
+`gather_columns(x, columns)[..., j] = x[..., columns[j]]`, so a kept token keeps its id, its mask, its label
+and its original position. Shapes: prompts are [B, S], compacted prompts [B, S'].
 
-An image may get gestalt tokens, which stood nowhere: they come before its first kept token, and stand in the
-coordinates of its cells.
+An image may get gestalt tokens, which are not in the original prompt: they come before its first token, and
+their positions are in the coordinates of its cells.
 
-Rows that keep different numbers are padded on the left (decoding goes on at the right end).
-Pure tensors; knows nothing of models, images or scores.
+Rows that keep different numbers of tokens are padded on the left, since decoding continues on the right.
+These are functions of tensors alone; nothing here needs a model.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from torch.nn import functional as F
 from arr_coc.seam.features import Grid, Layout
 
 Span = tuple[int, Tensor]
-"""Where one image stands in a batch of prompts: its row, and the columns of its visual tokens [n], in
-order."""
+"""The place of one image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
 
 PAD = -1
 """The column index that stands for padding."""
@@ -33,7 +31,7 @@ GESTALT = -2
 
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
-    """Share out the image columns of a batch among its images, which come in order of appearance.
+    """Divide the image columns of a batch among its images, which come in order of appearance.
 
     Args:
         is_image: bool [B, S], true where a visual token stands.
@@ -57,20 +55,19 @@ def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
             break
     if pending or int(is_image.sum()) != sum(counts):
         raise ValueError(
-            f"the prompt has {int(is_image.sum())} image tokens in {len(is_image)} row(s) but its "
-            "images make "
-            f"{list(counts)}; pass the processor's own input_ids, not truncated, with the same images"
+            f"the prompt has {int(is_image.sum())} image tokens in {len(is_image)} row(s) but its images "
+            f"make {list(counts)}; pass the processor's own input_ids, not truncated, with the same images"
         )
     return spans
 
 
 def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[Tensor]) -> Tensor:
-    """Mark the columns that stay: every attended text column, and the kept visual tokens of each image.
+    """The mask of kept columns: every attended text column, and the kept visual tokens of each image.
 
     Args:
         attention_mask: [B, S], 0 for padding.
         spans: one (row, columns [n_i]) per image.
-        keep: per image the indices [K_i] in 0..n_i-1 of the visual tokens that stay.
+        keep: per image the indices [K_i] in 0..n_i-1 of the visual tokens to keep.
 
     Returns:
         bool [B, S].
@@ -83,7 +80,7 @@ def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[T
 
 
 def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) -> Tensor:
-    """Say before which column gestalt tokens come: long [B, S], how many come before each column.
+    """The number of gestalt tokens to insert before each column: long [B, S].
 
     Args:
         kept: bool [B, S].
@@ -97,18 +94,18 @@ def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) 
 
 
 def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -> Tensor:
-    """List the kept columns of each row in their order, padded on the left to one width.
+    """The indices of each row's kept columns in order, padded on the left to one width.
 
     Args:
         kept: bool [B, S].
         spare: padding columns to add on the left of even the longest row (some attention kernels need a
             mask with a zero in it, see `FamilyAdapter.needs_spare_column`).
-        ahead: long [B, S], gestalt tokens to put before each column, kept or not; None: none.
+        ahead: long [B, S], gestalt tokens to insert before each column, kept or not; None: none.
 
     Returns:
         Long [B, S'], S' = the longest row + spare, `PAD` where a row is padded, `GESTALT` for gestalt tokens.
     """
-    ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), where in its row a column ends
+    ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), each column's end
     lengths = ends[:, -1:]
     width = int(lengths.max()) + spare
     padding = torch.arange(width, device=kept.device) < width - lengths  # (B, S')
@@ -119,13 +116,13 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
 
 def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
-    """Gather kept columns from a tensor over prompts.
+    """Gather the kept columns of a tensor over prompts.
 
     Args:
         values: [..., B, S] with any leading dimensions.
         columns: long [B, S'], `PAD` for padding, `GESTALT` for gestalt tokens.
-        fill: what padding gets.
-        gestalt: what gestalt tokens get; None: what padding gets.
+        fill: value for padding.
+        gestalt: value for gestalt tokens; None: `fill`.
 
     Returns:
         [..., B, S'].
@@ -138,36 +135,37 @@ def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | No
 def gestalt_positions(
     positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
 ) -> Tensor:
-    """Find where gestalt tokens stand, in the coordinates of the cells that they cover.
+    """Position ids of gestalt tokens, in the coordinates of the cells that they cover.
 
     Row i of h coarse rows covers H / h of the H fine rows; its middle is y = (i + 0.5) * H / h - 0.5, and
-    likewise for columns; frames stay apart. The position is the fine grid's at that middle, linear between
-    cells: the middle plus the image's offset in three-row positions, the mean over the tokens covered in
-    plain ones.
+    likewise for columns, in each frame by itself. The position is that of the fine grid at the middle, linear
+    between cells: in three-row positions the middle plus the image's offset, in plain ones the mean over the
+    tokens covered.
 
     Args:
         positions: [..., B, S] of the whole prompt.
         spans: one (row, columns [n_i]) per image.
-        layout: where the cells stand.
+        layout: grids and cells of the images' tokens.
         grids: per image the gestalt's grid (T, h, w).
 
     Returns:
-        [..., G] of all images' gestalt tokens, raster order; float32, or as given if all are whole numbers.
+        [..., G] for all images' gestalt tokens, raster order; float32, or in the dtype of `positions` if all
+        are whole numbers.
     """
-    places = []
+    parts = []
     for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
-        standing = positions[..., row, columns[cells]]  # (..., N)
-        first = standing[..., :1]  # taken off, for exact fractions far into a prompt
-        if 0 in coarse:  # an image may go without
-            places.append(first[..., :0].float())
+        own = positions[..., row, columns[cells]]  # (..., N)
+        first = own[..., :1]  # subtracted, for exact fractions far into a prompt
+        if 0 in coarse:  # an image without gestalt tokens
+            parts.append(first[..., :0].float())
             continue
-        lattice = (standing - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
+        lattice = (own - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
         middles = F.interpolate(lattice, size=coarse[1:], mode="bilinear", align_corners=False)
-        places.append(first + middles.reshape(*standing.shape[:-1], -1))
-    found = torch.cat(places, dim=-1)
-    return found.to(positions.dtype) if bool((found == found.round()).all()) else found
+        parts.append(first + middles.reshape(*own.shape[:-1], -1))
+    joined = torch.cat(parts, dim=-1)
+    return joined.to(positions.dtype) if bool((joined == joined.round()).all()) else joined
 
 
 def consecutive_positions(attention_mask: Tensor) -> Tensor:
-    """Count attended tokens from 0 along each row, padding gets 0: [B, S] -> long [B, S]."""
+    """Attended tokens counted from 0 along each row, 0 for padding: [B, S] -> long [B, S]."""
     return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()

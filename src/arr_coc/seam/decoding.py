@@ -1,8 +1,8 @@
-"""Generating from a compacted prompt so that a caller sees an ordinary `generate`.
+"""`generate` on a compacted prompt, with the results of an ordinary `generate` on the whole prompt.
 
-The original prompt comes back whole, limits that count the prompt count the whole one, callbacks (stopping
-criteria, logits processors, `prefix_allowed_tokens_fn`, streamers) get the whole one before the new tokens,
-and what can't be honoured while tokens are dropped is refused by name.
+Returned sequences begin with the whole prompt, length limits count it, callbacks (stopping criteria, logits
+processors, `prefix_allowed_tokens_fn`, streamers) get it before the new tokens, and arguments that can't be
+honoured while tokens are dropped raise a ValueError that names them.
 
 Shapes: whole prompts are [B, S], compacted ones [B, S'].
 """
@@ -42,7 +42,7 @@ REFUSED = {
 }
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
 VIDEO_NAMES = ("pixel_values_videos", "video_grid_thw")
-"""Those that come with a video."""
+"""Arguments that come with a video."""
 
 CHUNKED_PREFILL = Version("5.23")
 """The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.
@@ -94,7 +94,7 @@ def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict
     padding token in the prompt nothing is added. `forward` infers nothing, neither here nor in stock.
 
     Args:
-        base: whose generation_config says the tokens that the call doesn't.
+        base: the base model; its generation_config has the token ids that the call lacks.
         kwargs: arguments of `generate`, `input_ids` [B, S] among them.
 
     Returns:
@@ -111,16 +111,14 @@ def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict
 
 
 def setting(base: PreTrainedModel, kwargs: Mapping[str, Any], name: str) -> Any:
-    """A generation setting: the call's own, else its generation_config's, else the model's; None if
-    nobody set it.
-    """
+    """A generation setting: the call's own, else its generation_config's, else the model's, else None."""
     sources = (kwargs.get("generation_config"), base.generation_config)
     values = (kwargs.get(name), *(getattr(source, name, None) for source in sources))
     return next((value for value in values if value is not None), None)
 
 
 def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
-    """Refuse a call of `generate` for what it, or the model's own generation_config, asks for.
+    """Check the settings of a call of `generate`, its own and those of the model's generation_config.
 
     Raises:
         ValueError: names the setting, the reason and the remedy.
@@ -129,23 +127,23 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
     refuse_arguments({name: setting(base, kwargs, name) for name in names})
 
 
-def refuse_arguments(asked: Mapping[str, Any]) -> None:
-    """Refuse what can't be honoured while tokens are dropped.
+def refuse_arguments(arguments: Mapping[str, Any]) -> None:
+    """Check arguments or settings for those that can't be honoured while tokens are dropped.
 
     Args:
-        asked: arguments or settings by name.
+        arguments: arguments or settings by name.
 
     Raises:
         ValueError: names the argument, the reason and the remedy.
     """
     for name, why in REFUSED.items():
-        value = asked.get(name)
+        value = arguments.get(name)
         if value is None or value is False or (name == "guidance_scale" and value == 1):
             continue
         raise ValueError(f"{name} can't be used while tokens are dropped: {why}; use mode='full'")
-    if asked.get("cache_implementation") == "paged":
+    if arguments.get("cache_implementation") == "paged":
         raise ValueError("a paged cache can't be used while tokens are dropped; use mode='full' or no paging")
-    chunk, installed = asked.get("prefill_chunk_size"), Version(transformers.__version__)
+    chunk, installed = arguments.get("prefill_chunk_size"), Version(transformers.__version__)
     if chunk is not None and installed < CHUNKED_PREFILL:
         raise ValueError(
             f"prefill_chunk_size {chunk} is wrong with images in transformers {installed}, tokens dropped or "
@@ -154,12 +152,12 @@ def refuse_arguments(asked: Mapping[str, Any]) -> None:
 
 
 def refuse_continuation(inputs: Mapping[str, Any], stock: bool, images: bool) -> None:
-    """Refuse what a call can't go on from, or what it would leave out of account.
+    """Check a call's key/value cache, and that it has no videos where they would be ignored.
 
     Args:
-        inputs: of the call.
-        stock: it runs as the stock model.
-        images: it has images.
+        inputs: arguments of the call.
+        stock: whether it runs as the stock model.
+        images: whether it has images.
 
     Raises:
         ValueError: a stock call continues a cache that lacks tokens; another one continues any cache, or has
@@ -175,10 +173,10 @@ def refuse_continuation(inputs: Mapping[str, Any], stock: bool, images: bool) ->
 
 
 def refuse_cache(past: Any) -> None:
-    """Refuse to continue a filled key/value cache, with or without new images.
+    """Check that a key/value cache passed by the caller is empty.
 
     Raises:
-        ValueError: says why and what to do instead.
+        ValueError: it is filled; a call that drops tokens can't continue it, with or without new images.
     """
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(
@@ -189,10 +187,10 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Write on the key/value caches of a call that they lack tokens of the prompt, if they do.
+    """Mark the key/value caches of a call that dropped tokens of the prompt, for `refuse_pruned_cache`.
 
     Args:
-        output: what the base model returned; the caches in it, if any, are marked.
+        output: returned by the base model; the caches in it, if any, are marked.
         past: the cache that the caller passed to be filled, or None.
         columns: long [B, S'], `Compacted.columns` of the call.
         length: S of the whole prompt.
@@ -206,13 +204,13 @@ def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Refuse to continue, in mode "full", a cache of a call that dropped tokens (see `mark_caches`).
+    """Check, for mode "full", that a cache is not of a call that dropped tokens (see `mark_caches`).
 
-    Its columns are fewer than those of the prompt that the caller holds, so the stock model would read the
-    prompt's end again or skip some of it. A cache that was emptied since is as good as new.
+    Such a cache has fewer columns than the prompt that the caller holds, so the stock model would read the
+    prompt's end again or skip some of it. A mark on a cache that was emptied since is removed.
 
     Raises:
-        ValueError: says why and what to do instead.
+        ValueError: it is of such a call.
     """
     if not getattr(past, LACKING, False):
         return
@@ -231,14 +229,14 @@ def refuse_pruned_cache(past: Any) -> None:
 
 @dataclass(frozen=True)
 class Generated:
-    """What `generate(..., return_allocation=True)` returns.
+    """The result of `generate(..., return_allocation=True)`.
 
     Attributes:
-        sequences: long [B * num_return_sequences, S + new], the original prompts and the new tokens.
+        sequences: long [B * num_return_sequences, S + new], the whole prompts and the new tokens.
         allocations: one per image, in order of appearance; empty in mode "full".
-        fallback: the allocation failed and all tokens were used.
+        fallback: whether the allocation failed and all tokens were used.
         mode: the name of the mode that ran.
-        note: why another mode ran than was asked for; None where it didn't.
+        note: why another mode ran than the one of the call; None where it didn't.
         details: the base model's own output where `return_dict_in_generate=True`, else None.
     """
 
@@ -252,22 +250,22 @@ class Generated:
 
 @torch.no_grad()
 def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
-    """Generate from a compacted prompt and give the original prompt back.
+    """Generate from a compacted prompt and return sequences that begin with the whole one.
 
     Args:
         base: the model that generates.
         inputs: the caller's own inputs, with the whole `input_ids` [B, S].
-        compacted: what the base model gets.
+        compacted: the prompt with tokens dropped, for the base model.
         more: further arguments of `generate`.
 
     Returns:
-        What `base.generate` returns, with sequences [B * num_return_sequences, S + new] that begin with
-        the original prompts. A cache that it hands out is marked where tokens were dropped (`mark_caches`).
+        The output of `base.generate`, with sequences [B * num_return_sequences, S + new] that begin with the
+        whole prompts. A cache in it is marked where tokens were dropped (`mark_caches`).
     """
     kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
     length = compacted.columns.shape[1]
     for limit, count in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
-        value = setting(base, kwargs, limit)  # counts the prompt, so it shrinks with it
+        value = setting(base, kwargs, limit)  # counts the prompt's tokens, so it is lowered by those dropped
         if value and setting(base, kwargs, count) is None:
             shorter = max(value - (ids.shape[1] - length), 0)
             if kwargs.get("generation_config") is not None:

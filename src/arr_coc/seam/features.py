@@ -1,7 +1,7 @@
-"""What goes through the seam: where visual tokens stand, the tokens themselves, and a prompt made ready.
+"""Data classes of the seam: the layout of visual tokens, encoded images, and the compacted prompt.
 
-Shapes: image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as newline tokens, always
-stay). Every list is per image, in order of appearance.
+Shapes: image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as newline tokens, are
+always kept). Every list is per image, in order of appearance.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 from arr_coc.core.allocation import Grid
 
 PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
-"""What a processor says of every column of a prompt."""
+"""The processor's outputs with a value for every token of a prompt."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the visual tokens of a call's images stand; known before anything is encoded.
+    """The counts, grids and cells of the visual tokens of a call's images, before anything is encoded.
 
     Attributes:
         counts: visual tokens n_i of each image in the prompt.
@@ -34,15 +34,13 @@ class Layout:
     cells: list[Tensor]
 
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
-        """Turn kept cells [K_i] (raster indices) into kept tokens; tokens that are no cell always
-        stay.
-        """
+        """Turn kept cells [K_i] (raster indices) into kept tokens, with all tokens that are no cell."""
         chosen = []
         for count, cells, indices in zip(self.counts, self.cells, keep, strict=True):
-            stays = torch.ones(count, dtype=torch.bool, device=cells.device)
-            stays[cells] = False
-            stays[cells[indices.to(cells.device)]] = True
-            chosen.append(stays.nonzero().flatten())
+            kept = torch.ones(count, dtype=torch.bool, device=cells.device)
+            kept[cells] = False
+            kept[cells[indices.to(cells.device)]] = True
+            chosen.append(kept.nonzero().flatten())
         return chosen
 
 
@@ -51,11 +49,11 @@ class VisualFeatures:
     """The encoded images of one call, in order of appearance.
 
     Attributes:
-        tokens: per image [n_i, D], what stands in the prompt.
+        tokens: per image [n_i, D], in place of its placeholders in the prompt.
         levels: per deepstack level, per image [n_i, D]; empty for families without deepstack.
         grids: per image the merged grid (T, H, W) of its cells.
         cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order; empty if
-            only some of the cells are here.
+            some of the cells have been dropped.
         kind: the model's own output class, for handing the features back.
     """
 
@@ -72,7 +70,7 @@ class VisualFeatures:
 
     @property
     def layout(self) -> Layout:
-        """Where these tokens stand."""
+        """The layout of these tokens."""
         return Layout(self.counts, self.grids, self.cells)
 
     def cell_tokens(self, image: int) -> Tensor:
@@ -80,7 +78,7 @@ class VisualFeatures:
         return self.tokens[image][self.cells[image]]
 
     def repeat(self, times: int) -> VisualFeatures:
-        """The same images again and again, for a batch of questions about them; nothing is copied."""
+        """The same images `times` times, for a batch of questions about them; nothing is copied."""
         levels = [level * times for level in self.levels]
         grids, cells = self.grids * times, self.cells * times
         return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
@@ -90,7 +88,7 @@ class VisualFeatures:
         return self.layout.tokens_to_keep(keep)
 
     def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
-        """Keep the same token indices in every level. The result has no cells any more."""
+        """These token indices of each image, in every level. The result's `cells` are empty."""
 
         def pick(images: list[Tensor]) -> list[Tensor]:
             return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
@@ -100,7 +98,7 @@ class VisualFeatures:
         )
 
     def ahead_of(self, others: VisualFeatures) -> VisualFeatures:
-        """Put each image's tokens here before its tokens there, in every level. The result has no cells.
+        """Each image's tokens before those of `others`, in every level. The result's `cells` are empty.
 
         Raises:
             ValueError: the two differ in their number of images or of deepstack levels.
@@ -119,9 +117,7 @@ class VisualFeatures:
         return replace(others, tokens=join(self.tokens, others.tokens), levels=levels, cells=[])
 
     def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
-        """Multiply the cells of every level by a gate per cell [N_i]; tokens that are no cell stay as
-        they are.
-        """
+        """Multiply the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
         factors = []
         for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
             ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
@@ -133,9 +129,7 @@ class VisualFeatures:
         return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
 
     def as_encoder_outputs(self) -> dict[str, Any]:
-        """A fresh value for `mm_encoder_outputs=`. Fresh, because `generate` expands it in place for
-        beams.
-        """
+        """A new value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs one."""
         fields: dict[str, Any] = {"pooler_output": self.tokens}
         if self.levels:
             fields["deepstack_features"] = self.levels
@@ -144,12 +138,12 @@ class VisualFeatures:
 
 @dataclass(frozen=True)
 class Compacted:
-    """A prompt made ready for the base model.
+    """A prompt with visual tokens dropped, ready for the base model.
 
     Attributes:
         kwargs: arguments for the base model's `forward` or `generate`.
-        columns: long [B, S'], the original column of each column handed over; `PAD` (-1) for padding,
-            `GESTALT` (-2) for a gestalt token, which stood nowhere.
+        columns: long [B, S'], the original column of each column; `PAD` (-1) for padding, `GESTALT` (-2) for
+            a gestalt token, which has none.
     """
 
     kwargs: dict[str, Any] = field(repr=False)

@@ -1,4 +1,4 @@
-"""Freezing a base model, and giving it back as it came.
+"""Freezing of a base model, and its inverse.
 
 freeze(model)     no parameter learns, every module is in evaluation mode
 restore(model)    both as before the first `freeze`
@@ -25,7 +25,7 @@ _BEFORE: weakref.WeakKeyDictionary[nn.Module, Flags] = weakref.WeakKeyDictionary
 
 
 def freeze(model: PreTrainedModel) -> PreTrainedModel:
-    """Freeze a model and put it into evaluation mode; what it was before the first time is remembered."""
+    """Freeze a model and put it into evaluation mode; its flags before the first time are stored."""
     training = frozenset(name for name, module in model.named_modules() if module.training)
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     _BEFORE.setdefault(model, Flags(training, frozen))
@@ -33,7 +33,7 @@ def freeze(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def restore(model: PreTrainedModel) -> PreTrainedModel:
-    """Undo `freeze`; a model that wasn't frozen by it stays as it is."""
+    """Undo `freeze`; a model that wasn't frozen by it is left unchanged."""
     flags = _BEFORE.pop(model, None)
     if flags is not None:
         for name, module in model.named_modules():

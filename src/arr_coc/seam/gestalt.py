@@ -7,9 +7,9 @@
     conv4, conv16   that average plus what one or two strided convolutions learned to add to it, in the
                     manner of DeepSeek-OCR's 4096 -> 256 (Wei et al. 2025, arXiv 2510.18234)
 
-Laws: no image is influenced by another; every deepstack level goes along; coarse token (i, j) of an h x w
-grid stands at the middle of the i-th of h and the j-th of w parts of the fine grid (`middles`). Tokens that
-are no cell (base views, newline tokens) are not compressed: they belong to the prompt, not to the gestalt.
+No image influences another. Every deepstack level is compressed too. Coarse token (i, j) of an h x w grid is
+at the middle of the i-th of h and the j-th of w parts of the fine grid (`middles`). Tokens that are no cell
+(base views, newline tokens) are not compressed: they belong to the prompt, not to the gestalt.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ CELLS = 256
 WIDTH, LEVEL_WIDTH = 128, 48
 """Channels between the convolutions, for the tokens and for each deepstack level."""
 SIDES = {4: 2, 16: 4}
-"""How many cells a side a coarse token stands for, by how many in all."""
+"""Cells along each side of the block that becomes one coarse token, by the cells of the block."""
 CONVS = {"conv4": 4, "conv16": 16}
-"""The learned compressors, and how many cells become one token."""
+"""The learned compressors by name, and how many cells become one token."""
 
 Convs = Mapping[str, Any] | nn.ModuleDict
 """`ConvCompressor`s by name."""
-Look = Callable[[Tensor], Tensor]
+Coarsening = Callable[[Tensor], Tensor]
 """From a grid of tokens [T, D, H, W] to a coarse one [T, D, h, w]."""
 
 
 def middles(fine: Grid, coarse: Grid) -> Tensor:
-    """Where coarse tokens stand among the fine cells: float32 [h * w, 2] of (y, x), raster order.
+    """The middles of coarse tokens in fine cells: float32 [h * w, 2] of (y, x), raster order.
 
     Args:
         fine: (T, H, W) of the cells; the middle of cell 0 is at 0.0.
@@ -57,17 +57,17 @@ def middles(fine: Grid, coarse: Grid) -> Tensor:
 
 
 def pool(x: Tensor, factor: int) -> Tensor:
-    """The average of each block of cells, in the dtype given.
+    """The average of each block of cells, in the dtype of `x`.
 
     Where a side doesn't divide, blocks overlap by a cell instead of running over the edge, so that the
-    middle of a block stays within half a cell of where its token stands.
+    middle of a block is within half a cell of its token's (`middles`).
 
     Args:
         x: [T, D, H, W].
-        factor: 4 or 16, cells a block.
+        factor: 4 or 16, cells of a block.
 
     Returns:
-        [T, D, ceil(H / 2), ceil(W / 2)] for 4; a quarter a side for 16.
+        [T, D, ceil(H / 2), ceil(W / 2)] for 4; ceil(H / 4), ceil(W / 4) for 16.
     """
     side = SIDES[factor]
     size = (ceil(x.shape[-2] / side), ceil(x.shape[-1] / side))
@@ -75,12 +75,12 @@ def pool(x: Tensor, factor: int) -> Tensor:
 
 
 class Halvings(nn.Module):
-    """Strided 3x3 convolutions, each halving both sides, and a linear layer that starts at zero.
+    """Strided 3x3 convolutions that each halve both sides, then a linear layer initialised to zero.
 
     Args:
         dim: D, width of the tokens.
-        width: channels in between.
-        times: how many halvings.
+        width: channels between the convolutions.
+        times: number of convolutions.
     """
 
     def __init__(self, dim: int, width: int, times: int) -> None:
@@ -107,17 +107,17 @@ class Halvings(nn.Module):
 
 
 class ConvCompressor(nn.Module):
-    """A learned compressor of encoded tokens: the block average, plus what convolutions add to it.
+    """A learned compressor of encoded tokens: the block average plus a convolutional net's output.
 
-    Untrained it is `pool` exactly.
+    Untrained it equals `pool` exactly.
 
     Args:
         dim: D, width of the tokens.
         factor: 4 or 16, how many cells become one token.
-        levels: how many deepstack levels go along; each has a smaller net of its own.
+        levels: number of deepstack levels; each has a smaller net of its own.
 
     Raises:
-        ValueError: another factor.
+        ValueError: `factor` is neither.
     """
 
     def __init__(self, dim: int, factor: int, levels: int = 0) -> None:
@@ -137,22 +137,26 @@ class ConvCompressor(nn.Module):
         Raises:
             ValueError: tokens of another width, or another number of deepstack levels.
         """
-        found = (features.tokens[0].shape[-1] if features.tokens else self.dim, len(features.levels))
-        if found != (self.dim, len(self.levels)):
+        width, levels = (features.tokens[0].shape[-1] if features.tokens else self.dim, len(features.levels))
+        if (width, levels) != (self.dim, len(self.levels)):
             raise ValueError(
                 f"this compressor is for tokens of width {self.dim} with {len(self.levels)} deepstack levels "
-                f"but these have width {found[0]} and {found[1]}; train one for this model "
-                "or use 'pool4' or 'pool16'"
+                f"but these have width {width} and {levels}; train one for this model or use 'pool4' or "
+                "'pool16'"
             )
 
-        def adding(net: nn.Module) -> Look:
+        def pool_plus(net: nn.Module) -> Coarsening:
             return lambda x: pool(x, self.factor) + net(x).to(x.dtype)
 
-        return coarsen(features, [adding(net) for net in (self.tokens, *self.levels)])
+        return coarsen(features, [pool_plus(net) for net in (self.tokens, *self.levels)])
 
 
-def coarsen(features: VisualFeatures, looks: Sequence[Look]) -> VisualFeatures:
-    """Put the cells of each image through a function of its grid: one for the tokens, one for each level.
+def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> VisualFeatures:
+    """Reduce the grid of cells of every image to a coarse one.
+
+    Args:
+        features: the encoded images, all their cells.
+        coarsenings: one for the tokens, then one for each deepstack level.
 
     Returns:
         Features of the coarse cells alone, in raster order.
@@ -167,14 +171,14 @@ def coarsen(features: VisualFeatures, looks: Sequence[Look]) -> VisualFeatures:
             "compress before choosing"
         )
 
-    def through(look: Look, images: list[Tensor]) -> list[Tensor]:
+    def reduced(coarsening: Coarsening, images: list[Tensor]) -> list[Tensor]:
         return [
-            look(tokens[cells].unflatten(0, grid).movedim(-1, 1)).movedim(1, -1)  # (T, h, w, D)
+            coarsening(tokens[cells].unflatten(0, grid).movedim(-1, 1)).movedim(1, -1)  # (T, h, w, D)
             for tokens, cells, grid in zip(images, features.cells, features.grids, strict=True)
         ]
 
     stacks = (features.tokens, *features.levels)
-    tokens, *levels = (through(look, images) for look, images in zip(looks, stacks, strict=True))
+    tokens, *levels = (reduced(*pair) for pair in zip(coarsenings, stacks, strict=True))
     return replace(
         features,
         tokens=[image.flatten(0, 2) for image in tokens],
@@ -194,12 +198,12 @@ def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
 
 @dataclass(frozen=True)
 class Compressor:
-    """One way to a gestalt.
+    """Properties of a compressor.
 
     Attributes:
         factor: how many encoded cells become one token; None: it encodes a coarse view instead, and needs no
             encoded cells.
-        learned: it needs trained weights.
+        learned: whether it needs trained weights.
     """
 
     factor: int | None
@@ -218,7 +222,7 @@ def find_compressor(name: str) -> Compressor:
     """A compressor by its name.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: an unknown name.
     """
     if name not in COMPRESSORS:
         raise ValueError(f"compressor {name!r} is unknown; use one of {', '.join(COMPRESSORS)}")
@@ -236,13 +240,13 @@ def compress(
 
     Args:
         name: one of `COMPRESSORS`.
-        adapter: of the base model's family.
+        adapter: the base model's adapter.
         inputs: ordinary processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
-        convs: trained `ConvCompressor`s by name, as `load_convs` gives them.
+        convs: trained `ConvCompressor`s by name, as returned by `load_convs`.
 
     Returns:
-        The coarse tokens: `grids` are coarse merged grids, every token is a cell, levels go along.
+        The coarse tokens and levels: `grids` are the coarse grids, and every token is a cell.
 
     Raises:
         ValueError: an unknown name, no trained weights, or a family that can't encode a coarse view.
@@ -279,10 +283,10 @@ def save_convs(convs: Convs, folder: str | Path) -> None:
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, ConvCompressor]:
-    """Load the trained compressors of an allocator's folder, frozen; strict.
+    """Load the trained compressors of an allocator's folder, frozen; every weight must be there and fit.
 
     Args:
-        folder: where `save_convs` wrote.
+        folder: the one given to `save_convs`.
         dim: D, width of the base model's tokens.
 
     Returns:

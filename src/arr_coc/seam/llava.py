@@ -1,4 +1,4 @@
-"""LLaVA(-1.5): one square picture per image, plain positions, a CLIP-like tower."""
+"""LLaVA (1.5): one square picture per image, plain positions, a CLIP-like tower."""
 
 from __future__ import annotations
 
@@ -30,21 +30,18 @@ class LlavaAdapter(FamilyAdapter):
         return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """One tensor per image."""
-        given = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
-        return self.model.get_image_features(**given, return_dict=True)
+        """The output of `get_image_features`, one tensor per image."""
+        arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
+        return self.model.get_image_features(**arguments, return_dict=True)
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """A square of patches; with the strategy "full" a class token stands before it and always
-        stays.
-        """
+        """A square of patches; with the strategy "full" a class token precedes it and is always kept."""
         side = self.side
         if any(count - side * side not in (0, 1) for count in counts):
             tower = self.model.config.vision_config.model_type
             raise ValueError(
-                f"llava with a {tower!r} tower makes {list(counts)} tokens per image where "
-                f"{side}x{side} were "
-                "expected; only towers of one fixed input size (CLIP, SigLIP) are supported, or use "
+                f"llava with a {tower!r} tower makes {list(counts)} tokens per image where {side}x{side} "
+                "were expected; only towers of one fixed input size (CLIP, SigLIP) are supported, or use "
                 "mode='full'"
             )
         return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
@@ -54,6 +51,6 @@ class LlavaAdapter(FamilyAdapter):
         return consecutive_positions(attention_mask)
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tower's input, less the rim that makes no whole patch."""
+        """The tower's input, without the rim that holds no whole patch."""
         covered = self.side * self.model.config.vision_config.patch_size
         return [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]

@@ -1,10 +1,9 @@
-"""LLaVA-NeXT and LLaVA-OneVision: a base view, then the picture in tiles with a newline token after each
-row.
+"""LLaVA-NeXT and LLaVA-OneVision: a base view, then the picture in tiles, a newline token after each row.
 
-The cells are those of the tiled picture, unpadded; the base view and the newline tokens always stay and
-are not counted (the base view is a coarse look at the whole, the newlines say where rows end). An image
-that comes as a base view alone (OneVision with several images in a prompt), or so thin that its tiles hold no
-whole patch of it, has that view's cells.
+The cells are those of the tiled picture, unpadded. The base view (a coarse view of the whole) and the
+newline tokens (which end the rows) are always kept and are not counted. An image that comes as a base view
+alone (OneVision with several images in a prompt), or so thin that its tiles hold no whole patch of it, has
+the cells of that view.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from arr_coc.seam.llava import LlavaAdapter
 
 
 class Tiling(NamedTuple):
-    """How one picture lies in its tiles, in patches."""
+    """The place of one picture in its tiles, in patches."""
 
     tiles: tuple[int, int]  # (down, across)
     window: tuple[int, int, int, int]  # top, left, height, width of the unpadded picture
@@ -48,7 +47,7 @@ class LlavaNextAdapter(LlavaAdapter):
         return height, width
 
     def tiling(self, inputs: Mapping[str, Any], image: int) -> Tiling:
-        """Lay out one picture as the model does, with the model's own rules."""
+        """The tiling of one picture, by the model's own rules."""
         config, side = self.model.config, self.side
         size = [int(n) for n in inputs["image_sizes"][image]]
         tiles = get_anyres_image_grid_shape(
@@ -76,16 +75,15 @@ class LlavaNextAdapter(LlavaAdapter):
                     grid, cells = (1, height, width), numbered[:, :width].flatten()
             if count != expected:
                 raise ValueError(
-                    f"{self.model.config.model_type} made {count} tokens for image {image} where "
-                    f"{expected} were "
-                    "expected; only towers without a class token in their output are supported, or use "
+                    f"{self.model.config.model_type} made {count} tokens for image {image} where {expected} "
+                    "were expected; only towers without a class token in their output are supported, or use "
                     "mode='full'"
                 )
             layout.append((grid, cells))
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """Put the tiles together and cut away the padding."""
+        """The tiles joined, without the padding."""
         p = self.model.config.vision_config.patch_size
         covered = self.side * p
         pictures = []
@@ -103,9 +101,7 @@ class LlavaNextAdapter(LlavaAdapter):
 
 
 class LlavaOnevisionAdapter(LlavaNextAdapter):
-    """LLaVA-OneVision: many tiles, shrunk to a maximum; several images in a prompt come as base
-    views.
-    """
+    """LLaVA-OneVision: many tiles, shrunk to a maximum; of several images in a prompt, base views alone."""
 
     model_types = ("llava_onevision",)
     visual_names = (*LlavaNextAdapter.visual_names, "vision_aspect_ratio", "batch_num_images")
@@ -120,7 +116,7 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
         return [n != 1 for n in torch.as_tensor(numbers).tolist() for _ in range(n)][image]
 
     def shrunk(self, height: int, width: int, inputs: Mapping[str, Any]) -> tuple[int, int]:
-        """Shrink to the number of tiles that `anyres_max_<n>` allows."""
+        """The token grid shrunk to the number of tiles that `anyres_max_<n>` allows."""
         rule = inputs.get("vision_aspect_ratio") or self.model.config.vision_aspect_ratio
         most = int(rule.removeprefix("anyres_max_"))
         ratio = math.sqrt(height * width / (most * self.side**2))

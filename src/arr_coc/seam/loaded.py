@@ -1,4 +1,4 @@
-"""Facts of a loaded model: where its calls run, and how far back its language model's windows reach."""
+"""Properties of a loaded model: the device of its calls, and its narrowest attention window."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from transformers import PreTrainedModel
 logger = logging.getLogger(__name__)
 
 WINDOWED = (("sliding_attention", "sliding_window"), ("chunked_attention", "attention_chunk_size"))
-"""Kinds of layers that see only some columns back, and the setting that says how many."""
+"""Kinds of layers with a window of attention, and the setting that holds its width in columns."""
 
 
 def execution_device(model: PreTrainedModel) -> torch.device:
-    """Where the calls of a model run.
+    """The device on which the calls of a model run.
 
     Weights that accelerate keeps elsewhere (offloaded to the CPU's memory or the disk) are on "meta" between
-    calls, and so `model.device` says; the hooks that fetch them know the device. A model that is on "meta"
+    calls, and so is `model.device`; the hooks that fetch them hold the device. A model that is on "meta"
     without such hooks has no weights, and its device is "meta".
     """
     if model.device.type != "meta":
@@ -32,10 +32,10 @@ def execution_device(model: PreTrainedModel) -> torch.device:
 
 
 def attention_window(config: Any) -> int | None:
-    """Columns that the narrowest layer of a language model sees, itself included; None: all see everything.
+    """The narrowest attention window of a language model in columns, itself included; None: it has no window.
 
     Args:
-        config: of a loaded model, whose text configuration counts.
+        config: configuration of a loaded model; its text part is read.
     """
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None)
@@ -44,12 +44,12 @@ def attention_window(config: Any) -> int | None:
 
 
 def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
-    """Say once that tokens are dropped from a prompt that is longer than a window.
+    """Log a warning, once, that tokens are dropped from a prompt that is longer than an attention window.
 
     Args:
-        window: columns that it holds; None: there is none.
+        window: its width in columns; None: there is none.
         length: columns of the whole prompt.
-        warned: windows that were spoken of; this one is added.
+        warned: windows that were warned of; this one is added.
     """
     if window is None or length <= window or window in warned:
         return

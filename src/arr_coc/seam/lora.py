@@ -1,17 +1,17 @@
 """LoRAs for a base model that is never changed (Hu et al. 2021, arXiv 2106.09685).
 
     loras = LoRAs(base); loras.load(folder)
-    loras.model_for(("partial", "own")) -> a twin of the base with these at work
+    loras.model_for(("partial", "own")) -> a twin of the base with these active
 
 Three kinds, each for a part of the model and a purpose:
 
-    own      language model; trained with the layer, at work in every mode but "full"
+    own      language model; trained with the layer, active in every mode but "full"
     partial  vision tower; for encoding some cells alone ("sparse" and "saccade")
     coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
 
 They are put into twins of the base (`seam.twin`): modules of their own over the same weights, one twin for
-each combination. So nothing about the base depends on which of them is at work, and any number of threads may
-use any combinations at once. Adapters that the user has in the base stay at work, ours beside them.
+each combination. So nothing about the base depends on which of them is active, and any number of threads may
+use any combinations at once. Adapters that the user has in the base stay active beside them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 FILES = (CONFIG_NAME, WEIGHTS_NAME)
 PREFIX = "base_model.model."
-"""What peft writes before the name of a module."""
+"""The prefix of peft before the names of modules in its files."""
 
 OWN, PARTIAL, COARSE = "own", "partial", "coarse"
 KINDS = (OWN, PARTIAL, COARSE)
 FOLDERS = {OWN: ".", PARTIAL: "partial", COARSE: "coarse"}
-"""Where each kind lies in an allocator folder."""
+"""The folder of each kind in an allocator folder."""
 TARGETS = {
     OWN: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)",
     PARTIAL: (
@@ -53,10 +53,10 @@ layers and mergers of the vision tower; attention and feed-forward layers of the
 
 
 class LoRAs(nn.Module):
-    """The LoRAs that were learned for one base model, and the twins of the base they work in.
+    """The LoRAs that were learned for one base model, and the twins of the base with them put in.
 
-    A module so that their weights are moved, cast, learned and saved with the model they belong to; the base
-    model is none of its submodules.
+    It is a module, so that their weights are moved, cast, trained and saved with the model they belong to;
+    the base model is not among its submodules.
 
     Args:
         base: the base model; it is not changed.
@@ -65,15 +65,15 @@ class LoRAs(nn.Module):
     def __init__(self, base: PreTrainedModel) -> None:
         super().__init__()
         self.weights = nn.ModuleDict()
-        """By "kind/path of the layer/A or B" (slashes for dots) the matrices."""
-        self._base = (base,)  # in a tuple, so as not to be a submodule
+        """The matrices, by "kind/path of the layer/A or B" (slashes for dots)."""
+        self._base = (base,)  # in a tuple, so that it is no submodule
         self._configs: dict[str, Any] = {}
         self._twins: dict[Any, PreTrainedModel] = {}
         self._making = threading.Lock()
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that there are."""
+        """The kinds that were added or loaded."""
         return tuple(kind for kind in KINDS if kind in self._configs)
 
     def __contains__(self, kind: str) -> bool:
@@ -83,13 +83,13 @@ class LoRAs(nn.Module):
         """The weights of one kind."""
         return [part.weight for part in self._matrices(kind).values()]
 
-    # ---- at work --------------------------------------------------------------------------------------
+    # ---- use ------------------------------------------------------------------------------------------
 
     def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
-        """The base model with some kinds at work, those that there are; the base itself where there is none.
+        """A twin of the base model with some kinds active; the base itself where it has none of them.
 
         Args:
-            kinds: some of `KINDS`.
+            kinds: some of `KINDS`; those that weren't added or loaded are ignored.
         """
         base = self._base[0]
         active = tuple(kind for kind in kinds if kind in self)
@@ -104,7 +104,7 @@ class LoRAs(nn.Module):
             return refresh(self._twins[active, state])
 
     def _combined(self, kinds: tuple[str, ...], state: tuple[Any, ...]) -> PreTrainedModel:
-        """A twin of the base with some kinds put in beside the user's own adapters."""
+        """A twin of the base with some kinds put in beside the user's own adapters, all of them active."""
         from peft import inject_adapter_in_model
         from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -120,14 +120,14 @@ class LoRAs(nn.Module):
                 path, part = key.rsplit("/", 1)
                 layer = model.get_submodule(path.replace("/", "."))
                 getattr(layer, f"lora_{part}")[name] = module
-        for parameter, learns in frozen:  # peft freezes what it is put into
+        for parameter, learns in frozen:  # peft freezes the model that it changes
             parameter.requires_grad_(learns)
         learning = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
         for module in model.modules():
             if isinstance(module, BaseTunerLayer):
                 module.enable_adapters(True)
                 module.set_adapter([*own, *names.values()])
-        for parameter, learns in [*learning, *frozen]:  # peft lets learn whatever it puts to work
+        for parameter, learns in [*learning, *frozen]:  # peft unfreezes the adapters that it activates
             parameter.requires_grad_(learns)
         return model
 
@@ -141,10 +141,10 @@ class LoRAs(nn.Module):
     # ---- making, saving, loading ----------------------------------------------------------------------
 
     def add(self, kind: str, rank: int) -> None:
-        """Add a new LoRA of this rank, which learns, and changes nothing until it has.
+        """Add a new LoRA of this rank, trainable, which leaves the model's outputs as they are until trained.
 
         Raises:
-            ValueError: an unknown kind, or one that is there already.
+            ValueError: an unknown kind, or one that was added already.
         """
         if kind not in KINDS or kind in self:
             reason = "there already" if kind in self else f"none of {', '.join(KINDS)}"
@@ -154,11 +154,16 @@ class LoRAs(nn.Module):
         self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS[kind]))
 
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """Make the matrices of one kind, as peft would put them into the base; from `weights`, all of them.
+        """Make the matrices of one kind, as peft would put them into the base.
+
+        Args:
+            kind: one of `KINDS`.
+            config: peft's configuration of it.
+            weights: values of all matrices by name; None: peft's initial ones.
 
         Raises:
-            ValueError: weights are missing, left over or of another shape, or there are others than matrices
-                A and B, such as biases.
+            ValueError: weights are missing, left over or of another shape, or the configuration makes other
+                weights than matrices A and B, such as biases.
         """
         from peft import inject_adapter_in_model
         from peft.tuners.lora import LoraLayer
@@ -193,6 +198,7 @@ class LoRAs(nn.Module):
 
     @staticmethod
     def _fill(matrices: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        """Copy weights into matrices of the same names; a ValueError where names or shapes differ."""
         unfit = sorted(set(matrices) ^ set(weights))
         unfit += [key for key in set(matrices) & set(weights)
                   if matrices[key].weight.shape != weights[key].shape]  # fmt: skip
@@ -205,7 +211,7 @@ class LoRAs(nn.Module):
                 matrix.weight.copy_(weights[key])
 
     def save(self, folder: Path) -> None:
-        """Write all kinds as peft does, safetensors and `adapter_config.json`, each into its folder."""
+        """Write each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
         for kind in self.kinds:
             place = folder / FOLDERS[kind]
             place.mkdir(parents=True, exist_ok=True)
@@ -215,7 +221,7 @@ class LoRAs(nn.Module):
                 weights[f"{PREFIX}{path}.lora_{part}.weight"] = matrix.weight.detach().cpu().contiguous()
             save_file(weights, place / WEIGHTS_NAME, metadata={"format": "pt"})
             config = self._configs[kind]
-            config.base_model_name_or_path = None  # where the base model lay on this disk is no one's affair
+            config.base_model_name_or_path = None  # a path on this disk stays private
             config.inference_mode = True
             try:
                 config.save_pretrained(str(place))
@@ -223,11 +229,11 @@ class LoRAs(nn.Module):
                 config.inference_mode = False
 
     def load(self, folder: Path) -> None:
-        """Read the LoRAs of an allocator folder, if there are any; they don't learn.
+        """Read the LoRAs of an allocator folder, if there are any, frozen.
 
         Raises:
             ValueError: peft is missing, or a LoRA can't be read or doesn't fit the base model. Those read
-                before stay.
+                before it are kept.
         """
         for kind in KINDS:
             place = folder / FOLDERS[kind]
@@ -236,6 +242,7 @@ class LoRAs(nn.Module):
         self.requires_grad_(False)
 
     def _load(self, kind: str, folder: Path) -> None:
+        """Read one kind from its folder."""
         try:
             from peft import LoraConfig
 

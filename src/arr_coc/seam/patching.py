@@ -1,10 +1,10 @@
-"""Patches in merge-block order, pictures, and coarse views of pictures.
+"""Conversion of pictures to patches in Qwen's merge-block order and back, and scaled-down pictures.
 
 Qwen's image processors cut a picture into patches of p x p px and write them block by block of m x m patches:
-the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A still fills its
-`frames` frames with itself. Law: `to_patches(to_picture(rows, ...), ...)` is `rows`.
+the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A still image is repeated in
+all `frames` frames of a patch. `to_patches(to_picture(rows, ...), ...)` equals `rows`.
 
-Pure tensors; pictures are [3, h, w] with h and w whole cells of m*p px.
+These are functions of tensors alone; pictures are [3, h, w] with h and w whole cells of m*p px.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 
 def to_picture(rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int) -> Tensor:
-    """Undo the patch layout.
+    """The picture that patches were cut from.
 
     Args:
         rows: [t*h*w, 3 * frames * patch**2].
         grid: the patch grid (t, h, w).
         merge: patches along each side of a cell.
         patch: px along each side of a patch.
-        frames: frames that a patch holds.
+        frames: frames of a patch.
 
     Returns:
         [3, h*patch, w*patch], the first frame.
@@ -34,7 +34,7 @@ def to_picture(rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int,
 
 
 def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
-    """Lay a picture [3, h, w] out in patches: [(h/patch) * (w/patch), 3 * frames * patch**2]."""
+    """The patches of a picture [3, h, w]: [(h/patch) * (w/patch), 3 * frames * patch**2]."""
     m, p = merge, patch
     channels, height, width = picture.shape
     blocks = picture.view(channels, height // (m * p), m, p, width // (m * p), m, p)
@@ -45,8 +45,8 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
     """The largest grid of at most `cells` cells with the shape of a grid of height x width.
 
-    One side is any whole number, the other is the nearest one that keeps the shape. Never larger than the
-    given grid, and never empty (a strip that is too long for that loses its shape).
+    One side is any whole number, the other is the nearest one that keeps the shape. The result is never
+    larger than the grid, and never empty (a strip that is too long for that loses its shape).
 
     Raises:
         ValueError: `cells` is below 1.

@@ -1,10 +1,10 @@
-"""Preprocessed pixels back to pictures in [0, 1]: whether they were normalised, and how to undo it.
+"""Pictures in [0, 1] from preprocessed pixels: detection of normalisation, and its inverse.
 
 A processor rescales 8-bit pixels to k / 255 and then, unless a call says `do_normalize=False`, maps them to
 (k / 255 - mean) / std. Pixels below 0 or above 1 are normalised. Where all lie in [0, 1] (a pale picture, or
-one that was not normalised) the 256 levels tell: undone, normalised pixels are whole levels again.
+one that was not normalised) the 256 levels decide: after the inverse, normalised pixels are whole levels.
 
-Pure tensors; pictures are [3, h, w], of any size.
+These are functions of tensors alone; pictures are [3, h, w], of any size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLACK = 1e-3
 """How far a pixel may lie outside [0, 1] by rounding."""
 OFF_LEVEL = 0.1
 """Mean distance to the nearest level, in levels, above which pixels aren't whole levels. Measured on random
-pictures: float32 1e-5, float16 0.03, of the wrong hypothesis 0.25, bfloat16 0.25 under both."""
+pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bfloat16 under both."""
 
 
 def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True) -> bool:
@@ -29,7 +29,7 @@ def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual:
         pictures: float32 [3, h, w] each, of one call of a processor.
         mean: [3, 1, 1], of the processor.
         std: [3, 1, 1].
-        usual: whether the processor normalises when a call doesn't say; decides what pixels leave open.
+        usual: whether the processor normalises by default; decides where the pixels don't.
     """
     bounds = torch.stack([torch.stack(picture.aminmax()) for picture in pictures])  # (images, 2)
     if bool(bounds.min() < -SLACK) or bool(bounds.max() > 1 + SLACK):
@@ -49,7 +49,7 @@ def off_level(pictures: Sequence[Tensor]) -> float:
 def undo_normalisation(
     pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True
 ) -> list[Tensor]:
-    """Pictures in [0, 1] from preprocessed ones; those that were not normalised stay as they are.
+    """Pictures in [0, 1] from preprocessed ones; those that were not normalised are only clamped.
 
     Args:
         pictures: float32 [3, h, w] each, of one call of a processor.

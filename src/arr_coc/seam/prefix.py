@@ -1,9 +1,8 @@
-"""The beginning that all questions about one image share: read by the language model once, kept in its cache.
+"""Prefix caching: keys and values of the columns that all questions about one image share.
 
-A gestalt stands first in the prompt and depends on no question, so what the language model makes of it (and
-of the words before it) can be kept: each new question pays for its saccades and its words alone.
-
-Law: answers are those of the whole prompt, up to rounding.
+A gestalt comes first in the prompt and depends on no question, so its keys and values (and those of the words
+before it) are computed once: each new question then costs its saccades and its words alone. Answers are those
+of the whole prompt, up to rounding.
 """
 
 from __future__ import annotations
@@ -20,16 +19,17 @@ from arr_coc.seam import PROMPT_NAMES, Compacted
 from arr_coc.seam.compaction import GESTALT
 
 PER_COLUMN = (*PROMPT_NAMES, "position_ids")
+"""Arguments of the base model with a value for every column of the prompt."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A beginning that was read.
+    """The first P columns of a prompt with their keys and values.
 
     Attributes:
-        ids: long [P], what was read.
-        coarse: how many gestalt tokens are among them.
-        cache: keys and values of the P columns; copied for every use.
+        ids: long [P], their token ids.
+        coarse: number of gestalt tokens among them.
+        cache: their keys and values; copied for every use.
     """
 
     ids: Tensor
@@ -38,7 +38,7 @@ class Prefix:
 
 
 def shared_columns(compacted: Compacted) -> int:
-    """How many columns of a prompt of one row and one image depend on no question; 0 without a gestalt."""
+    """The number of first columns that depend on no question, for one row and image; 0 without a gestalt."""
     columns = compacted.columns
     coarse = (columns[0] == GESTALT).nonzero().flatten()
     return int(coarse[-1]) + 1 if len(columns) == 1 and len(coarse) else 0
@@ -46,21 +46,21 @@ def shared_columns(compacted: Compacted) -> int:
 
 @torch.no_grad()
 def read_prefix(base: Any, compacted: Compacted) -> Prefix | None:
-    """Let the language model read what all questions share; None where there is no gestalt."""
+    """Run the language model on the columns that all questions share; None where there is no gestalt."""
     length = shared_columns(compacted)
     if not length:
         return None
     kwargs = compacted.kwargs
     coarse = int((compacted.columns[0] == GESTALT).sum())
     cache = DynamicCache(config=base.config.get_text_config())
-    some = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
-    some["mm_encoder_outputs"] = _tokens(kwargs, slice(0, coarse))
-    base(**some, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
+    shared["mm_encoder_outputs"] = _tokens(kwargs, slice(0, coarse))
+    base(**shared, past_key_values=cache, use_cache=True, logits_to_keep=1)
     return Prefix(kwargs["input_ids"][0, :length], coarse, cache)
 
 
 def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
-    """The same prompt, of which the beginning need not be read again; as it is where it begins otherwise."""
+    """The prompt with the prefix's cache as `past_key_values`; unchanged where its first columns differ."""
     if prefix is None or shared_columns(compacted) != len(prefix.ids):
         return compacted
     if not torch.equal(compacted.kwargs["input_ids"][0, : len(prefix.ids)], prefix.ids):
@@ -73,11 +73,11 @@ def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
 
 
 def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
-    """A part of the one image's tokens, in every level."""
-    seen = kwargs["mm_encoder_outputs"]["image"]
-    fields: dict[str, Any] = {"pooler_output": [tokens[part] for tokens in seen.pooler_output]}
-    if getattr(seen, "deepstack_features", None):
+    """A value of `mm_encoder_outputs` with a part of the image's tokens, in every level."""
+    visual = kwargs["mm_encoder_outputs"]["image"]
+    fields: dict[str, Any] = {"pooler_output": [tokens[part] for tokens in visual.pooler_output]}
+    if getattr(visual, "deepstack_features", None):
         fields["deepstack_features"] = [
-            [tokens[part] for tokens in level] for level in seen.deepstack_features
+            [tokens[part] for tokens in level] for level in visual.deepstack_features
         ]
-    return {"image": type(seen)(**fields)}
+    return {"image": type(visual)(**fields)}

@@ -1,12 +1,12 @@
 """Prompts about one image, as the family's own processor writes them, with the image processed once.
 
     prompt = ImagePrompt(processor, image)
-    prompt.inputs("What is the title?") -> what processor(images=..., text=...) returns for it
+    prompt.inputs("What is the title?") -> the outputs of processor(images=..., text=...)
 
-A processor decides what stands in a prompt for an image: one placeholder per visual token, and in many
-families also frames, rows of tiles or line breaks around them. So the first question goes through the whole
-processor; what it made of the image's one token is then put in the place of that token for every other
-question. Where that can't be told apart from the text around it, every question goes through the processor.
+A processor replaces an image's one token in the text by an expansion: one placeholder per visual token, and
+in many families also frames, rows of tiles or line breaks around them. So the first prompt goes through the
+whole processor, and its expansion is put in the place of that token for every question. Where the expansion
+can't be told apart from the text around it, every question goes through the processor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from arr_coc.seam.features import PROMPT_NAMES
 
 
 class Expansion(NamedTuple):
-    """What a processor writes in place of one token: by name of a tensor over the prompt its columns [n]."""
+    """The replacement of an image's one token: its id, and by name of a prompt tensor its columns [n]."""
 
     token: int
     columns: dict[str, Tensor]
@@ -44,7 +44,7 @@ class ImagePrompt:
         image: the image.
 
     Attributes:
-        visual: what the processor made of the image (`pixel_values` and what goes with it).
+        visual: the processor's outputs for the image (`pixel_values` and what goes with it).
     """
 
     def __init__(self, processor: Any, image: Image.Image) -> None:
@@ -58,7 +58,7 @@ class ImagePrompt:
         self._expansion = _expansion(self._tokenize(text), prompt, added)
 
     def inputs(self, question: str) -> dict[str, Any]:
-        """What the processor returns for a question: prompt tensors [1, S], and `visual`."""
+        """The processor's outputs for a question: prompt tensors [1, S], and `visual`."""
         text = chat_prompt(self._processor, question)
         ids = self._tokenize(text)
         if self._expansion is None or ids.count(self._expansion.token) != 1:
@@ -74,31 +74,31 @@ class ImagePrompt:
         return prompt | self.visual
 
     def _process(self, text: str) -> Any:
-        """Everything by the processor itself."""
+        """The processor's outputs for a text and the image."""
         return self._processor(
             images=[self._image], text=[text], return_tensors="pt", add_special_tokens=self._adds(text)
         )
 
     def _tokenize(self, text: str) -> list[int]:
-        """The ids of a text, the image still one token."""
+        """The token ids of a text, in which the image is still one token."""
         return self._processor.tokenizer(text, add_special_tokens=self._adds(text))["input_ids"]
 
     def _adds(self, text: str) -> bool:
-        """Whether special tokens are to be added: not where the template wrote the first one itself."""
+        """Whether to add special tokens: not where the template wrote the first one itself."""
         first = self._processor.tokenizer.bos_token
         return first is None or not text.startswith(first)
 
 
 def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:
-    """Find what stands for the image, from a text as ids [S] and the processor's prompt of it, tensors [S'].
+    """The expansion of the image's token, by comparison of a text without it and with it.
 
-    None where it is not one token's place; where it begins or ends with an ordinary token, which might merge
-    with the text beside it; or where the processor says of the text around it anything but "text" (0) and
-    "attended" (1).
+    None where more than that one token was replaced; where the expansion begins or ends with an ordinary
+    token, which might merge with the text beside it; or where the processor's other tensors have values
+    around it other than 1 (attention mask) and 0.
 
     Args:
-        plain: the text, the image still one token.
-        prompt: the same text with the image expanded.
+        plain: ids [S] of the text, in which the image is still one token.
+        prompt: the processor's tensors [S'] for the same text, with the image expanded.
         added: ids of the tokens that the tokenizer never merges with others.
     """
     ids = prompt["input_ids"].tolist()
@@ -106,7 +106,7 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
     ends = zip(reversed(plain), reversed(ids), strict=False)
     behind = next((i for i, (a, b) in enumerate(ends) if a != b), len(plain))
     places = range(max(0, len(plain) - 1 - behind), min(before, len(plain) - 1) + 1)
-    # Where the token is a part of what replaces it, its neighbours fit too; its own number is what changes.
+    # Where the token is a part of its expansion, its neighbours fit too, but only its own count changes.
     fits = (i for i in places if plain.count(plain[i]) == 1 and ids.count(plain[i]) != 1)
     place = next(fits, None)
     if place is None:

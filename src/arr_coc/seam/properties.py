@@ -1,4 +1,4 @@
-"""What others read of a model object, answered by the base model inside: a wrapper's properties."""
+"""Properties of a wrapped base model that other libraries read of a model object."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class BaseProperties:
 
     @property
     def device(self) -> torch.device:
-        """Where the base model's calls run, also where its weights are kept elsewhere."""
+        """The device of the base model's calls, also where its weights are offloaded."""
         return execution_device(self.base)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the base model's weights."""
+        """The type of the base model's weights."""
         return self.base.dtype
 
     @property
@@ -44,12 +44,12 @@ class BaseProperties:
 
     @property
     def input_modalities(self) -> Any:
-        """What the base model reads, such as ("image", "text")."""
+        """The kinds of input of the base model, such as ("image", "text")."""
         return self.base.input_modalities
 
     @property
     def output_modalities(self) -> Any:
-        """What the base model writes."""
+        """The kinds of output of the base model."""
         return self.base.output_modalities
 
     def can_generate(self) -> bool:

@@ -1,8 +1,8 @@
-"""Which tokens of a prompt are the question: the words of the last user turn, nothing around them.
+"""The mask of a prompt's question: the tokens of the last user turn, without template and special tokens.
 
-The chat template itself says what stands around the user's words: it is rendered once with probe words,
-and what it puts before and after them (the markers) is looked for in the prompt. No list of template
-tokens is kept here.
+The text around a user's words comes from the chat template itself: it is rendered once with probe words, and
+the text before and after them (the markers) is searched in the prompt. No list of template tokens is kept
+here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 class TemplateMarkers(NamedTuple):
-    """What the chat template writes right before (`opening`) and right after (`closing`) a user's
-    words.
-    """
+    """The text of a chat template right before (`opening`) and right after (`closing`) a user's words."""
 
     opening: str
     closing: str
 
 
 def template_markers(processor: Any) -> TemplateMarkers | None:
-    """Find the markers of a processor's chat template; None if it has none or can't be rendered."""
+    """The markers of a processor's chat template; None if it has none or can't be rendered."""
     if getattr(processor, "chat_template", None) is None:
         return None
 
@@ -45,9 +43,7 @@ def template_markers(processor: Any) -> TemplateMarkers | None:
         before, after = single.split(first)
         between_words, rest = double.split(first)[1].split(answer)
         between_turns = rest.split(second)[0]
-    except (
-        Exception
-    ) as error:  # a template may refuse anything, in any way; the question is then found without it
+    except Exception as error:  # a template may raise anything; all text is then taken for the question
         logger.warning("the chat template can't be rendered with plain turns (%s); using all text", error)
         return None
     opening = _common_start(before[::-1], between_turns[::-1])[::-1]
@@ -56,6 +52,7 @@ def template_markers(processor: Any) -> TemplateMarkers | None:
 
 
 def _common_start(a: str, b: str) -> str:
+    """The longest common prefix of two texts."""
     return "".join(x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
@@ -67,18 +64,18 @@ def question_tokens(
     processor: Any = None,
     markers: TemplateMarkers | None = None,
 ) -> Tensor:
-    """Mark the content tokens of the last user turn of one prompt.
+    """The mask of the content tokens of the last user turn of one prompt.
 
     Args:
         ids: [S].
         attended: bool [S], false for padding.
         image_ids: ids of visual placeholders.
         special_ids: ids that are never content.
-        processor: gives the tokenizer.
-        markers: what stands around the user's words.
+        processor: holds the tokenizer, or is one.
+        markers: the template's text around the user's words.
 
     Returns:
-        bool [S]; all attended text that is not special if the turn can't be found.
+        bool [S]; all attended text that is not special if the turn can't be located.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
     special = set(special_ids) | set(getattr(tokenizer, "all_special_ids", []))
@@ -87,7 +84,7 @@ def question_tokens(
     if markers is None or not getattr(tokenizer, "is_fast", False):
         return content
 
-    # One token per image is enough to know the text, and keeps it short.
+    # One token per image keeps the text short and doesn't change the rest of it.
     columns = attended.nonzero().flatten().tolist()
     listed = ids[attended].tolist()
     short: list[tuple[int, int]] = []  # (column, id)

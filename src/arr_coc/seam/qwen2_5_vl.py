@@ -1,7 +1,7 @@
-"""Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, no deepstack, and a tower that
-can encode some cells alone.
+"""Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, and a sparse vision tower.
 
-The later Qwen families differ from it in what their towers must be told (`tower_arguments`).
+They have no deepstack. The adapters of later Qwen families override what their towers take besides patches
+(`tower_arguments`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from arr_coc.seam.sparse import kept_seqlens, kept_windows, numbered_cells, patc
 
 
 class Qwen2_5VLAdapter(FamilyAdapter):
-    """Qwen2.5-VL and Qwen2-VL; the later Qwen families differ from it in little."""
+    """Qwen2.5-VL and Qwen2-VL, and the base class of the later Qwen families."""
 
     model_types = ("qwen2_5_vl", "qwen2_vl")
     visual_names = ("pixel_values", "image_grid_thw")
@@ -35,7 +35,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         return self.model.config.vision_config.spatial_merge_size
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """One tensor per image (and, in Qwen3-VL, per deepstack level and image)."""
+        """The output of `get_image_features`, one tensor per image (in Qwen3-VL also per deepstack level)."""
         return self.model.get_image_features(
             inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True
         )
@@ -58,7 +58,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         return positions
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """Undo the merge-block patch order of the image processor."""
+        """The pictures that the image processor cut into patches."""
         vision = self.model.config.vision_config
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
@@ -70,30 +70,30 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Every token is a cell, so the grids say it all."""
+        """Computed from `image_grid_thw` alone, since every token is a cell."""
         grids = self._grids(inputs)
         counts = [t * h * w for t, h, w in grids]
         device = inputs["image_grid_thw"].device
         return Layout(counts, grids, [torch.arange(count, device=device) for count in counts])
 
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
-        """What the tower is told of the patches that it gets, in place of what it would compute.
+        """Positions and attention segments of the kept patches, in place of those that the tower computes.
 
         Args:
             grid: `image_grid_thw` [images, 3].
             cells: long [K], kept cells numbered over all images.
             rows: long [K*m*m], their patches.
         """
-        told = {
+        arguments = {
             "position_ids": get_vision_position_ids(grid, self.merge)[rows],
             "cu_seqlens": kept_seqlens(rows, get_vision_cu_seqlens(grid)),
         }
         tower = self.model.model.visual
         if (size := getattr(tower, "window_size", None)) is None:
-            return told
+            return arguments
         windows = get_vision_window_index(grid, self.merge, size, tower.patch_size)
         index, boundaries = kept_windows(cells, *windows, self.merge**2)
-        return told | {"window_index": index, "cu_window_seqlens": boundaries}
+        return arguments | {"window_index": index, "cu_window_seqlens": boundaries}
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower on the patches of the kept cells, each at its place in the full grid."""
@@ -118,15 +118,15 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
-        """Shrink the pictures that the patches show, and cut them into patches again."""
+        """The pictures scaled down and cut into patches again."""
         vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
         m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
-        given = thw.tolist()
-        if any(t != 1 for t, _, _ in given):
-            raise ValueError(f"image_grid_thw {given} has clips; a coarse view is made of still images only")
-        rows = inputs["pixel_values"].split([h * w for _, h, w in given])
+        sizes = thw.tolist()
+        if any(t != 1 for t, _, _ in sizes):
+            raise ValueError(f"image_grid_thw {sizes} has clips; a coarse view is made of still images only")
+        rows = inputs["pixel_values"].split([h * w for _, h, w in sizes])
         views, grids = [], []
-        for patches, (_, height, width) in zip(rows, given, strict=True):
+        for patches, (_, height, width) in zip(rows, sizes, strict=True):
             h, w = (m * side for side in coarse_grid(height // m, width // m, cells))
             if (h, w) != (height, width):
                 picture = shrink(to_picture(patches, (1, height, width), m, p, frames), (h * p, w * p))
@@ -139,5 +139,5 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         }
 
     def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The merged grids."""
+        """The merged grid (T, H, W) of each image."""
         return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]

@@ -1,7 +1,7 @@
-"""Qwen3.5: Qwen3-VL's route without deepstack, on a language model with recurrent layers.
+"""Qwen3.5: as Qwen3-VL without deepstack, on a language model with recurrent layers.
 
-A recurrent state has no mask: dropping a token is not the same as hiding it. So the laws that hold here
-are identity and greedy text, not "drop equals mask".
+A recurrent state has no mask, so dropping a token is not the same as masking it. With all tokens kept,
+results are the stock model's; with some dropped there is no masked equivalent to compare with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
 
 
 class Qwen3_5Adapter(Qwen3VLAdapter):
-    """Qwen3.5."""
+    """Qwen3.5: no method differs from Qwen3-VL's."""
 
     model_types = ("qwen3_5",)
     recurrent = True

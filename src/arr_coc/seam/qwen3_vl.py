@@ -1,6 +1,4 @@
-"""Qwen3-VL: Qwen2.5-VL's route with deepstack levels, which the features carry along, and a vision tower with
-learned places.
-"""
+"""Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a vision tower with learned position embeddings."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
     std = (0.5, 0.5, 0.5)
 
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
-        """Also which of the learned places each patch mixes, and how."""
+        """Also the learned position embeddings that each patch interpolates between, and their weights."""
         tower = self.model.model.visual
         indices, weights = get_vision_interpolation_indices_and_weights(
             grid,

@@ -1,9 +1,9 @@
-"""Encoding some cells alone: which rows of the patches they are, and what is left of the towers' segments.
+"""Encoding of some cells alone: the patches of kept cells, and their attention segments in the vision tower.
 
-A Qwen tower takes patches in any number and order; what says where a patch is and which others it may see are
-tensors that it would compute from the grid. Computed for the whole grid by transformers' own helpers and then
-indexed, they say the same of the patches that stay: every patch keeps its place and its segment, and segments
-of which nothing stays vanish. Law: with every cell kept they are the stock ones.
+A Qwen tower takes patches in any number and order; their positions, and the segments within which they attend
+to each other, are tensors that it would compute from the grid. Here they are computed for the whole grid by
+transformers' own helpers and then indexed: every kept patch keeps its position and its segment, and segments
+without a kept patch vanish. With every cell kept they equal the stock ones.
 
 Cells are numbered over all images of a call, in order; a cell is m*m consecutive rows of `pixel_values`.
 """
@@ -22,7 +22,7 @@ def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
     """Number the kept cells over all images: long [K], rising.
 
     Args:
-        layout: where the cells are.
+        layout: grids of the images.
         keep: per image long [K_i], raster indices, rising.
 
     Raises:
@@ -52,26 +52,26 @@ def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
 
 
 def patch_rows(cells: Tensor, unit: int) -> Tensor:
-    """The rows of `pixel_values` that some cells are: [K] -> long [K * unit]."""
+    """The rows of `pixel_values` of some cells, `unit` patches each: [K] -> long [K * unit]."""
     return (cells[:, None] * unit + torch.arange(unit, device=cells.device)).flatten()
 
 
 def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """What is left of attention segments when only some rows stay.
+    """Boundaries of the attention segments of kept rows.
 
     Args:
         rows: long [R], rising.
         cu_seqlens: [n + 1], boundaries of the segments of all rows.
 
     Returns:
-        int32 [n' + 1], n' <= n: segments of which nothing stays vanish.
+        int32 [n' + 1], n' <= n: segments without a kept row vanish.
     """
-    staying = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # rows before each boundary
-    return staying.unique_consecutive()
+    ends = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # kept rows before each boundary
+    return ends.unique_consecutive()
 
 
 def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) -> tuple[Tensor, Tensor]:
-    """What is left of attention windows when only some cells stay: each stays in its own window.
+    """The order and boundaries of the attention windows of kept cells: each stays in its own window.
 
     Args:
         cells: long [K], rising.
@@ -80,9 +80,9 @@ def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) ->
         unit: patches of a cell.
 
     Returns:
-        Long [K], the kept cells (numbered among the kept) in the order of their windows, and the int32
-        boundaries [n' + 1] of what is left of the windows, in patches.
+        Long [K], the kept cells (numbered among the kept) in the order of their windows, and int32 [n' + 1],
+        the boundaries of their windows in patches.
     """
-    places = order.to(cells.device).argsort()[cells]  # of each kept cell among all cells in order
-    standing, index = places.sort()
-    return index, kept_seqlens(standing, cu_seqlens.to(cells.device) // unit) * unit
+    places = order.to(cells.device).argsort()[cells]  # of each kept cell, in that order
+    ordered, index = places.sort()
+    return index, kept_seqlens(ordered, cu_seqlens.to(cells.device) // unit) * unit

@@ -2,10 +2,10 @@
 
     twin(model) -> PreTrainedModel of the same class, with the same parameters and buffers
 
-What is done to the modules of a twin (an adapter put in, another attention implementation) is not done to the
-model: its tree, its state dict, its class, its forward and its configuration stay as they are, whoever is
-using it at that moment. Weights are shared, so a twin costs no memory to speak of, and a change of the
-model's weights is a change of the twin's.
+A change of the twin's modules (an adapter put in, another attention implementation) is no change of the
+model: its modules, state dict, class, forward and configuration stay as they are, even while it is in use.
+Weights are shared, so a twin takes hardly any memory, and a change of the model's weights is one of the
+twin's, too.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ SHARED = (
     "_forward_hooks_always_called",
     "_forward_pre_hooks_with_kwargs",
 )
-"""Attributes of a module that its twin holds too, as the same dictionaries: moving, casting or loading
-weights reaches both, and so does what is said of a hook."""
+"""Attributes of a module that its twin shares, as the same dictionaries: moving, casting or loading weights
+changes both, and so do options of hooks."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CAPTURING = "transformers.utils.output_capturing"
-"""Hooks of this module collect hidden states and attentions; a tree has its own, or all would come twice."""
+"""Hooks of this Python module collect hidden states and attentions; they are not mirrored, or the twin would
+collect everything twice."""
 
 
 _MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
 _MIRRORS = weakref.WeakKeyDictionary()
-"""By the root of a twin."""
+"""The mirror of each twin, by its root."""
 
 
 class HookMirror:
-    """Brings the hooks of a tree of modules to its twin, as they come and go.
+    """Copies the hooks of a tree of modules to its twin, and removes those that were removed.
 
     Args:
         pairs: modules of the first tree and their twins.
@@ -54,7 +55,7 @@ class HookMirror:
         self._mirrored: set[int] = set()
 
     def update(self) -> None:
-        """Make the twin's hooks those of the first tree, beside its own; nearly free while there are none."""
+        """Give the twin the current hooks of the first tree beside its own; fast while there are none."""
         if not self._mirrored and not any(self._sources):
             return
         current: set[int] = set()
@@ -68,7 +69,7 @@ class HookMirror:
 
 
 def refresh(root: Module) -> Module:
-    """A twin, with the hooks that the modules of the first tree have by now."""
+    """The same twin, with the current hooks of the first tree."""
     _MIRRORS[root].update()
     return root
 
@@ -92,14 +93,14 @@ def twin(module: Module) -> Module:
         return made[id(old)]
 
     def copied(old: nn.Module) -> nn.Module:
-        new = made[id(old)] = object.__new__(type(old))  # first, for modules that refer to it
+        new = made[id(old)] = object.__new__(type(old))  # recorded first, for modules that refer to it
         for name, value in vars(old).items():
             if name == "_modules":
                 value = {key: child if child is None else visit(child) for key, child in value.items()}
             elif name in HOOKS:
                 value = OrderedDict()
             elif name == "_output_capturing_hooks_installed":
-                continue  # of the other tree
+                continue  # a mark of the first tree alone
             elif name not in SHARED:
                 value = rebound(value, old, new)
             vars(new)[name] = value
@@ -127,7 +128,7 @@ def twin(module: Module) -> Module:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """Whether `torch.compile` made it: compiled code runs its own tree, whatever tree it stands in."""
+    """Whether `torch.compile` made it: compiled code runs its own modules, in whatever tree it is."""
     return hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod")
 
 
@@ -150,9 +151,9 @@ def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
 
 
 def adapter_state(model: nn.Module) -> tuple[Any, ...]:
-    """The user's own adapters in a model, by name, and those at work: changes when they do.
+    """A key of the user's own adapters in a model: their names, the active ones, whether they are disabled.
 
-    Twins hold what the model held when they were made; one that was made under another state is stale.
+    A twin has the adapters that the model had when it was made, so one of another state is stale.
     """
     named: Mapping[str, Any] = vars(model).get("peft_config") or {}
     if not named:

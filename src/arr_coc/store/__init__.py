@@ -1,1 +1,1 @@
-"""Folders, fingerprints and the Hub: base models and what was learned for them, read and written."""
+"""Reading and writing of base models and allocators: folders, result files and the Hub."""

@@ -1,4 +1,4 @@
-"""Everything learned for one base model, in one folder: the allocator folder.
+"""The allocator folder: everything learned for one base model.
 
 arr_coc_config.json, arr_coc.safetensors    the layer
 stem.safetensors                            eyes before the encoder, if there are any
@@ -32,18 +32,18 @@ def save_learned(
     folder: Path,
     base_name: str | None,
 ) -> None:
-    """Write what was learned and what it was learned for; never the base model itself.
+    """Write everything learned, and the name, commit and shape of its base model; not the base model itself.
 
-    What the folder had of an older allocator is gone: none of it would belong to this one.
+    Files of an older allocator in the folder are removed first.
 
     Args:
         layer: scorers, balancer, allocator.
-        stem: or None.
+        stem: the stem, or None.
         convs: trained compressors by name.
         loras: the LoRAs.
-        base: the base model, for its shape.
+        base: the base model; its type, width and commit are written.
         folder: made if it is missing.
-        base_name: by which the base model is loaded again.
+        base_name: the name to load the base model by.
     """
     config = base.config
     named = {
@@ -62,7 +62,7 @@ def save_learned(
 
 
 def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
-    """Read a folder of `save_learned`; the base model is not changed.
+    """Read an allocator folder; the base model is not changed.
 
     Returns:
         layer, stem, convs and loras by name: arguments of `ARRCOCModel`.

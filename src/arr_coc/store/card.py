@@ -2,10 +2,9 @@
 
     model_card(model, name=..., results=["eval.jsonl"], data="200 drawn pages") -> ModelCard
 
-Laws: every figure comes from a result file of `arr-coc eval` that was measured with these very weights, with
-nulls and the best rival beside it; where there is none the card states that nothing was measured. No path of
-this disk is in it. Figures stand in the text alone: the Hub's own tables of scores are for benchmarks that
-it knows by name.
+Every figure comes from a result file of `arr-coc eval` that was measured with these very weights, with nulls
+and the best rival beside it; without one the card states that nothing was measured. It holds no path of this
+disk. Figures are in the text alone: the Hub's own tables of scores are for benchmarks that it has registered.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Described(Protocol):
-    """What a card reads of a model: see `arr_coc.model.ARRCOCModel`."""
+    """The attributes of `arr_coc.model.ARRCOCModel` that a card reads."""
 
     base: Any
     base_name: str
@@ -61,7 +60,7 @@ class Described(Protocol):
 
 
 class Facts(TypedDict, total=False):
-    """What a card states beyond the model itself; see `model_card`."""
+    """Keyword arguments of `model_card`."""
 
     name: str
     results: Sequence[str | Path]
@@ -77,14 +76,14 @@ def model_card(
     data: str | None = None,
     license: str = "apache-2.0",
 ) -> ModelCard:
-    """Describe what was learned for one base model.
+    """The card of an allocator.
 
     Args:
-        model: with the layer and whatever else was learned.
-        name: on the Hub, or of the folder.
+        model: the base model with everything learned for it.
+        name: the allocator's name on the Hub, or its folder's.
         results: files of `arr-coc eval` (.jsonl, .jsonl.gz or .json), measured with these weights.
-        data: what it was trained on, in words; None: the card states that this is not documented.
-        license: of the weights, as the Hub abbreviates it.
+        data: the training data, in words; None: the card states that this is not documented.
+        license: license of the weights, in the Hub's abbreviation.
 
     Raises:
         ValueError: a result that can't be read, or of other weights.
@@ -111,14 +110,13 @@ def model_card(
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
     opening = (
         f"For each question about an image it chooses the visual tokens that {_base(model)} reads: "
-        f"{_budget(model)}, each at its own place. "
-        "The base model is not in here, and it is not changed."
+        f"{_budget(model)}, each at its own place. The base model is not in here, and it is not changed."
     )
     return ModelCard(f"---\n{metadata.to_yaml()}\n---\n{MADE}\n\n# {name}\n\n{opening}\n\n{body}\n")
 
 
 def save_card(card: ModelCard, folder: Path) -> None:
-    """Write a card into an allocator folder; one that somebody wrote by hand stays."""
+    """Write a card into an allocator folder; one that was written by hand is not overwritten."""
     path = folder / CARD
     if path.is_file() and MADE not in path.read_text(encoding="utf-8"):
         logger.warning("%s is not of arr-coc's making and stays as it is", path)
@@ -127,7 +125,7 @@ def save_card(card: ModelCard, folder: Path) -> None:
 
 
 def _base(model: Described) -> str:
-    """The base model in words, without the place where it lies on this disk."""
+    """The base model in words, without a path of this disk."""
     if model.base_name == BUNDLED:
         return "the small model that ships inside the package"
     if is_local(model.base_name):
@@ -139,12 +137,14 @@ def _base(model: Described) -> str:
 
 
 def _budget(model: Described) -> str:
+    """The default budget in words."""
     if model.budget == "auto":
         return "64 to 400 of them, as many as the question needs"
     return f"{model.budget:.0%} of them" if isinstance(model.budget, float) else f"{model.budget} of them"
 
 
 def _use(model: Described, name: str) -> str:
+    """Code that loads the allocator and asks a question, in Markdown."""
     commit = " at the commit it was trained for" if base_revision(model.base) else ""
     return (
         f"""```python
@@ -161,6 +161,7 @@ The base model is loaded with it, by its name"""
 
 
 def _parts(model: Described) -> str:
+    """A Markdown table of the weights: file, purpose, number of parameters."""
     rows = [(WEIGHTS_NAME, "scorers, balancer, allocator", model.layer.parameters())]
     if model.stem is not None:
         rows.append(
@@ -189,6 +190,7 @@ def _count(parameters: Iterable[Any]) -> int:
 
 
 def _data(model: Described, data: str | None) -> str:
+    """The training data in words."""
     if data is not None:
         return data
     if not model.layer.trained:
@@ -197,6 +199,7 @@ def _data(model: Described, data: str | None) -> str:
 
 
 def _limits(model: Described) -> str:
+    """A Markdown list of limits."""
     lines = [
         "What is not chosen is not read. Questions that need the whole image, such as counts, suffer first; "
         "compare with `mode='full'`, which reads all tokens and is the stock model.",
@@ -212,7 +215,9 @@ def _limits(model: Described) -> str:
 
 
 def _figures(path: str | Path, model: Described) -> str:
-    """What was measured on what, and a table: all tokens, ours, two nulls and the best rival of each budget.
+    """The data of a result file in words, and a table of its figures.
+
+    The table has a row for all tokens, and for each budget ours, two nulls and the best rival.
 
     Raises:
         ValueError: the file can't be read, or was measured with other weights.
@@ -225,7 +230,7 @@ def _figures(path: str | Path, model: Described) -> str:
             "allocator with arr-coc eval --allocator FOLDER"
         )
     rows = _excerpt(summary)
-    source, _, _ = str(header["data"]).partition(":")  # without the folder behind it
+    source, _, _ = str(header["data"]).partition(":")  # without the folder after it
     what = f"drawn pages of {header['size']} px" if source == "world" else f"`{source}`"
     text = f"{summary['questions']:,} questions about {summary['images']:,} images ({what}), "
     text += f"{summary['metric']} with its 95 % interval"
@@ -247,7 +252,7 @@ def _figures(path: str | Path, model: Described) -> str:
 
 
 def _excerpt(summary: Summary) -> dict[str, Any]:
-    """The rows of a summary that a card has room for."""
+    """The methods of a summary that a card shows: all tokens, ours, `COMPARED` and the best rivals."""
     chosen: list[str] = []
     for group in by_budget(summary).values():  # each from the best down
         kinds = [kind(method, summary["header"]) for method in group]

@@ -1,10 +1,10 @@
-"""Loading and saving: base models with their processors, and the small learned layer beside them.
+"""Loading of base models with their processors, and of the learned layer that belongs to one.
 
-An allocator folder holds two files, `arr_coc.safetensors` (the learned layer alone) and
-`arr_coc_config.json` (its settings, and the base model it was trained for with its commit on the Hub).
-Loading is strict: no weight may be missing, left over or of another shape, and the base model is loaded at
-that commit. Only safetensors are ever read and no code of a repository is ever run. Whatever can't be loaded
-is a ValueError of one line that names it and the remedy.
+An allocator folder holds at least `arr_coc.safetensors` (the learned layer alone) and `arr_coc_config.json`
+(its settings, and the base model it was trained for with its commit on the Hub). No weight may be missing,
+left over or of another shape, and the base model is loaded at that commit. Only safetensors are read and no
+code of a repository is run. A failure is a ValueError of one line that names what can't be loaded and the
+remedy.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ ALLOCATOR_FILES = (
 logger = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
-    """What a name stands for: a base model, its revision on the Hub if one is wanted, an allocator folder."""
+class Source(NamedTuple):
+    """The base model behind a name, its revision on the Hub (None: the newest), and its allocator folder."""
 
     base: str
     revision: str | None
     allocator: Path | None
 
 
-def find(name: str | Path | None, allocator: str | Path | None, revision: str | None = None) -> Found:
-    """Find out what is to be loaded; an allocator's own base model at the commit it was saved with.
+def find(name: str | Path | None, allocator: str | Path | None, revision: str | None = None) -> Source:
+    """The base model and allocator that a name means; an allocator's base model at the commit saved with it.
 
     Args:
-        name: of a base model or of an allocator; None or "bundled": the bundled model.
+        name: base model or allocator; None or "bundled": the bundled model.
         allocator: another allocator for it; None: its own, if it has one.
-        revision: of `name` on the Hub; None: the newest.
+        revision: branch, tag or commit of `name` on the Hub; None: the newest.
 
     Raises:
         ValueError: not there, a revision of a folder, or the Hub can't be reached.
@@ -68,8 +68,8 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
     folder = own if allocator is None else find_allocator(allocator)
     if allocator is not None and folder is None:
         raise ValueError(
-            f"{str(allocator)!r} is not an allocator: it has no {CONFIG_NAME}; "
-            "give a folder that save_pretrained wrote"
+            f"{str(allocator)!r} is not an allocator: it has no {CONFIG_NAME}; give a folder that "
+            "save_pretrained wrote"
         )
     if name is not None and own is not None and not (own / "config.json").is_file():
         settings = read_settings(own)
@@ -78,11 +78,11 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
                 f"the allocator {str(name)!r} doesn't say which base model it is for: name that one, and "
                 "give this as its `allocator`"
             )
-        return Found(settings["base_model"], settings.get("base_revision"), folder)
+        return Source(settings["base_model"], settings.get("base_revision"), folder)
     if revision is None and name is not None and folder is not None:
         settings = read_settings(folder)
         revision = settings.get("base_revision") if settings["base_model"] == str(name) else None
-    return Found(BUNDLED if name is None else str(name), revision, folder)
+    return Source(BUNDLED if name is None else str(name), revision, folder)
 
 
 def load_base(
@@ -92,12 +92,12 @@ def load_base(
 
     Args:
         name: a model folder, a Hub name, or "bundled".
-        dtype: of the weights; None: as saved.
-        revision: branch, tag or commit hash on the Hub; None: the newest. `base_revision` tells it.
+        dtype: type of the weights; None: as saved.
+        revision: branch, tag or commit hash on the Hub; None: the newest. `base_revision` returns the commit.
 
     Raises:
-        ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of
-        other shapes.
+        ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of other
+            shapes.
     """
     source = str(BUNDLED_MODEL) if str(name) == BUNDLED else str(name)
     folder = Path(source).expanduser()
@@ -128,8 +128,8 @@ def load_base(
         raise ValueError(unreachable(source, error)) from error
     except (RuntimeError, SafetensorError) as error:  # shapes, or a file that is no safetensors
         raise ValueError(
-            f"the weights of {source!r} don't fit its config.json ({one_line(error)}); "
-            "save model and config together again with save_pretrained"
+            f"the weights of {source!r} don't fit its config.json ({one_line(error)}); save model and config "
+            "together again with save_pretrained"
         ) from error
     if report["missing_keys"] or report["mismatched_keys"]:
         lacking = sorted(report["missing_keys"]) or sorted(report["mismatched_keys"])
@@ -139,19 +139,17 @@ def load_base(
         )
     try:
         processor = AutoProcessor.from_pretrained(source, revision=commit, trust_remote_code=False)
-    except (
-        Exception
-    ) as error:  # tokenizer and image processor files fail in as many ways as they have parsers
+    except Exception as error:  # each parser of a tokenizer or image processor file has its own errors
         raise ValueError(
-            f"the processor of {source!r} can't be loaded ({one_line(error)}); "
-            "save it beside the model with its own save_pretrained"
+            f"the processor of {source!r} can't be loaded ({one_line(error)}); save it beside the model with "
+            "its own save_pretrained"
         ) from error
-    model.config._commit_hash = commit  # where transformers itself once kept it
+    model.config._commit_hash = commit  # where earlier versions of transformers keep it
     return model.eval(), processor
 
 
 def base_revision(model: PreTrainedModel) -> str | None:
-    """The commit on the Hub that a base model came from; None if it came from a folder, or nobody knows."""
+    """The commit on the Hub that a base model was loaded from; None if it is from a folder, or unknown."""
     return getattr(model.config, "_commit_hash", None)
 
 
@@ -173,8 +171,7 @@ def check_model_folder(folder: Path) -> None:
     if pickles:
         raise ValueError(
             f"{str(folder)!r} has only pickled weights ({pickles[0]}), which can run code and are never "
-            "loaded; "
-            "convert them to safetensors (save_pretrained of transformers writes them)"
+            "loaded; convert them to safetensors (save_pretrained of transformers writes them)"
         )
     raise ValueError(
         f"{str(folder)!r} has no weights (*.safetensors); copy them there or save the model again"
@@ -182,24 +179,24 @@ def check_model_folder(folder: Path) -> None:
 
 
 def find_allocator(name: str | Path, revision: str | None = None) -> Path | None:
-    """Find the allocator folder behind a name; None if that name holds an ordinary model.
+    """The allocator folder of a name; None if there is an ordinary model alone.
 
     Args:
         name: a folder, or a Hub name.
-        revision: on the Hub; None: the newest.
+        revision: branch, tag or commit on the Hub; None: the newest.
 
     Raises:
         ValueError: the Hub can't be reached.
     """
     if is_local(name):
         folder = Path(name).expanduser()
-    else:  # config.json tells whether a base model lies there too
+    else:  # with config.json there is a base model in the repository, too
         folder = download(str(name), (*ALLOCATOR_FILES, "config.json"), revision)
     return folder if (folder / CONFIG_NAME).is_file() else None
 
 
 def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
-    """Load the learned layer that belongs to a base model; strict.
+    """Load the learned layer that belongs to a base model; every weight must be there and fit.
 
     Raises:
         ValueError: trained for another base model; weights missing, pickled or of other shapes.

@@ -1,12 +1,12 @@
-"""The Hub, as far as this package talks to it: named files of a repository down, named files of a folder up.
+"""Download of named files from a repository on the Hub, and upload of named files of a folder.
 
     commit_of(name, revision) -> hash
     download(name, files, revision) -> folder      the files at one commit
     upload(folder, name, files) -> address
 
-Laws: only the files that are named travel, whatever else lies beside them; what comes down is of one commit;
-what goes up replaces the files of those names, so that none stays from an older upload; a failure is a
-ValueError of one line with its remedy, and no message holds a token.
+Only the named files are transferred, whatever else is beside them. A download is of one commit. An upload
+replaces the files of those names, so that none of an older upload is left. A failure is a ValueError of one
+line with its remedy, and no message holds a token.
 
 huggingface_hub's PyTorchModelHubMixin would not do: it saves the base model with the rest, as one state
 dict, loads with `strict=False` (weights that are missing stay random), and reads pickles where it finds no
@@ -34,12 +34,12 @@ def one_line(error: BaseException) -> str:
 
 
 def is_local(name: str | Path) -> bool:
-    """Whether a name means a place on this disk: something is there, or it is written as a path."""
+    """Whether a name is a path on this disk: one that exists, or one that starts as a path does."""
     return Path(name).expanduser().exists() or str(name).startswith((".", "/", "~"))
 
 
 def check_name(name: str) -> None:
-    """Raise a ValueError if a name can't be one of the Hub."""
+    """Raise a ValueError if a name is not valid on the Hub."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -56,10 +56,10 @@ def check_shared(name: str) -> None:
 
 
 def commit_of(name: str, revision: str | None = None) -> str:
-    """The hash of the commit that a revision of a model repository is, as the Hub or the cache has it.
+    """The hash of the commit of a revision of a model repository, from the Hub or the cache.
 
     Args:
-        name: of the repository; it has a config.json.
+        name: name of the repository; it has a config.json.
         revision: branch, tag or commit hash; None: the newest.
 
     Raises:
@@ -72,10 +72,10 @@ def commit_of(name: str, revision: str | None = None) -> str:
 
 
 def download(name: str, files: Sequence[str], revision: str | None = None) -> Path:
-    """Fetch files of a model repository, or find them in the cache.
+    """Download files of a model repository, or take them from the cache.
 
     Args:
-        name: of the repository.
+        name: name of the repository.
         files: names or patterns; those that the repository lacks are left out.
         revision: branch, tag or commit hash; None: the newest.
 
@@ -94,14 +94,14 @@ def download(name: str, files: Sequence[str], revision: str | None = None) -> Pa
 def upload(
     folder: Path, name: str, files: Sequence[str], *, private: bool | None = None, token: str | None = None
 ) -> str:
-    """Put files of a folder into a model repository, in one commit; it is made if it isn't there.
+    """Upload files of a folder to a model repository in one commit; the repository is made if it is missing.
 
     Args:
-        folder: where the files are.
-        name: of the repository, USER/NAME.
-        files: what may leave; what the repository has of these and the folder lacks is removed there.
-        private: of a new repository; None: as the account has it.
-        token: with write access; None: the one of `hf auth login`.
+        folder: the folder with the files.
+        name: name of the repository, USER/NAME.
+        files: names or patterns to upload; files of them in the repository that the folder lacks are deleted.
+        private: whether a new repository is private; None: the account's default.
+        token: a token with write access; None: that of `hf auth login`.
 
     Returns:
         The address of the commit.
@@ -127,15 +127,15 @@ def upload(
 
 
 def refused(error: BaseException) -> bool:
-    """Whether the Hub answered that it wants another token, or any."""
+    """Whether the Hub refused access: 401 or 403."""
     return isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403)
 
 
 def unreachable(name: str, error: BaseException, revision: str | None = None) -> str:
-    """What to say when a name on the Hub can't be had."""
+    """The message for a model on the Hub that can't be downloaded."""
     what = f"model {name!r}" + (f" at revision {revision!r}" if revision else "")
     access = f"{LOG_IN} if it is private, " if refused(error) else ""
     return (
-        f"{what} can't be reached or doesn't exist on the Hub ({one_line(error)}); "
-        f"{access}give a local model folder instead, or no name for the bundled model"
+        f"{what} can't be reached or doesn't exist on the Hub ({one_line(error)}); {access}"
+        "give a local model folder instead, or no name for the bundled model"
     )

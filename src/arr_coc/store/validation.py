@@ -1,4 +1,4 @@
-"""Values from files checked by pydantic models, with errors of one line for the person whose file it is.
+"""Validation of objects from files by pydantic models, with errors of one line.
 
 question = validated(Question, record, "questions.jsonl, line 3")
 ValueError: questions.jsonl, line 3: 'answer' is True: it should be a text or a list of texts
@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 LONGEST = 80
-"""Characters of a value that a message shows at most."""
+"""The most characters of a value that a message shows."""
 M = TypeVar("M", bound=BaseModel)
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """An object of a file as a model of its fields.
+    """An object of a file as an instance of a pydantic model.
 
     Args:
-        model: what the object should be.
-        value: as `json.loads` gives it.
-        where: file and line of it, for the message.
+        model: class of the instance.
+        value: parsed JSON.
+        where: file and line of the object, for the message.
 
     Raises:
-        ValueError: the first field that is wrong, by name, with its value and what it should be.
+        ValueError: names the first invalid field, its value and what it should be.
     """
     try:
         return model.model_validate(value)
@@ -45,6 +45,6 @@ def validated(model: type[M], value: Any, where: str) -> M:
 
 
 def short(value: Any) -> str:
-    """A value as Python writes it, cut to `LONGEST` characters."""
+    """The `repr` of a value, cut to `LONGEST` characters."""
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]}..."

@@ -1,4 +1,4 @@
-"""The viewer: draws a trace's view in a browser, without a model and without a network.
+"""The viewer: JavaScript that draws views of traces in a browser, without a model and without a network.
 
     assets()              the viewer's own JavaScript and CSS; the script sets the global `ArrCocViewer`
     page(views, title)    one HTML file with everything in it

@@ -1,6 +1,6 @@
-"""One self-contained HTML page of one or more views: opens from a disk, asks nothing of a network.
+"""One self-contained HTML page of one or more views, which opens from a disk without a network.
 
-Law: text of a view (questions, answers, names) is data, never markup; the page's content security policy lets
+Text of a view (questions, answers, names) is data, never markup; the page's content security policy lets
 only the viewer's own script run and forbids every connection.
 """
 
@@ -42,7 +42,7 @@ ArrCocViewer.album(document.getElementById("views"), JSON.parse(document.getElem
 
 @cache
 def assets() -> tuple[str, str]:
-    """The viewer's JavaScript and CSS. The script may run more than once in a page."""
+    """The viewer's JavaScript and CSS; the script may run more than once in a page."""
     folder = files("arr_coc.viewer")
     parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS]
     public = "window.ArrCocViewer = { mount, pair, history, album };"
@@ -51,17 +51,17 @@ def assets() -> tuple[str, str]:
 
 
 def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw") -> str:
-    """One HTML file that draws views; several stand in a list to choose from.
+    """An HTML file that draws views, with a list to choose from where there are several.
 
     Args:
-        views: of `Trace.view()`, at least one.
-        title: of the page; any text.
+        views: results of `Trace.view()`, at least one.
+        title: title of the page; any text.
 
     Returns:
-        The page. Its last line says how large it is.
+        The page. Its footer states its size.
 
     Raises:
-        ValueError: no views, or one that is not a view.
+        ValueError: no views, or a value that is not a view.
     """
     if not views:
         raise ValueError("a page needs at least one view; give it Trace.view() of a trace")
@@ -77,13 +77,13 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
         f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    shown = html.escape(title)
+    heading = html.escape(title)
     size = sum(len(part.encode()) for part in (data, script, style))
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{shown}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n<h1>{shown}</h1>\n"
+        f"<title>{heading}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n<h1>{heading}</h1>\n"
         f'<div id="views"></div>\n<footer>{size / 1e6:.1f} MB, complete in this one file</footer>\n</main>\n'
         f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
         f"</body>\n</html>\n"

@@ -4,7 +4,8 @@
     page.image, page.questions[0].text, page.questions[0].answer, page.questions[0].evidence
 
 No picture is stored and none is downloaded: everything is drawn with Pillow from fonts that ship with Pillow
-and matplotlib. `vocabulary` lists the words, `blocks` draws, `layout` divides the page, `questions` asks.
+and matplotlib. `vocabulary` lists the words, `layout` divides a page, `canvas` and `blocks` draw it, and
+`questions` makes the questions.
 """
 
 from arr_coc.world.page import Fact, Page, Question, Thing, draw_page, page_seed

@@ -1,92 +1,26 @@
-"""Draw one block of a page: fields, a table, shapes, a note, faint or tiny text, running text, texture.
+"""Drawing of the blocks of a page: fields, tables, shapes, notes, faint or tiny text, running text, texture.
 
-Every function gets a `Canvas` and a rectangle `(x0, y0, x1, y1)` in pixels, draws inside the rectangle and
-adds what it drew to `canvas.facts` or `canvas.things`: they are the record.
+Every function takes a `Canvas` and a rectangle `(x0, y0, x1, y1)` in px, draws inside the rectangle and
+records the texts and shapes it drew in `canvas.facts` and `canvas.things`.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
+from arr_coc.world.canvas import Canvas, Fact, Ink, Rect, Thing
 from arr_coc.world.fonts import font
 from arr_coc.world.outlines import outline
 from arr_coc.world.vocabulary import ALPHABET, COLOURS, FILLER, TITLE_FIRST, TITLE_SECOND
 
-Rect = tuple[int, int, int, int]
-Ink = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Thing:
-    """A coloured shape: its names, centre and diameter in pixels."""
-
-    colour: str
-    shape: str
-    x: int
-    y: int
-    size: int
-
-    @property
-    def box(self) -> Rect:
-        """The square around the shape, in pixels."""
-        r = self.size // 2
-        return (self.x - r, self.y - r, self.x + r, self.y + r)
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A text that can be asked for: `label` asks, `value` answers, `boxes` (pixels) show it.
-
-    `value` holds one entry per token of the answer (characters or words) and `spans` the box of each.
-    """
-
-    family: str
-    label: str
-    value: tuple[str, ...]
-    boxes: tuple[Rect, ...]
-    spans: tuple[Rect, ...] = ()
-
-
-@dataclass
-class Canvas:
-    """A page while it is being drawn; `glyphs` are all its characters with boxes, labels for the eyes."""
-
-    image: Image.Image
-    rng: random.Random
-    fonts: tuple[str, ...]
-    dark: bool
-    facts: list[Fact] = field(default_factory=list)
-    things: list[Thing] = field(default_factory=list)
-    glyphs: list[tuple[str, Rect]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.draw = ImageDraw.Draw(self.image)
-
-    def last(self, count: int) -> tuple[Rect, ...]:
-        """The boxes of the last `count` characters that were written."""
-        return tuple(box for _, box in self.glyphs[-count:])
-
-    def ink(self) -> Ink:
-        """A text colour that is easy to read on this page."""
-        v = self.rng.randint(0, 60)
-        r, g, b = (min(255, max(0, v + self.rng.randint(-15, 25))) for _ in range(3))
-        return (255 - r, 255 - g, 255 - b) if self.dark else (r, g, b)
-
-    def paper(self, spread: int = 22) -> Ink:
-        """A background colour near the page's own."""
-        v = self.rng.randint(255 - 2 * spread, 255)
-        r, g, b = (min(255, max(0, v + self.rng.randint(-spread, spread))) for _ in range(3))
-        return ((255 - r) * 2 // 3, (255 - g) * 2 // 3, (255 - b) * 2 // 3) if self.dark else (r, g, b)
-
 
 def code(rng: random.Random) -> str:
-    """A value of 2-5 characters."""
+    """A random value of 2 to 5 characters of `ALPHABET`."""
     return "".join(rng.choice(ALPHABET) for _ in range(rng.choice((2, 3, 3, 4, 4, 5))))
 
 
@@ -100,9 +34,9 @@ def write(
     limit: int,
     spell: bool = True,
 ) -> Rect | None:
-    """Write one line; return its box, or None (and draw nothing) where it would pass x = `limit`.
+    """Write one line; return its box (px), or None (and draw nothing) where it would pass x = `limit`.
 
-    With `spell` its characters are recorded, one glyph for each that can be seen.
+    With `spell` its characters are recorded in `canvas.glyphs`, all but spaces.
     """
     f = font(face, size)
     box = canvas.draw.textbbox(xy, text, font=f)
@@ -119,18 +53,19 @@ def write(
 
 
 def _around(boxes: tuple[Rect, ...]) -> Rect:
-    """The smallest box round all of them."""
+    """The smallest box around all boxes."""
     x0, y0, x1, y1 = zip(*boxes, strict=True)
     return min(x0), min(y0), max(x1), max(y1)
 
 
 @lru_cache(maxsize=20_000)
 def _advance(face: str, size: int, char: str) -> float:
+    """The width of a character in px."""
     return font(face, size).getlength(char)
 
 
 def cased(rng: random.Random, word: str) -> str:
-    """A label as a page may print it."""
+    """A label capitalised or in capitals."""
     return rng.choice((word.capitalize(), word.capitalize(), word.upper()))
 
 
@@ -140,9 +75,10 @@ def _fitting(rng: random.Random, width: int, stacked: bool) -> int:
 
 
 def fields(canvas: Canvas, rect: Rect, labels: list[str], stacked: bool) -> int:
-    """Lines `Label: VALUE`, or label above value. Takes labels from the list until it or the room ends.
+    """Draw lines `Label: VALUE`, or label above value; labels are removed from the list as they are used.
 
-    Returns the y below the last line.
+    Returns:
+        The y (px) below the last line.
     """
     rng = canvas.rng
     x0, y0, x1, y1 = rect
@@ -182,7 +118,11 @@ def fields(canvas: Canvas, rect: Rect, labels: list[str], stacked: bool) -> int:
 
 
 def table(canvas: Canvas, rect: Rect, labels: list[str]) -> int:
-    """A ruled table: row names left, values right, one row a fact. Returns the y below it."""
+    """Draw a ruled table, names left and values right; labels are removed from the list as they are used.
+
+    Returns:
+        The y (px) below it.
+    """
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     x1 = min(x1, x0 + rng.randint(330, 480))
@@ -216,7 +156,7 @@ def table(canvas: Canvas, rect: Rect, labels: list[str]) -> int:
 
 
 def title(canvas: Canvas, rect: Rect) -> None:
-    """Two large words."""
+    """Draw a title of two large words."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     words = (rng.choice(TITLE_FIRST), rng.choice(TITLE_SECOND))
@@ -239,7 +179,7 @@ def title(canvas: Canvas, rect: Rect) -> None:
 
 
 def note(canvas: Canvas, rect: Rect) -> None:
-    """A sticky note in a pale strong colour with two words on it, one below the other."""
+    """Draw a pale coloured note with two words, one below the other."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     words = (rng.choice(TITLE_FIRST), rng.choice(TITLE_SECOND))
@@ -260,7 +200,7 @@ def note(canvas: Canvas, rect: Rect) -> None:
 
 
 def faint(canvas: Canvas, rect: Rect) -> None:
-    """Grey on grey, beside a bright red square."""
+    """Draw a code in grey on grey, beside a bright red square."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     face, size, text = rng.choice(canvas.fonts), rng.randint(26, 34), code(rng)
@@ -286,7 +226,7 @@ def faint(canvas: Canvas, rect: Rect) -> None:
 
 
 def small(canvas: Canvas, rect: Rect) -> None:
-    """One code in small print under a thin frame."""
+    """Draw a code in small print inside a thin frame."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     face, size, text, ink = rng.choice(canvas.fonts), rng.randint(17, 19), code(rng), canvas.ink()
@@ -301,7 +241,7 @@ def small(canvas: Canvas, rect: Rect) -> None:
 
 
 def paragraph(canvas: Canvas, rect: Rect) -> None:
-    """Running text that nobody asks about."""
+    """Draw running text that no question is about."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     face, size, ink = rng.choice(canvas.fonts), rng.randint(15, 26), canvas.ink()
@@ -320,7 +260,7 @@ def paragraph(canvas: Canvas, rect: Rect) -> None:
 
 
 def texture(canvas: Canvas, rect: Rect) -> None:
-    """Ink with nothing in it: noise, hatching, dots, waves."""
+    """Draw a pattern that no question is about: noise, hatching, dots, waves or blotches."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     w, h = x1 - x0, y1 - y0
@@ -363,7 +303,7 @@ def draw_thing(canvas: Canvas, thing: Thing) -> None:
 
 
 def scene(canvas: Canvas, rect: Rect, wanted: list[tuple[str, str]]) -> None:
-    """Coloured shapes among grey clutter. Takes (colour, shape) pairs from the list while there is room."""
+    """Draw coloured shapes among grey lines; (colour, shape) pairs are removed from the list as they fit."""
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     if rng.random() < 0.35:

@@ -1,4 +1,4 @@
-"""Fonts that are there without a download: matplotlib's and Pillow's own."""
+"""The fonts of the bundled world, which come with matplotlib and Pillow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HELD_OUT_FONTS: tuple[str, ...] = ("DejaVuSansMono-Bold.ttf",)
 
 @lru_cache(maxsize=512)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
-    """Load a font by file name at `size` pixels; `Aileron` is the one inside Pillow."""
+    """Load a font by file name at `size` px; `Aileron` is the one inside Pillow."""
     if name == "Aileron":
         return cast(ImageFont.FreeTypeFont, ImageFont.load_default(size))
     import matplotlib

@@ -1,17 +1,17 @@
-"""Divide a page into rectangles. Training and test use different templates; test has all of them."""
+"""Layouts: the division of a page into rectangles. Some templates are used in the test split alone."""
 
 from __future__ import annotations
 
 import random
 from itertools import pairwise
 
-from arr_coc.world.blocks import Rect
+from arr_coc.world.canvas import Rect
 
 TRAIN_TEMPLATES: tuple[str, ...] = ("bands", "columns", "sidebar")
 HELD_OUT_TEMPLATES: tuple[str, ...] = ("mosaic", "pinwheel")
 
-_LEAST = 190  # px: a block narrower than this holds no field
-_GAP = 10
+_LEAST = 190  # px, the least width of a block that holds a field
+_GAP = 10  # px between blocks
 
 
 def _cut(rng: random.Random, start: int, end: int, ideal: int) -> list[tuple[int, int]]:
@@ -26,6 +26,7 @@ def _cut(rng: random.Random, start: int, end: int, ideal: int) -> list[tuple[int
 
 
 def _bands(rng: random.Random, rect: Rect, ideal: int = 230) -> list[Rect]:
+    """Rows about `ideal` px high, each cut into blocks."""
     x0, y0, x1, y1 = rect
     return [
         (a, top, b, bottom)
@@ -35,11 +36,13 @@ def _bands(rng: random.Random, rect: Rect, ideal: int = 230) -> list[Rect]:
 
 
 def _columns(rng: random.Random, rect: Rect) -> list[Rect]:
+    """Columns, each cut into blocks."""
     x0, y0, x1, y1 = rect
     return [(a, top, b, bottom) for a, b in _cut(rng, x0, x1, 380) for top, bottom in _cut(rng, y0, y1, 210)]
 
 
 def _sidebar(rng: random.Random, rect: Rect) -> list[Rect]:
+    """A narrow column on the left, bands beside it."""
     x0, y0, x1, y1 = rect
     if x1 - x0 < 2.2 * _LEAST:
         return _bands(rng, rect)
@@ -62,7 +65,7 @@ def _mosaic(rng: random.Random, rect: Rect) -> list[Rect]:
 
 
 def _pinwheel(rng: random.Random, rect: Rect) -> list[Rect]:
-    """Four arms round a middle block, each cut once more."""
+    """Four arms around a middle block, each cut as a mosaic."""
     x0, y0, x1, y1 = rect
     w, h = x1 - x0, y1 - y0
     if w < 3 * _LEAST or h < 420:
@@ -88,5 +91,5 @@ _TEMPLATES = {
 
 
 def divide(rng: random.Random, rect: Rect, template: str) -> list[Rect]:
-    """Rectangles (px) of a template, inside `rect`, without overlap."""
+    """The rectangles (px) of a template inside `rect`, without overlap."""
     return _TEMPLATES[template](rng, rect)

@@ -1,4 +1,4 @@
-"""The outlines of the shapes that are no circle and no ring."""
+"""The outlines of all shapes but circles and rings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def outline(shape: str, x: float, y: float, r: float, turn: float) -> list[tuple[float, float]]:
-    """Corner points of a shape of radius `r` round (x, y), turned by `turn` radians."""
+    """Corner points (px) of a shape of radius `r` px around (x, y), turned by `turn` radians."""
 
     def ring(angles: list[float], radii: list[float]) -> list[tuple[float, float]]:
         return [

@@ -1,9 +1,9 @@
-"""Draw a page from a seed.
+"""Pages drawn from a seed.
 
     draw_page(seed, size, split) -> Page(image, questions, facts, things)
 
-Laws: the same arguments give the same page; the three splits never share a seed; `train` and `validation` use
-the training templates and fonts, `test` mixes in templates and fonts that training never sees.
+The same arguments give the same page. The three splits never share a seed. `train` and `validation` use the
+training templates and fonts; `test` also uses templates and fonts that the other two don't.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from PIL import Image
 
 from arr_coc.world import blocks
-from arr_coc.world.blocks import Canvas, Fact, Rect, Thing
+from arr_coc.world.canvas import Canvas, Fact, Rect, Thing
 from arr_coc.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from arr_coc.world.layout import HELD_OUT_TEMPLATES, TRAIN_TEMPLATES, divide
 from arr_coc.world.questions import Question, ask_all
@@ -27,7 +27,17 @@ SPLITS: tuple[str, ...] = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Page:
-    """An image (RGB) and everything that is true of it; `glyphs` are its characters with boxes in px."""
+    """A drawn page with its questions and annotations.
+
+    Attributes:
+        image: the picture, RGB.
+        questions: questions with answers and evidence.
+        facts: the texts that can be asked for.
+        things: the coloured shapes.
+        glyphs: the characters with their boxes in px.
+        template: name of the layout.
+        seed: the seed of `draw_page`.
+    """
 
     image: Image.Image
     questions: tuple[Question, ...]
@@ -39,7 +49,7 @@ class Page:
 
 
 def page_seed(seed: int, split: str) -> int:
-    """The generator's seed: disjoint between splits (they differ modulo 3)."""
+    """The random generator's seed for a page: different in each split (they differ modulo 3)."""
     if split not in SPLITS:
         raise ValueError(f"split {split!r} is unknown; use one of {', '.join(SPLITS)}")
     if seed < 0:
@@ -48,7 +58,7 @@ def page_seed(seed: int, split: str) -> int:
 
 
 def wanted_things(rng: random.Random, count: int) -> list[tuple[str, str]]:
-    """Pairs (colour, shape): some words once, others up to six times, so that every family has questions."""
+    """Random pairs (colour, shape): some words once, others up to six times, for every family."""
 
     def plan(words: list[str]) -> list[str]:
         rng.shuffle(words)
@@ -67,7 +77,7 @@ def wanted_things(rng: random.Random, count: int) -> list[tuple[str, str]]:
 
 
 def _kinds(rng: random.Random, count: int, void: bool) -> list[str]:
-    """What each of `count` blocks shows. The rare ones at most once: their questions name no label."""
+    """The kind of each of `count` blocks; those whose questions name no label occur at most once."""
     if void:
         return ["texture"] * count
     rest = ["fields", "scene", "fields", "scene", "table", "note", "faint", "small", "stacked", "paragraph"]
@@ -90,7 +100,7 @@ def draw_page(
         seed: 0 or more; with `size` and `split` it fixes the page.
         size: width and height in pixels, each 64 to 4096.
         split: "train", "validation" or "test".
-        void: True draws texture with nothing in it; None decides by the seed (about one page in forty).
+        void: True: texture alone, without texts or shapes; None: decided by the seed (about 1 page in 40).
 
     Raises:
         ValueError: an unknown split, a negative seed, a size out of range.
@@ -111,7 +121,7 @@ def draw_page(
 
     margin = rng.randint(4, 16) if min(size) < 400 else rng.randint(10, 28)
     top, bottom = margin, height - margin
-    # A page may carry its title below everything; training never shows that.
+    # In the test split alone a page may have its title at the bottom.
     below = new and rng.random() < 0.25
     if not void and height > 150 and rng.random() < (0.85 if min(size) >= 400 else 0.35):
         start = bottom - 64 if below else top
@@ -154,13 +164,24 @@ def _draw_block(
     things: list[tuple[str, str]],
     last: bool,
 ) -> None:
+    """Draw a block of a kind; labels and things are removed from their lists as they are used.
+
+    Args:
+        canvas: the page.
+        rect: the block's rectangle, in px.
+        kind: one of those of `_kinds`.
+        labels: labels not used so far.
+        per_block: the most labels of a block.
+        things: (colour, shape) pairs not used so far.
+        last: whether it is the last scene, which gets all pairs that are left.
+    """
     if kind in ("fields", "stacked", "table"):
         mine = [labels.pop() for _ in range(min(per_block, len(labels)))]
         if kind == "table":
             lowest = blocks.table(canvas, rect, mine)
         else:
             lowest = blocks.fields(canvas, rect, mine, stacked=kind == "stacked")
-        labels += mine  # what did not fit goes to the next block
+        labels += mine  # those that did not fit are left for the next block
         rest = (rect[0], lowest + 10, rect[2], rect[3])
         if rest[3] - rest[1] > 24:
             (blocks.paragraph if canvas.rng.random() < 0.6 else blocks.texture)(canvas, rest)

@@ -1,4 +1,4 @@
-"""Every word of the bundled world: what can be drawn, and what can be asked about it."""
+"""The vocabulary of the bundled world: words and colours that are drawn, and the wording of questions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 
 SHAPES: tuple[str, ...] = ("circle", "square", "triangle", "star", "cross", "ring", "diamond", "heart")
 
-# Letters and digits that are told apart in every font: no O or I beside 0 and 1.
+# Letters and digits that differ in every font: no O or I beside 0 and 1.
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 LABELS: tuple[str, ...] = (
@@ -24,7 +24,7 @@ LABELS: tuple[str, ...] = (
     "status", "tax", "zone", "lot", "cargo",
 )  # fmt: skip
 
-# Texts that are asked for by what they are, not by a label printed beside them.
+# Texts that a question names by their kind, not by a label printed beside them.
 KINDS: tuple[str, ...] = ("title", "note", "gray", "small")
 
 TITLE_FIRST: tuple[str, ...] = (
@@ -36,7 +36,7 @@ TITLE_SECOND: tuple[str, ...] = (
     "Schedule", "Memo", "Catalog", "Guide", "Audit", "Brief", "Record", "Forecast",
 )  # fmt: skip
 
-# Running text that nobody asks about.
+# Words of running text, which no question is about.
 FILLER: tuple[str, ...] = (
     "about", "after", "along", "and", "because", "before", "below", "between", "carry", "early", "every",
     "from", "given", "hold", "into", "just", "known", "later", "many", "near", "never", "often", "other",
@@ -133,10 +133,10 @@ PARAPHRASES["table"] = PARAPHRASES["value"]
 
 
 def with_article(name: str) -> str:
-    """`a red circle`, `an orange circle`."""
+    """A name with its article: `a red circle`, `an orange circle`."""
     return ("an " if name[0] in "aeiou" else "a ") + name
 
 
 def plural(shape: str) -> str:
-    """`crosses` for `cross`, `circles` for `circle`."""
+    """The plural of a shape's name: `crosses` for `cross`, `circles` for `circle`."""
     return shape + ("es" if shape.endswith("s") else "s")
