@@ -311,7 +311,7 @@ class TestImports:
 
     def test_the_command_line_names_a_module_of_the_current_folder(self, module, monkeypatch):
         changes = dict(map(parse_override, ("imports=tinted_channels", "layer.channels=rgb,tinted")))
-        with pytest.raises(ValueError, match="a module that does not exist"):
+        with pytest.raises(ValueError, match="does not exist: put it into"):
             load_recipe("relevance", changes)
         monkeypatch.chdir(module.parent)
         paths = list(sys.path)
@@ -330,18 +330,18 @@ class TestImports:
             (
                 "no_such_module",
                 "",
-                "imports has 'no_such_module', a module that does not exist: put it beside",
+                "module 'no_such_module' does not exist: put it into the current folder",
             ),
-            ("no_such.part", "", "imports has 'no_such.part', a module that does not exist"),
-            ("my_channels.py", "", "imports has 'my_channels.py', which is no module name"),
-            ("a-b", "", "imports has 'a-b', which is no module name: write x for a file x.py"),
+            ("no_such.part", "", "module 'no_such.part' does not exist"),
+            ("my_channels.py", "", "'my_channels.py' is no module name"),
+            ("a-b", "", "'a-b' is no module name: write x for a file x.py"),
             (
                 "broken_one",
                 "import no_such_module",
-                r"'broken_one', which can't be imported \(ModuleNotFound",
+                "module 'broken_one' needs 'no_such_module', which is not installed",
             ),
-            ("broken_two", "1 / 0", r"'broken_two', which can't be imported \(ZeroDivisionError: division"),
-            ("broken_three", "x =", r"'broken_three', which can't be imported \(SyntaxError"),
+            ("broken_two", "1 / 0", r"'broken_two' can't be imported \(ZeroDivisionError: division"),
+            ("broken_three", "x =", r"'broken_three' can't be imported \(SyntaxError"),
         ],
     )
     def test_refusals_are_one_line(self, tmp_path, name, text, message):

@@ -28,7 +28,7 @@ import typer
 
 from arr_coc import __version__
 from arr_coc.cli import app, ask, bench, draw, eval, info, look, report, space, terminal, train, view
-from arr_coc.cli.inputs import import_modules
+from arr_coc.core.user_modules import import_modules
 
 __all__ = ["commands", "main", "register_command"]
 

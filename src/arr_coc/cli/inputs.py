@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,37 +17,6 @@ if TYPE_CHECKING:
 
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
-
-
-def import_modules(names: Iterable[str]) -> None:
-    """Import modules of the user's, for what they register: channels, rivals, families, modes, commands.
-
-    The working folder is searched last, so that a file there takes no installed module's place.
-
-    Args:
-        names: full names of modules, such as "my_package.channels".
-
-    Raises:
-        ValueError: a module that isn't there, or fails to import.
-    """
-    for name in names:
-        folder = str(Path.cwd())
-        if folder not in sys.path:
-            sys.path.append(folder)
-        try:
-            import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise ValueError(
-                    f"module {name!r} needs {error.name!r}, which is not installed: install it"
-                ) from error
-            raise ValueError(
-                f"module {name!r} is not found: install it, or go to the folder that holds it"
-            ) from error
-        except Exception as error:  # whatever the user's own code raises
-            raise ValueError(
-                f"module {name!r} can't be imported ({type(error).__name__}: {error}): correct it"
-            ) from error
 
 
 def open_question(image: str | None, question: str | None) -> tuple[Image.Image, str, str]:

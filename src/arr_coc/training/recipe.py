@@ -29,9 +29,9 @@ from pydantic import (
 )
 
 from arr_coc.core.layer import ARRCOCConfig
+from arr_coc.core.user_modules import import_modules
 from arr_coc.data import DATASETS
 from arr_coc.training.estimators import ESTIMATORS
-from arr_coc.training.imports import import_modules
 
 RECIPES = Path(__file__).parent / "recipes"
 WORLD = "world"

@@ -1,4 +1,4 @@
-"""Import of the user's own modules that a recipe names, such as one that registers a channel group."""
+"""Import of a user's own modules, which register channels, rivals, families, modes or commands."""
 
 from __future__ import annotations
 
@@ -29,25 +29,23 @@ def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
 
 def _import(name: str) -> None:
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError(f"imports has {name!r}, which is no module name: write x for a file x.py")
+        raise ValueError(f"{name!r} is no module name: write x for a file x.py")
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ValueError(
-                f"imports has {name!r}, a module that does not exist: put it beside the recipe or into the "
-                "current folder, or install it"
+                f"module {name!r} needs {error.name!r}, which is not installed: install it"
             ) from error
-        raise _failure(name, error) from error
-    except Exception as error:
-        raise _failure(name, error) from error
-
-
-def _failure(name: str, error: Exception) -> ValueError:
-    detail = " ".join(str(error).split())[:200]
-    return ValueError(
-        f"imports has {name!r}, which can't be imported ({type(error).__name__}: {detail}): correct it"
-    )
+        raise ValueError(
+            f"module {name!r} does not exist: put it into the current folder, or beside the recipe that "
+            "names it, or install it"
+        ) from error
+    except Exception as error:  # whatever the user's own code raises
+        detail = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"module {name!r} can't be imported ({type(error).__name__}: {detail}): correct it"
+        ) from error
 
 
 @contextmanager
