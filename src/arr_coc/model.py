@@ -93,6 +93,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
     ) -> None:
         super().__init__()
         self.base: Any
+        base = plain_model(base)
         dim = base.config.get_text_config().hidden_size
         self.adapter = adapter_for(base, processor)
         self.base = freeze(base)
