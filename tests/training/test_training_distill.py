@@ -17,8 +17,9 @@ from torch import Tensor
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import VisualFeatures
+from arr_coc.seam.likelihood import answer_costs
 from arr_coc.session import Session
-from arr_coc.training.distill import answer_costs, attention_map, everything, gradient_map, own_answers
+from arr_coc.training.distill import attention_map, everything, gradient_map, own_answers
 from arr_coc.world import draw_page
 from tiny import FAMILIES, MASKABLE, picture, some_cells, tiny
 
@@ -62,13 +63,13 @@ class TestEveryFamily:
         model, session, one = set_up(family)
         inputs, features = session.batch(QUESTIONS, ANSWERS), one.repeat(2)
         with torch.no_grad():
-            costs = answer_costs(model, inputs, features, everything(features))
+            costs = answer_costs(model.adapter_for("prune"), inputs, features, everything(features))
             logits = model.base(**with_pixels(session, inputs)).logits
             assert costs.shape == (2,)
             assert (costs - direct_costs(logits, inputs["labels"])).abs().max() < TOLERANCE
             for row in range(2):  # and not what stands beside it
                 alone = session.batch(QUESTIONS[row : row + 1], ANSWERS[row : row + 1])
-                cost = answer_costs(model, alone, one, everything(one))
+                cost = answer_costs(model.adapter_for("prune"), alone, one, everything(one))
                 assert abs(cost[0] - costs[row]) < TOLERANCE
 
     def test_costs_of_some_cells_are_those_with_the_others_masked(self, family: str) -> None:
@@ -84,9 +85,9 @@ class TestEveryFamily:
             mask[row, at[cells[kept]]] = 1
         hidden = {"attention_mask": mask, "position_ids": model.adapter.positions(inputs)}
         with torch.no_grad():
-            costs = answer_costs(model, inputs, features, keep)
+            costs = answer_costs(model.adapter_for("prune"), inputs, features, keep)
             logits = model.base(**(with_pixels(session, inputs) | hidden)).logits
-            whole = answer_costs(model, inputs, features, everything(features))
+            whole = answer_costs(model.adapter_for("prune"), inputs, features, everything(features))
         assert (costs - direct_costs(logits, inputs["labels"])).abs().max() < TOLERANCE
         assert (costs - whole).abs().min() > 100 * TOLERANCE
 

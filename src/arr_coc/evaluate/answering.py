@@ -235,32 +235,3 @@ def prefill(
     compacted = model.adapter.compact(inputs, with_merged(features, [kept]), [kept.keep])
     base = model.adapter_for(mode).model
     return base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]
-
-
-def answer_costs(
-    model: ARRCOCModel,
-    inputs: Mapping[str, Any],
-    features: VisualFeatures,
-    keep: Sequence[Tensor],
-    *,
-    mode: str = PRUNE.name,
-    base: Any = None,
-) -> Tensor:
-    """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
-
-    Args:
-        model: whose base model answers.
-        inputs: of `Session.batch` with answers.
-        features: one image per row; a gradient may come back through them.
-        keep: per row the kept cells [K].
-        mode: whose LoRAs are at work.
-        base: the model to call in its place, such as one that is watched; None: that of the mode.
-    """
-    base = model.adapter_for(mode).model if base is None else base
-    kwargs = dict(model.adapter.compact(inputs, features, keep, use_cache=False).kwargs)
-    labels = kwargs.pop("labels")
-    last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
-    logits = base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
-    answers = labels[:, -last + 1 :]
-    costs = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=IGNORED, reduction="none")
-    return costs.sum(1) / (answers != IGNORED).sum(1)

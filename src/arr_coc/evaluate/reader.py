@@ -19,11 +19,12 @@ from torch import Tensor
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
 from arr_coc.data.metrics import exact_match
-from arr_coc.evaluate.answering import answer_compacted, answer_costs
+from arr_coc.evaluate.answering import answer_compacted
 from arr_coc.modes import find_mode
 from arr_coc.modes.call import runs_as
 from arr_coc.modes.part import encode_parts
 from arr_coc.seam import VisualFeatures
+from arr_coc.seam.likelihood import answer_costs
 from arr_coc.session import Session
 
 LONGEST = 32
@@ -114,7 +115,7 @@ class CellReader:
         """Of the right answer from each set of cells [k], of one encoded image each."""
         model, count = self.session.model, len(keeps)
         inputs = self.session.batch([self.question] * count, [self.right] * count)
-        return (-answer_costs(model, inputs, features, keeps, mode=self.mode)).tolist()
+        return (-answer_costs(model.adapter_for(self.mode), inputs, features, keeps)).tolist()
 
     def read(self, features: VisualFeatures, keep: Tensor) -> dict[str, Any]:
         """The answer from cells [k] of one encoded image, as a row of `contenders`."""

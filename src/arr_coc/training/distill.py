@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.model import ARRCOCModel
@@ -23,9 +22,8 @@ from arr_coc.modes import PRUNE
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.attention import attention_rows, watch_attention
 from arr_coc.seam.decoding import generate_whole
+from arr_coc.seam.likelihood import IGNORED, answer_costs
 from arr_coc.session import GREEDY, Session
-
-IGNORED = -100
 
 
 def own_answers(
@@ -46,37 +44,6 @@ def everything(features: VisualFeatures) -> list[Tensor]:
     return [torch.arange(len(cells), device=cells.device) for cells in features.cells]
 
 
-def answer_costs(
-    model: ARRCOCModel,
-    inputs: Mapping[str, Any],
-    features: VisualFeatures,
-    keep: Sequence[Tensor],
-    *,
-    mode: str = PRUNE.name,
-    base: Any = None,
-) -> Tensor:
-    """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
-
-    Args:
-        model: whose base model predicts the answers.
-        inputs: of `Session.batch` with answers.
-        features: one image per row; a gradient may come back through them.
-        keep: per row the kept cells [K].
-        mode: whose LoRAs are at work.
-        base: the model to call in its place, such as one that is watched; None: that of the mode.
-    """
-    base = model.adapter_for(mode).model if base is None else base
-    kwargs = dict(model.adapter.compact(inputs, features, keep, use_cache=False).kwargs)
-    labels = kwargs.pop("labels")
-    last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
-    logits = base(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()
-    tokens = labels[:, -last + 1 :]
-    costs = F.cross_entropy(
-        logits.transpose(1, 2), tokens, ignore_index=IGNORED, reduction="none"
-    )  # (B, last - 1)
-    return costs.sum(1) / (tokens != IGNORED).sum(1)
-
-
 def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
     """Length of the gradient of the answer's log-probability by each cell: [B, N] in [0, 1].
 
@@ -91,7 +58,7 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
             for tokens in (features.tokens, *features.levels)
         ]
         watched = replace(features, tokens=leaves[0], levels=leaves[1:])
-        costs = answer_costs(model, inputs, watched, everything(features))
+        costs = answer_costs(model.adapter_for(PRUNE), inputs, watched, everything(features))
         grads = torch.autograd.grad(costs.sum(), [t for level in leaves for t in level])
     rows = len(features.tokens)
     squares = (
@@ -116,7 +83,7 @@ def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visua
         most.append((rows.mean(1) * predicts[..., None]).sum(1))  # (B, S)
 
     with watch_attention(model.adapter_for(PRUNE).model, "language", observe) as watched:
-        answer_costs(model, inputs, features, everything(features), base=watched)
+        answer_costs(model.adapter.on(watched), inputs, features, everything(features))
     attention = torch.stack(most).amax(0)
     columns = model.adapter.columns(inputs["input_ids"], features.counts)
     cells = zip(columns, features.cells, strict=True)

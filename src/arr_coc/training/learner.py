@@ -27,11 +27,12 @@ from arr_coc.core.stem import Stem
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import SACCADE
+from arr_coc.modes import PRUNE, SACCADE
 from arr_coc.modes.cues import question_embeddings
 from arr_coc.modes.saccade import SACCADE_TOKENS
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.gestalt import CELLS
+from arr_coc.seam.likelihood import answer_costs
 from arr_coc.seam.lora import OWN
 from arr_coc.session import Session
 from arr_coc.training import distill
@@ -232,7 +233,7 @@ class Learner(nn.Module):
 
     def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
         gated = features if choice.gates is None else features.scale(list(choice.gates))
-        return distill.answer_costs(self.model, inputs, gated, list(choice.keep))
+        return answer_costs(self.model.adapter_for(PRUNE), inputs, gated, list(choice.keep))
 
     def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
         """The right answers; where a row has none, the model's own; None where no loss reads answers."""
