@@ -27,7 +27,7 @@ def gather(chooser: Chooser, call: Call) -> list[Cues]:
 
 PRUNE = Mode(
     "prune",
-    help="some of them",
+    help="those that matter, after all are encoded",
     encodes="all, then K are gathered",
     prepare=prepare,
     gather=gather,

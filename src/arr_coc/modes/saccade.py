@@ -99,7 +99,7 @@ def gather(chooser: Chooser, call: Call) -> list[Cues]:
 
 SACCADE = Mode(
     "saccade",
-    help="a coarse view and fine tokens where the question points",
+    help="a coarse view, and fine tokens where the question points",
     encodes="the coarse view, then those cells alone",
     prepare=prepare,
     gather=gather,

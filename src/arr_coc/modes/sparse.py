@@ -28,7 +28,7 @@ def gather(chooser: Chooser, call: Call) -> list[Cues]:
 
 SPARSE = Mode(
     "sparse",
-    help="some of them, encoded alone",
+    help="those that matter, encoded alone",
     encodes="those K alone",
     prepare=prepare,
     gather=gather,

@@ -18,4 +18,4 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     return after_encoding(chooser, call, gather, scale=True)
 
 
-WEIGHT = Mode("weight", help="all tokens, scaled", encodes="all", prepare=prepare, gather=gather)
+WEIGHT = Mode("weight", help="all tokens, scaled by relevance", encodes="all", prepare=prepare, gather=gather)
