@@ -98,3 +98,27 @@ class TestTwice:
     def test_a_plain_model_is_itself(self) -> None:
         model = base()
         assert plain_model(model) is model
+
+
+class TestChangedLater:
+    def test_resized_embeddings_reach_the_twins(self) -> None:
+        model = base()
+        ours = wrapped(model)
+        ours.loras.add("own", 2)
+        with torch.no_grad():
+            for parameter in ours.loras.parameters():
+                parameter.copy_(0.3 * torch.randn_like(parameter))
+        before = logits(ours, budget=2)
+        model.resize_token_embeddings(model.get_input_embeddings().num_embeddings + 7, mean_resizing=False)
+        after = logits(ours, budget=2)
+        assert after.shape[-1] == before.shape[-1] + 7
+        assert torch.allclose(after[..., : before.shape[-1]], before, atol=1e-5)
+
+    def test_other_weights_reach_the_twins(self) -> None:
+        model = base()
+        ours = wrapped(model)
+        ours.loras.add("own", 2)
+        before = logits(ours, budget=2)
+        with torch.no_grad():
+            model.get_output_embeddings().weight.mul_(2.0)
+        assert torch.allclose(logits(ours, budget=2), 2 * before, atol=1e-5)

@@ -1,1 +1,1 @@
-"""The ground: from pixels and words to an allocation. torch alone; no model, no transformers."""
+"""The ground: from pixels and words to an allocation, with no model and nothing of transformers."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from arr_coc.seam.twin import adapter_state, refresh, twin, with_configs
+from arr_coc.seam.twin import refresh, twin, twin_key, with_configs
 
 Part = Literal["language", "vision"]
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
@@ -124,16 +124,16 @@ def watch_attention(
 
 _TWINS: weakref.WeakKeyDictionary[nn.Module, dict[Part, tuple[Any, PreTrainedModel]]]
 _TWINS = weakref.WeakKeyDictionary()
-"""By model and part its watched twin, and the `adapter_state` that it was made under."""
+"""By model and part its watched twin, and the `twin_key` that it was made under."""
 
 
 def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
     """The cached twin of a model in which one part runs `WATCHED` attention."""
-    state, twins = adapter_state(model), _TWINS.setdefault(model, {})
-    if part not in twins or twins[part][0] != state:
+    key, twins = twin_key(model), _TWINS.setdefault(model, {})
+    if part not in twins or twins[part][0] != key:
         watched = twin(model)
         with_configs(_part(watched, part), _watched_config)
-        twins[part] = (state, watched)
+        twins[part] = (key, watched)
     return refresh(twins[part][1])
 
 

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from arr_coc.seam.twin import adapter_state, refresh, twin
+from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -95,20 +95,21 @@ class LoRAs(nn.Module):
         active = tuple(kind for kind in kinds if kind in self)
         if not active:
             return base
-        state = adapter_state(base)
+        key = twin_key(base)
         with self._making:
-            if (active, state) not in self._twins:
-                if not any(other == state for _, other in self._twins):  # the user's own adapters changed
+            if (active, key) not in self._twins:
+                if not any(other == key for _, other in self._twins):  # the user has changed the base
                     self._twins.clear()
-                self._twins[active, state] = self._combined(active, state)
-            return refresh(self._twins[active, state])
+                self._twins[active, key] = self._combined(active)
+            return refresh(self._twins[active, key])
 
-    def _combined(self, kinds: tuple[str, ...], state: tuple[Any, ...]) -> PreTrainedModel:
+    def _combined(self, kinds: tuple[str, ...]) -> PreTrainedModel:
         """A twin of the base with some kinds put in beside the user's own adapters, all of them active."""
         from peft import inject_adapter_in_model
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         model: Any = twin(self._base[0])
+        state = adapter_state(self._base[0])
         own = [] if len(state) < 3 or state[2] else list(state[1])
         frozen = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         names = {kind: f"arr_coc_{kind}" for kind in kinds}

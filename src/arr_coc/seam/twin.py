@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from torch import nn
+from transformers import PreTrainedModel
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -148,6 +149,16 @@ def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
             copies[id(config)] = copy.copy(config)
             change(copies[id(config)])
         vars(part)["config"] = copies[id(config)]
+
+
+def twin_key(model: PreTrainedModel) -> tuple[Any, ...]:
+    """A key of what a twin copies of a model and a user may change later; a twin of another key is stale.
+
+    It holds the size of the vocabulary, since resizing the embeddings replaces their module, and
+    `adapter_state`.
+    """
+    embeddings: Any = model.get_input_embeddings()
+    return tuple(embeddings.weight.shape), adapter_state(model)
 
 
 def adapter_state(model: nn.Module) -> tuple[Any, ...]:
