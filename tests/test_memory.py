@@ -77,7 +77,7 @@ def assert_flat(grown: tuple[int, int, int], questions: int = QUESTIONS) -> None
     objects, tensors, size = grown
     assert tensors <= 0, f"{tensors} tensors more after {questions} questions"
     assert objects < questions // 2, f"{objects} objects more after {questions} questions"
-    assert size < 512 * questions, f"{size} bytes more after {questions} questions"
+    assert size < 1024 * questions, f"{size} bytes more after {questions} questions"
 
 
 class TestHundredQuestions:

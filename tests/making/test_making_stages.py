@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc.training.recipe import load_recipe, parse_override
@@ -20,6 +21,12 @@ from making.words import build_embeddings
 ROOT = Path(__file__).parents[2]
 
 
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"
+)
+
+
+@needs_muon
 def test_stages_run_end_to_end(tmp_path, tokenizer):
     v = tmp_path / "v.safetensors"
     vision.train(v, [96], 2, 18, 1e-3, 1, until=1)

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from making import stem
 
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"
+)
 
+
+@needs_muon
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "stem.safetensors"
     checkpoints = []

@@ -167,7 +167,7 @@ def test_every_family(family: str) -> None:
 def test_a_question_that_holds_the_placeholder_goes_through_the_processor(family: str) -> None:
     processor = tiny(family).processor
     prompt = ImagePrompt(processor, IMAGE)
-    with pytest.raises(Exception, match=r".+"):  # it has no second image for it
+    with pytest.raises((ValueError, StopIteration)):  # it has no second image for it
         prompt.inputs(f"What is {processor.image_token}?")
 
 

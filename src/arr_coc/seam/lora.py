@@ -111,7 +111,7 @@ class LoRAs(nn.Module):
         model: Any = twin(self._base[0])
         state = adapter_state(self._base[0])
         own = [] if len(state) < 3 or state[2] else list(state[1])
-        frozen = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        flags = [(p, p.requires_grad) for part in (model, self) for p in part.parameters()]
         names = {kind: f"arr_coc_{kind}" for kind in kinds}
         for kind, name in names.items():
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -121,14 +121,11 @@ class LoRAs(nn.Module):
                 path, part = key.rsplit("/", 1)
                 layer = model.get_submodule(path.replace("/", "."))
                 getattr(layer, f"lora_{part}")[name] = module
-        for parameter, learns in frozen:  # peft freezes the model that it changes
-            parameter.requires_grad_(learns)
-        learning = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
         for module in model.modules():
             if isinstance(module, BaseTunerLayer):
                 module.enable_adapters(True)
                 module.set_adapter([*own, *names.values()])
-        for parameter, learns in [*learning, *frozen]:  # peft unfreezes the adapters that it activates
+        for parameter, learns in flags:  # peft freezes what it changes, and unfreezes what it activates
             parameter.requires_grad_(learns)
         return model
 
