@@ -1,7 +1,7 @@
 """Optimizers and resumable checkpoints of the bundled model's stages: one safetensors file, never a pickle.
 
-Matrices inside the transformer layers learn with Muon (Jordan et al. 2024; `torch.optim.Muon`, of torch 2.9 or
-newer), which took a third of AdamW's steps here; embeddings, norms, biases and heads learn with AdamW.
+Matrices inside the transformer layers learn with Muon (Jordan et al. 2024; `torch.optim.Muon`, of torch 2.9
+or newer), which took a third of AdamW's steps here; embeddings, norms, biases and heads learn with AdamW.
 """
 
 from __future__ import annotations

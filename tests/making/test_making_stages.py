@@ -17,6 +17,7 @@ from arr_coc.training.recipe import load_recipe, parse_override
 from making import bundled, language, together, vision
 from making.optimizers import load_checkpoint
 from making.words import build_embeddings
+from muon import needs_muon
 
 ROOT = Path(__file__).parents[2]
 

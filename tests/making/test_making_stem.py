@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from making import stem
+from muon import needs_muon
 
 needs_muon = pytest.mark.skipif(
     not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
+from muon import needs_muon
 
 needs_muon = pytest.mark.skipif(
     not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"
