@@ -5,6 +5,4 @@ from __future__ import annotations
 import pytest
 import torch
 
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon: torch 2.9 or newer"
-)
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="Muon came with torch 2.9")

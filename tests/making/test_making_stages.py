@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc.training.recipe import load_recipe, parse_override
@@ -20,11 +19,6 @@ from making.words import build_embeddings
 from muon import needs_muon
 
 ROOT = Path(__file__).parents[2]
-
-
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"
-)
 
 
 @needs_muon

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from making import stem
 from muon import needs_muon
-
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"
-)
 
 
 @needs_muon

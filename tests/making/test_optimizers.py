@@ -8,10 +8,6 @@ import torch
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
 from muon import needs_muon
 
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon came with torch 2.9"
-)
-
 
 @needs_muon
 def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
