@@ -94,21 +94,21 @@ class ARRCOCModel(BaseProperties, nn.Module):
         super().__init__()
         self.base: Any
         base = plain_model(base)
-        dim = base.config.get_text_config().hidden_size
         self.adapter = adapter_for(base, processor)
-        self.base = freeze(base)
-        self.processor = processor
-        self.layer = layer if layer is not None else ARRCOCLayer(ARRCOCConfig(dim=dim))
-        if self.layer.config.dim != dim:
-            raise ValueError(f"the layer is {self.layer.config.dim} wide but the base model {dim}")
+        dim = base.config.get_text_config().hidden_size
+        layer = layer if layer is not None else ARRCOCLayer(ARRCOCConfig(dim=dim))
+        if layer.config.dim != dim:
+            raise ValueError(f"the layer is {layer.config.dim} wide but the base model {dim}")
         if stem is not None and stem.dim != dim:
             raise ValueError(f"the stem is {stem.dim} wide but the base model {dim}")
-        self.layer.to(self.device)
+        self.budget = parse_budget(layer.config.budget if budget is None else budget)
+        self.mode = mode
+        self.base = freeze(base)  # after all that is refused: a refused model stays as it came
+        self.processor = processor
+        self.layer = layer.to(self.device)
         self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
         self.convs = nn.ModuleDict(convs or {}).to(self.device).requires_grad_(False)
         self.loras = LoRAs(base) if loras is None else loras
-        self.budget = parse_budget(self.layer.config.budget if budget is None else budget)
-        self.mode = mode
         self.strict = strict
         self.base_name = str(base.config.name_or_path if base_name is None else base_name)
         self.eval()
@@ -166,16 +166,23 @@ class ARRCOCModel(BaseProperties, nn.Module):
     ) -> ARRCOCModel:
         """Put ARR-COC around a loaded model. The model itself is not changed, only frozen; see `unwrap`.
 
-        A model that is wrapped already, compiled as a whole (`torch.compile`) or inside a peft model is taken
-        out of its wrapping; adapters stay at work.
+        A model that is compiled as a whole (`torch.compile`) or inside a peft model is taken out of that;
+        adapters stay at work. One that is wrapped already lends what it has learned, unless an allocator
+        is named, and its processor.
 
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
         """
-        model = plain_model(model.base if isinstance(model, ARRCOCModel) else model)
-        folder = None if allocator is None else checkpoint.find_allocator(allocator) or Path(allocator)
-        parts = {} if folder is None else load_learned(folder, model)
-        return cls(model, processor, budget=budget, mode=mode, strict=strict, **parts)
+        parts: dict[str, Any] = {}
+        if isinstance(model, ARRCOCModel):
+            names = ("layer", "stem", "convs", "loras", "base_name")
+            parts = {name: getattr(model, name) for name in names}
+            processor, model = processor or model.processor, model.base
+        base = plain_model(model)
+        if allocator is not None:
+            folder = checkpoint.find_allocator(allocator) or Path(allocator)
+            parts = load_learned(folder, base)
+        return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:
         """The base model as it came: frozen parameters and evaluation mode, set by wrapping, are undone."""

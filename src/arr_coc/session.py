@@ -122,7 +122,7 @@ class Session:
             ValueError: an empty question, one that holds the model's image placeholder, or one that is
             too long.
         """
-        if not question.strip():
+        if not isinstance(question, str) or not question.strip():
             raise ValueError(f"the question is empty ({question!r}); ask something about the image")
         processor = self.model.processor
         for name in ("image_token", "video_token"):

@@ -95,6 +95,32 @@ class TestTwice:
         assert torch.equal(logits(second, budget=2), logits(first, budget=2))
         assert second.unwrap() is model
 
+    def test_what_was_learned_is_kept(self) -> None:
+        first = wrapped(base())
+        first.loras.add("own", 2)
+        second = ARRCOCModel.wrap(first)
+        assert second.layer is first.layer
+        assert second.loras is first.loras
+        assert second.processor is first.processor
+
+    def test_what_is_no_model_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="Linear is no transformers model"):
+            ARRCOCModel.wrap(torch.nn.Linear(2, 2))  # ty: ignore[invalid-argument-type]
+
+    def test_a_copy_is_a_model_of_its_own(self) -> None:
+        first = wrapped(base())
+        first.loras.add("own", 2)
+        with torch.no_grad():
+            for parameter in first.loras.parameters():
+                parameter.copy_(0.3 * torch.randn_like(parameter))
+        before = logits(first, budget=2)
+        second = copy.deepcopy(first)
+        assert torch.equal(logits(second, budget=2), before)
+        with torch.no_grad():
+            second.base.get_output_embeddings().weight.zero_()
+        assert torch.equal(logits(first, budget=2), before)
+        assert (logits(second, budget=2) == 0).all()
+
     def test_a_plain_model_is_itself(self) -> None:
         model = base()
         assert plain_model(model) is model
@@ -122,3 +148,12 @@ class TestChangedLater:
         with torch.no_grad():
             model.get_output_embeddings().weight.mul_(2.0)
         assert torch.allclose(logits(ours, budget=2), 2 * before, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"mode": "nonsense"}, {"budget": 0}, {"allocator": "no-such-folder"}])
+def test_a_refused_model_is_as_it_came(options: dict[str, Any]) -> None:
+    model = base().train().requires_grad_(True)
+    with pytest.raises(ValueError, match=r"nonsense|budget 0|no-such-folder"):
+        ARRCOCModel.wrap(model, tiny("qwen3_vl").processor, **options)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(module.training for module in model.modules())

@@ -106,6 +106,8 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
 
 def print_answer(name: str, question: str, answer: Answer, full: Answer | None) -> None:
     """The answer, what it was made from and how long each stage took."""
+    from arr_coc.modes import find_mode
+
     rows = [("image", name), ("question", question), ("answer", answer.text)]
     rows += [("full answer", full.text)] if full else []
     tokens = _share(answer.read, answer.total)
@@ -121,11 +123,12 @@ def print_answer(name: str, question: str, answer: Answer, full: Answer | None) 
     print_rows(rows)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("ms", style="dim", min_width=13)
-    for stage in answer.ms:
-        table.add_column(stage, justify="right")
-    table.add_row("all tokens" if answer.read == answer.total else answer.mode, *_times(answer))
+    for stage in _times(answer):
+        table.add_column(stage, justify="right", no_wrap=True)
+    stock = answer.fallback or find_mode(answer.mode).stock
+    table.add_row("all tokens" if stock else answer.mode, *_times(answer).values())
     if full:
-        table.add_row("all tokens", *_times(full))
+        table.add_row("all tokens", *_times(full).values())
     _stdout().print(table)
 
 
@@ -166,5 +169,10 @@ def _share(kept: int, total: int) -> str:
     return f"{kept:,} of {total:,} ({kept / total:.0%})"
 
 
-def _times(answer: Answer) -> list[str]:
-    return [f"{value:,.1f}" for value in answer.ms.values()]
+def _times(answer: Answer) -> dict[str, str]:
+    """Milliseconds by stage, those of choosing as one: so many columns fit on a terminal."""
+    from arr_coc.core.realizing import CHOOSING
+
+    others = {stage: value for stage, value in answer.ms.items() if stage not in CHOOSING}
+    times = {"choosing": sum(answer.ms[stage] for stage in CHOOSING)} | others
+    return {stage: f"{value:,.1f}" for stage, value in times.items()}

@@ -111,6 +111,11 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
         ValueError: an unsupported model type, or a model without a generation head.
         ImportError: a transformers whose models take no `mm_encoder_outputs`.
     """
+    if not hasattr(getattr(model, "config", None), "model_type"):
+        raise ValueError(
+            f"{type(model).__name__} is no transformers model: load one with "
+            "AutoModelForImageTextToText.from_pretrained"
+        )
     check_model_type(model.config.model_type)
     adapter = ADAPTERS[model.config.model_type](model, processor)
     if not model.can_generate():

@@ -52,6 +52,10 @@ TARGETS = {
 layers and mergers of the vision tower; attention and feed-forward layers of the language model."""
 
 
+_MAKING = threading.Lock()
+"""Held while a twin is made, so that it is made once."""
+
+
 class LoRAs(nn.Module):
     """The LoRAs that were learned for one base model, and the twins of the base with them put in.
 
@@ -69,7 +73,10 @@ class LoRAs(nn.Module):
         self._base = (base,)  # in a tuple, so that it is no submodule
         self._configs: dict[str, Any] = {}
         self._twins: dict[Any, PreTrainedModel] = {}
-        self._making = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy gets: everything but the twins, which it makes for its own base."""
+        return vars(self) | {"_twins": {}}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -96,7 +103,7 @@ class LoRAs(nn.Module):
         if not active:
             return base
         key = twin_key(base)
-        with self._making:
+        with _MAKING:
             if (active, key) not in self._twins:
                 if not any(other == key for _, other in self._twins):  # the user has changed the base
                     self._twins.clear()
