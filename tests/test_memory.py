@@ -98,6 +98,7 @@ class TestHundredQuestions:
 
         assert_flat(growth(ask, trace=True))
 
+    @pytest.mark.slow
     def test_by_a_model_that_nobody_trained(self) -> None:
         """Which reads its own attention, and makes a neutral prompt."""
         built = tiny("qwen3_vl")

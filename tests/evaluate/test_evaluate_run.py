@@ -193,7 +193,7 @@ def test_times_are_of_evenly_spread_questions_and_change_no_answer(folder: Path,
         for method, stages in record.get("ms", {}).items():
             assert list(stages) == ["encode", "select", "prefill"]
             assert stages["encode"] > 0 < stages["prefill"]
-            assert (stages["select"] > 0.5) == (method.split("@")[0] in ("arr-coc", "scope"))
+            assert stages["select"] > (0.5 if method.split("@")[0] in ("arr-coc", "scope") else 0)
             assert record["peak_mb"][method] > 0.1
         assert set(record.get("ms", record["said"])) == set(record["said"])
 

@@ -6,7 +6,6 @@ Run: pytest tests/test_rivals_method.py
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,29 +151,3 @@ def test_files_of_version_0_1_have_the_kinds_of_the_table() -> None:
     assert kind("nobody@64") == "rival"
     assert kind("nobody@64", {"kinds": {"nobody": "null"}}) == "null"
     assert kind("random@64", {"kinds": {"random": "best"}}) == kind("random@64", {"kinds": 3}) == "null"
-
-
-def test_rules_and_results_load_nothing_above_them() -> None:
-    """Imports point down: the table and the result files know of no model and no evaluation."""
-    above = "('evaluate', 'model', 'session', 'prepare', 'realize', 'training', 'bench', 'app')"
-    for modules, more in (
-        ("arr_coc.rivals, arr_coc.store.results, arr_coc.data", "()"),
-        ("arr_coc.store.card, arr_coc.store.results.fingerprint", "('rivals', 'data', 'world')"),
-    ):
-        code = (
-            f"import sys, {modules}; rooms = {above} + {more}; "
-            "up = {m for m in sys.modules if m.startswith('arr_coc.') and m.split('.')[1] in rooms}; "
-            "sys.exit(', '.join(sorted(up)) or None)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-
-
-def test_measuring_never_imports_training() -> None:
-    code = (
-        "import sys, arr_coc.evaluate.probes, arr_coc.evaluate.plot, arr_coc.evaluate.worst\n"
-        "import arr_coc.evaluate.speed\n"
-        "sys.exit(', '.join(m for m in sys.modules if m.startswith('arr_coc.training')) or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
