@@ -52,7 +52,7 @@ def test_the_sample_is_answered_from_a_quarter_of_its_tokens(model):
 
 
 def test_gray_text_gets_more_than_twice_the_share_of_the_red_square_beside_it(model):
-    """SYSTEM.md's adversarial saliency, cell for cell; `runs/adversarial.py` measures it on sixty pages."""
+    """Adversarial saliency, cell for cell; `runs/adversarial.py` measures it on sixty pages."""
     text, square = [], []
     pages = (draw_page(seed, (512, 512), "test") for seed in range(200))
     for page in (page for page in pages if any(fact.family == "gray" for fact in page.facts)):
