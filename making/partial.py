@@ -32,8 +32,8 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 from arr_coc.modes import MODES
 from arr_coc.seam.gestalt import middles
 from arr_coc.seam.lora import COARSE, PARTIAL, LoRAs
+from arr_coc.seam.partial import patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink
-from arr_coc.seam.sparse import patch_rows
 from arr_coc.store import checkpoint
 from arr_coc.training.drawn import sample_questions
 from arr_coc.world import draw_page

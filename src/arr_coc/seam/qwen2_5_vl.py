@@ -18,8 +18,8 @@ from transformers.vision_utils import (
 )
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
-from arr_coc.seam.sparse import kept_seqlens, kept_windows, numbered_cells, patch_rows
 
 
 class Qwen2_5VLAdapter(FamilyAdapter):

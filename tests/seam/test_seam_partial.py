@@ -1,6 +1,6 @@
 """Encoding some cells alone, and coarse views, on tiny random towers of every Qwen family.
 
-Run: pytest tests/test_seam_sparse.py
+Run: pytest tests/test_seam_partial.py
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from transformers.vision_utils import get_vision_window_index
 
 from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
+from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
-from arr_coc.seam.sparse import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, tokens of standard deviation 1 to 3
