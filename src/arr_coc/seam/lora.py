@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,22 @@ layers and mergers of the vision tower; attention and feed-forward layers of the
 
 _MAKING = threading.Lock()
 """Held while a twin is made, so that it is made once."""
+
+
+@contextmanager
+def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
+    """Keep which parameters learn while peft works inside the block, and its warning of other adapters away.
+
+    peft freezes the parameters of what it changes, and unfreezes the adapters that it activates.
+    """
+    flags = [(p, p.requires_grad) for module in modules for p in module.parameters()]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+            yield
+    finally:
+        for parameter, learns in flags:
+            parameter.requires_grad_(learns)
 
 
 class LoRAs(nn.Module):
@@ -118,22 +135,18 @@ class LoRAs(nn.Module):
         model: Any = twin(self._base[0])
         state = adapter_state(self._base[0])
         own = [] if len(state) < 3 or state[2] else list(state[1])
-        flags = [(p, p.requires_grad) for part in (model, self) for p in part.parameters()]
         names = {kind: f"arr_coc_{kind}" for kind in kinds}
-        for kind, name in names.items():
-            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+        with _unchanged_flags(model, self), torch.random.fork_rng(devices=[]):
+            for kind, name in names.items():
                 inject_adapter_in_model(self._configs[kind], model, name)
-            for key, module in self._matrices(kind).items():
-                path, part = key.rsplit("/", 1)
-                layer = model.get_submodule(path.replace("/", "."))
-                getattr(layer, f"lora_{part}")[name] = module
-        for module in model.modules():
-            if isinstance(module, BaseTunerLayer):
-                module.enable_adapters(True)
-                module.set_adapter([*own, *names.values()])
-        for parameter, learns in flags:  # peft freezes what it changes, and unfreezes what it activates
-            parameter.requires_grad_(learns)
+                for key, module in self._matrices(kind).items():
+                    path, part = key.rsplit("/", 1)
+                    layer = model.get_submodule(path.replace("/", "."))
+                    getattr(layer, f"lora_{part}")[name] = module
+            for module in model.modules():
+                if isinstance(module, BaseTunerLayer):
+                    module.enable_adapters(True)
+                    module.set_adapter([*own, *names.values()])
         return model
 
     def _matrices(self, kind: str) -> dict[str, Any]:
@@ -175,21 +188,16 @@ class LoRAs(nn.Module):
 
         base, name = self._base[0], f"arr_coc_{kind}"
         model: Any = twin(base)
-        frozen = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        before = {id(parameter) for parameter in model.parameters()}
         config.inference_mode = False
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Already found a `peft_config`")
-                inject_adapter_in_model(config, model, name)
-        finally:
-            for parameter, learns in frozen:
-                parameter.requires_grad_(learns)
+        with _unchanged_flags(model):
+            inject_adapter_in_model(config, model, name)
         matrices: dict[str, nn.Module] = {}
         for path, module in model.named_modules():
             if isinstance(module, LoraLayer) and name in module.lora_A:
                 for part in ("A", "B"):
                     matrices[f"{path}.lora_{part}.weight"] = getattr(module, f"lora_{part}")[name]
-        ours = {id(matrix.weight) for matrix in matrices.values()} | {id(old) for old, _ in frozen}
+        ours = {id(matrix.weight) for matrix in matrices.values()} | before
         more = [key for key, parameter in model.named_parameters() if id(parameter) not in ours]
         if more:
             raise ValueError(f"it has more than the two matrices of a layer, first {more[0]}")
