@@ -1,25 +1,35 @@
-"""What a first token costs in Qwen3-VL's published shapes: every mode and the rivals beside the stock model.
+"""What a first token costs: every mode and the rivals beside the stock model, over several runs of a process.
 
-    python bench/prefill.py --out bench/results/2b-1024.json
+    python bench/prefill.py --runs 3 --out bench/results/2b-1024.json
     python bench/prefill.py --size 2048 --rounds 1 --modes stock,prune@273,sparse@273,saccade --out ...
     python bench/prefill.py --batch 4 --device cuda --compile --out ...
+    python bench/prefill.py --merge A.json B.json --out bench/results/2b-1024.json
 
 Random weights in the shape of Qwen/Qwen3-VL-2B-Instruct or -4B-, but for the vocabulary (the bundled
-tokenizer's), in bfloat16; real inputs, a drawn page through the bundled processor. What is measured and how:
-`arr_coc.evaluate.speed`. Layer and stem are random too, and taken for trained; a way with " gaze" is that of
-a checkpoint without them.
+tokenizer's), in bfloat16; real inputs, a drawn page through the bundled processor. What is measured and
+how: `arr_coc.evaluate.speed`; what is counted: `arr_coc.evaluate.work`. Layer and stem are random too,
+and taken for trained; a way with " gaze" is that of a checkpoint without them.
 
-At 2048 px stock alone takes over a minute a round on two CPU cores: one round, after the unmeasured one, is
-enough. Rivals choose for one image, so larger batches leave them out. 2B needs 6 GiB, 4B 11. With --depth
-both halves are cut to so many layers: a smoke test, whose figures mean nothing.
+A process keeps its speed more or less from its first round to its last, and another one has another: so a
+figure is the range over the medians of several processes. With --runs each is one of its own, one after
+the other, and its file is left in runs/ beside OUT; killed, the same line goes on with the run that is
+missing. --merge makes the range of files that are there, of one machine or of several, all of which it
+then names.
+
+At 2048 px stock alone takes over a minute a round on two CPU cores: one round, after the unmeasured one,
+is enough. Rivals choose for one image, so larger batches leave them out. 2B needs 6 GiB, 4B 11. With
+--depth both halves are cut to so many layers: a smoke test, whose figures mean nothing.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
@@ -28,7 +38,7 @@ from arr_coc.cli.bench import print_bench
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
-from arr_coc.evaluate.speed import bench, circumstances, find_way, prompt
+from arr_coc.evaluate.speed import Row, bench, circumstances, find_way, prompt
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.store import checkpoint
@@ -55,7 +65,10 @@ SHAPES = {
 }
 ROTARY = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20]}
 OURS = "stock,full,prune@273,prune@64,sparse@273,sparse@64,sparse gaze@273,saccade,saccade gaze,compress"
-RIVALS = "fastv@273,visionzip@273,divprune@273,cdpruner+@273,scope@273,visionselector@273"
+RIVALS = "fastv@273,fastv:3@64,visionzip@273,divprune@273,cdpruner+@273,scope@273,visionselector@273"
+SAME = ("shape", "model", "parameters", "dtype", "image", "visual tokens", "text tokens", "batch", "compiled")
+"""What runs must share to be one result; machine, threads and versions may differ, and are then all named."""
+RANGED = ("ms", "speed", "of_limit", "select_share")
 
 
 def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype) -> ARRCOCModel:
@@ -79,47 +92,142 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
     return ARRCOCModel(base, processor, layer, stem=Stem(text["hidden_size"]), strict=True)
 
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--shape", choices=SHAPES, default="2B")
-parser.add_argument("--size", type=int, default=1024, help="side of the page in px")
-parser.add_argument("--batch", type=int, default=1)
-parser.add_argument("--rounds", type=int, default=3)
-parser.add_argument("--modes", help="ours and the rivals if not given")
-parser.add_argument("--device", default="cpu")
-parser.add_argument("--dtype", default="bfloat16")
-parser.add_argument("--depth", type=int, help="layers of both halves, for a smoke test")
-parser.add_argument("--compile", action="store_true", help="torch.compile the scorers and the balancer")
-parser.add_argument("--out", type=Path)
-args = parser.parse_args()
+def measured(args: argparse.Namespace) -> tuple[dict[str, Any], list[Row]]:
+    """One run: its circumstances, and a row per way."""
+    dtype = getattr(torch, args.dtype)
+    model = random_model(args.shape, args.depth, args.device, dtype)
+    dim = model.layer.config.dim
+    scorer = QueryBlindScorer(dim, dim // 2).requires_grad_(False).to(args.device, dtype)
+    page = draw_page(0, (args.size, args.size), "test")
+    question = (
+        f"{page.questions[0].text} Answer with one word."  # some thirty tokens of text with the template
+    )
+    modes = (args.modes or (OURS if args.batch > 1 else f"{OURS},{RIVALS}")).split(",")
+    if args.compile:  # while it is counted, a function runs uncompiled
+        model.layer.relevance = torch.compile(model.layer.relevance)
+        with torch.no_grad():
+            for mode in ("prune@64", "sparse@64"):
+                inputs = prompt(model, page.image, question, args.batch)
+                find_way(model, mode)(inputs, Stopwatch(model.device))
+    started = time.monotonic()
+    rows = bench(
+        model, page.image, question, modes, args.rounds,
+        batch=args.batch, scorer=scorer, progress=lambda what: print(what, file=sys.stderr),
+    )  # fmt: skip
+    facts = {
+        "shape": f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else ""),
+        **circumstances(model, page.image, question, args.batch),
+        "rounds": args.rounds,
+        "compiled": args.compile,
+        "seconds": round(time.monotonic() - started),
+    }
+    return facts, rows
 
-dtype = getattr(torch, args.dtype)
-model = random_model(args.shape, args.depth, args.device, dtype)
-dim = model.layer.config.dim
-scorer = QueryBlindScorer(dim, dim // 2).requires_grad_(False).to(args.device, dtype)
-page = draw_page(0, (args.size, args.size), "test")
-question = f"{page.questions[0].text} Answer with one word."  # some thirty tokens of text with the template
-modes = (args.modes or (OURS if args.batch > 1 else f"{OURS},{RIVALS}")).split(",")
-if args.compile:  # while it is counted, a function runs uncompiled
-    model.layer.relevance = torch.compile(model.layer.relevance)
-    with torch.no_grad():
-        for mode in ("prune@64", "sparse@64"):
-            inputs = prompt(model, page.image, question, args.batch)
-            find_way(model, mode)(inputs, Stopwatch(model.device))
-started = time.monotonic()
-rows = bench(
-    model, page.image, question, modes, args.rounds,
-    batch=args.batch, scorer=scorer, progress=lambda what: print(what, file=sys.stderr),
-)  # fmt: skip
-facts = {
-    "shape": f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else ""),
-    **circumstances(model, page.image, question, args.batch),
-    "rounds": args.rounds,
-    "compiled": args.compile,
-    "seconds": round(time.monotonic() - started),
-}
-print_bench(facts, rows)
-if args.out:
-    result = {"command": " ".join(["python", *sys.argv]), "circumstances": facts}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result | {"rows": [asdict(row) for row in rows]}, indent=1)
-    args.out.write_text(text + "\n", encoding="utf-8")
+
+def merged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The range over several runs, each a result of its own.
+
+    Figures of a way are the medians over the runs that have it; "runs" says how many those are, and "range"
+    gives [lowest, highest] of the figures in `RANGED`.
+
+    Raises:
+        ValueError: there are none, one is a range already, or two are of different models or inputs.
+    """
+    if not results:
+        raise ValueError("there is no run to merge: name the files of some")
+    first = results[0]["circumstances"]
+    for result in results:
+        facts = result["circumstances"]
+        if "runs" in facts:
+            raise ValueError(
+                "one of the files is a range over runs already: merge the files of the runs themselves"
+            )
+        if different := [name for name in SAME if facts.get(name) != first.get(name)]:
+            name = different[0]
+            raise ValueError(
+                f"runs differ in {name}: {first.get(name)!r} and {facts.get(name)!r} are no one result"
+            )
+    rows = []
+    for mode in dict.fromkeys(row["mode"] for result in results for row in result["rows"]):
+        own = [row for result in results for row in result["rows"] if row["mode"] == mode]
+        figures = {
+            name: [row[name] for row in own]
+            for name in RANGED
+            if all(row.get(name) is not None for row in own)
+        }
+        row = own[0] | {name: median(values) for name, values in figures.items()}
+        row["stages"] = {stage: median(one["stages"][stage] for one in own) for stage in own[0]["stages"]}
+        row["select"] = median(one["select"] for one in own)
+        row["rounds"] = [ms for one in own for ms in one["rounds"]]
+        rows.append(
+            row | {"runs": len(own), "range": {name: [min(v), max(v)] for name, v in figures.items()}}
+        )
+    machine = ("device", "cores", "threads", "versions")
+    machines = [{name: result["circumstances"].get(name) for name in machine} for result in results]
+    facts = {name: value for name, value in first.items() if name not in (*machine, "seconds")}
+    facts |= {"runs": len(results), "seconds": sum(result["circumstances"]["seconds"] for result in results)}
+    facts["machines"] = [one for i, one in enumerate(machines) if one not in machines[:i]]
+    return {"circumstances": facts, "rows": rows}
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Write a result file with its command."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"command": " ".join(["python", *sys.argv])} | result, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def run_each(args: argparse.Namespace) -> list[Path]:
+    """The files of `--runs` processes, those that are missing run now."""
+    paths = [args.out.parent / "runs" / f"{args.out.stem}-{i + 1}.json" for i in range(args.runs)]
+    names = ("shape", "size", "batch", "rounds", "device", "dtype", "modes", "depth")
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    for path in paths:
+        if not path.is_file():
+            command = [sys.executable, sys.argv[0], *words, *["--compile"] * args.compile, "--out", str(path)]
+            subprocess.run(command, check=True)
+    return paths
+
+
+def main() -> None:
+    """Measure, or put runs together."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, default="2B")
+    parser.add_argument("--size", type=int, default=1024, help="side of the page in px")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--modes", help="ours and the rivals if not given")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--depth", type=int, help="layers of both halves, for a smoke test")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the scorers and the balancer")
+    parser.add_argument("--runs", type=int, default=1, help="processes, one after the other")
+    parser.add_argument(
+        "--merge", type=Path, nargs="+", help="files of runs to put together; nothing is measured"
+    )
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if (args.merge or args.runs > 1) and args.out is None:
+        parser.error("several runs need a file for their range: give --out")
+    if args.merge or args.runs > 1:
+        paths = args.merge or run_each(args)
+        try:
+            result = merged([json.loads(path.read_text(encoding="utf-8")) for path in paths])
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+        write(args.out, result)
+        for row in result["rows"]:
+            low, high = row["range"].get("speed", (float("nan"),) * 2)
+            print(f"{row['mode']:24} {row['ms']:10,.0f} ms  {low:6.2f} to {high:6.2f} x stock")
+        return
+    facts, rows = measured(args)
+    print_bench(facts, rows)
+    if args.out:
+        write(args.out, {"circumstances": facts, "rows": [asdict(row) for row in rows]})
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ The stages are run from the root of the repository, as `runs/bundled.sh` and `ru
     python -m making.language      2. the language model, on symbolic pages
     python -m making.together      3. both, on questions about drawn pages
     python -m making.stem          the stem of modes `sparse` and `saccade`
+    python -m making.familiarity   what its stem tells drawn pages from other pictures by
     python -m making.partial       LoRAs for reading what is encoded in part
     python -m making.compressor    the conv compressors
 """

@@ -2,9 +2,11 @@
 
     python runs/adversarial.py ALLOCATOR|bundled OUT.json
 
-Law: for "What does the gray text say?" the cells of the text get more than twice the distractor's tokens,
-cell for cell (the square covers three times as many cells as the text). Held-out pages of 1024 x 1024 px; about two
-minutes on two cores.
+The law: for "What does the gray text say?" the text gets more than twice the square's tokens, cell for cell: the share of
+its cells that is kept is more than twice the share of the square's (which covers three times as many cells). Counted with
+few tokens, with some, and with the default budget, where a quarter of the page is kept and much of the square with it:
+there the text can have all of its cells and the law fail. So each budget also says on how many pages all of the text is
+kept, which is what an answer needs. Held-out pages of 1024 x 1024 px; about two minutes on two cores.
 """
 
 import json
@@ -14,11 +16,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from arr_coc.core.attending import DEFAULT_BUDGET
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.world import draw_page
 
-PAGES, BUDGETS = 60, (64, 128, 273)
+PAGES, BUDGETS = 60, (64, 128, DEFAULT_BUDGET)
 
 
 def distractor(page, fact):
@@ -43,14 +46,19 @@ for seed in range(PAGES * 4):
     session = model.session(page.image)
     for budget in BUDGETS:
         kept = torch.zeros(32, 32, dtype=torch.bool)
-        kept.view(-1)[session.look("What does the gray text say?", budget=budget).keep] = True
+        look = session.look("What does the gray text say?", budget=budget, mode="prune")
+        kept.view(-1)[look.keep] = True
         text = evidence_cells(facts[0].boxes, (32, 32), page.image.size)
         red = evidence_cells([distractor(page, facts[0])], (32, 32), page.image.size)
         red &= ~text
         shares[budget].append(
             (kept[text].float().mean().item(), kept[red].float().mean().item(), int(kept[red].sum()))
         )
-result = {"command": "python runs/adversarial.py ALLOCATOR runs/results/adversarial.json", "pages": pages}
+result = {
+    "command": f"python runs/adversarial.py {allocator} {out}",
+    "pages": pages,
+    "default budget": DEFAULT_BUDGET,
+}
 for budget, rows in shares.items():
     text, red, count = (float(np.mean(column)) for column in zip(*rows, strict=True))
     result[str(budget)] = {
@@ -58,6 +66,10 @@ for budget, rows in shares.items():
         "share of the distractor's cells kept": round(red, 3),
         "ratio": round(text / max(red, 1e-9), 1),
         "tokens on the distractor": round(count, 2),
+        "pages with all of the text": round(float(np.mean([t == 1 for t, _, _ in rows])), 3),
+        "pages with more of the text than of the distractor": round(
+            float(np.mean([t > r for t, r, _ in rows])), 3
+        ),
         "pages with more than twice": round(float(np.mean([t > 2 * r for t, r, _ in rows])), 3),
     }
 Path(out).write_text(json.dumps(result, indent=1) + "\n")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from arr_coc.evaluate import METHODS
+from arr_coc.rivals import find_method
 from arr_coc.store.results.kinds import kind
 from arr_coc.store.results.table import percent, table
 
@@ -18,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
 
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
+from remarks import SWEEP, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
+from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
 
-RESULTS = ROOT / "runs" / "results"
-TEXT, SQUARE = "share of the text's cells kept", "share of the distractor's cells kept"
 ABLATION_NAMES = {
     "all": "all parts (200 steps of stage 1)",
     "no-information": "without the information scorer",
@@ -39,10 +40,6 @@ ABLATION_NAMES = {
     "stages-1-2": "stages 1 and 2",
     "stages-1-2-3": "stages 1, 2 and 3: what is bundled",
 }
-
-
-def read(name: str) -> dict:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def ablation_table(summary: dict) -> str:
@@ -93,11 +90,12 @@ def asked(summary: dict) -> str:
 
 def sparse_text(summary: dict) -> str:
     """Choosing before the encoder, on pages of the usual size."""
-    budgeted = some(summary, lambda m: "@" in m or m == "full")
+    timed = with_times(summary, "times")
+    budgeted = some(timed, lambda m: ("@" in m or m == "full") and not m.startswith(SWEEP))
     fixed = some(summary, lambda m: "@" not in m)
     return (
         "Choosing *before* the vision encoder (`sparse`: only the kept cells are encoded), beside choosing after it and all "
-        f"else: {asked(summary)} (`runs/results/sparse.json`).\n\n"
+        f"else: {asked(summary)} (`runs/results/sparse.json`).{machine_text('times')}\n\n"
         + table(budgeted, "budgets")
         + "\n\nWhat always reads the same number of tokens: gestalt and saccades (`saccade`), and gestalts alone "
         "(`compress`, COC without ARR).\n\n"
@@ -134,71 +132,27 @@ def target_text(summary: dict) -> str:
     return f"\n\nThe targets:\n\n{claims_table(found)}" if found else ""
 
 
-def bench_text() -> str:
-    """What a first token costs in the published shapes, side by side."""
-    parts = [
-        "Random weights in the published shapes of Qwen3-VL (bfloat16, 2 CPU cores, vocabulary cut), from picture and question to the "
-        "logits of the first token, processing and choosing included, all ways in one run (`bench/prefill.py`, `bench/results/`). *Of the "
-        "limit*: the speed-up over how many times fewer operations it takes, as counted.\n"
+def familiarity_text() -> str:
+    """How well pictures of another world are told from drawn pages."""
+    result = read("familiarity")
+    names = {
+        "train": "drawn pages, those that it was fitted to",
+        "validation": "drawn pages that set the threshold",
+        "test": "drawn pages of the held-out split",
+        "foreign": "other pictures, those that it was fitted to",
+        "other foreign": "other pictures of the same kinds, of other seeds",
+    }
+    lines = ["| | pictures | called foreign |", "|---|--:|--:|"]
+    lines += [
+        f"| {text} | {result[name]['pictures']:,} | {percent(result[name]['called foreign'])} |"
+        for name, text in names.items()
     ]
-    files = (ROOT / "bench" / "results").glob("*-*.json")
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    results = [result for result in results if "circumstances" in result]  # others measure no first token
-    for result in sorted(results, key=lambda r: [r["circumstances"][k] for k in ("shape", "image", "batch")]):
-        facts = result["circumstances"]
-        rounds = "median of " + str(facts["rounds"]) if facts["rounds"] > 1 else "one round"
-        width, height = facts["image"]
-        batch = f", batch {facts['batch']}" if facts["batch"] > 1 else ""
-        parts.append(
-            f"\n{facts['shape']}, {width}x{height} px{batch} ({rounds}):\n\n"
-            "| | tokens | ms | x stock | TFLOP | x fewer | of the limit | choosing | peak MiB |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-        )
-        for row in result["rows"]:
-            mine = row["mode"].split("@")[0].split(" ")[0] in ("sparse", "saccade")
-            cells = [
-                row["mode"],
-                f"{row['tokens']:,.0f}",
-                f"{row['ms']:,.0f}",
-                f"{row['speed']:.2f}x",
-                f"{row['tflop']:.2f}",
-                f"{row['flop_ratio']:.2f}x",
-                f"{row['of_limit']:.0%}",
-                f"{row['select_share']:.1%}",
-                f"{row['peak_mb']:,.0f}",
-            ]
-            parts.append("| " + " | ".join(f"**{cell}**" if mine else cell for cell in cells) + " |")
-    return "\n".join(parts) + "\n\nThe targets:\n\n" + claims_table(bench_claims(results))
-
-
-SPEED_TARGETS = ((1024, "sparse@273", 4.8), (1024, "sparse@64", 11.5), (2048, "saccade", 14.0))
-CHOOSING = 0.02
-
-
-def bench_claims(results: list[dict]) -> list[dict]:
-    """The targets of speed, in the shape of Qwen3-VL-2B with one row."""
-    found = []
-    for side, mode, least in SPEED_TARGETS:
-        for result in results:
-            facts = result["circumstances"]
-            if (facts["shape"], facts["image"], facts["batch"]) != ("Qwen3-VL-2B", [side, side], 1):
-                continue
-            rows = {row["mode"]: row for row in result["rows"]}
-            speed, share = rows[mode]["speed"], rows[mode]["select_share"]
-            found += [
-                {
-                    "claim": f"{mode} at {side} px is faster than stock",
-                    "target": f"at least {least}x",
-                    "figure": f"{speed:.2f}x",
-                    "holds": speed >= least,
-                },
-                {
-                    "claim": f"{mode} at {side} px: choosing is little of stock's prefill",
-                    "target": f"at most {CHOOSING:.0%}",
-                    "figure": f"{share:.1%}",
-                    "holds": share <= CHOOSING,
-                },
-            ]
-    return found
+    return (
+        "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over what its stem "
+        "makes of a picture says so beside the answer (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
+        "pictures are plain text, plots, flat shapes, noise and gradients that a script draws; a photograph, an invoice and "
+        "red circles of three sizes, none of them among these, are tests.\n\n" + "\n".join(lines)
+    )
 
 
 def training_free_text() -> str:
@@ -271,50 +225,61 @@ HEADLINE = {
     "arr-coc": "**arr-coc `prune`**",
     "arr-coc sparse": "**arr-coc `sparse`**",
     "arr-coc saccade": "**arr-coc `saccade`** (529 tokens)",
+    "fastv:3": find_method("fastv:3").label,
     **{name: METHODS[name].label for name in ("idpruner", "fastv", "scope", "visionzip", "downsample")},
 }
 IN_BENCH = {"arr-coc": "prune", "arr-coc sparse": "sparse", "arr-coc saccade": "saccade"}
 
 
 def headline_text() -> str:
-    """What says most: what is kept of the answers, and how much sooner the first token comes."""
+    """What says most: what is kept of the answers, what is read for it, and how much sooner the first token comes."""
     sparse = read("sparse")
-    rows, full = sparse["methods"], sparse["methods"]["full"]
+    rows, full = with_times(sparse, "times")["methods"], sparse["methods"]["full"]
     two = json.loads((ROOT / "bench" / "results" / "2b-1024.json").read_text(encoding="utf-8"))
-    speeds = {row["mode"]: row["speed"] for row in two["rows"]}
+    speeds = {row["mode"]: row.get("range", {}).get("speed", [row["speed"]])[0] for row in two["rows"]}
     lines = [
-        "| of 1,024 visual tokens | answers right with 273 | with 64 | first token with 273 | with 64 | with 273, shape of Qwen3-VL-2B |",
-        "|---|--:|--:|--:|--:|--:|",
-        f"| all of them | {percent(full['score'])} | | 1x | | 1x |",
+        "| of 1,024 visual tokens | right, 273 kept | 64 kept | read for it | first token, 273 kept | 64 kept | 273 kept, shape of Qwen3-VL-2B |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+        f"| all of them | {percent(full['score'])} | | 1,024 | 1x | | 1x |",
     ]
     for method, text in HEADLINE.items():
         some, few = (rows.get(f"{method}@{budget}") for budget in (273, 64))
-        some, mode = some or rows[method], IN_BENCH.get(method, method)
+        fixed, mode = rows.get(method), IN_BENCH.get(method, method)
+        if not (some or few or fixed):
+            continue
+        pair = [some or fixed, few]
         speed = speeds.get(f"{mode}@273", speeds.get(mode))
-        right = [percent(row["score"]) if row else "" for row in (some, few)]
-        sooner = [f"{row['ttft ratio']:.1f}x" if row else "" for row in (some, few)]
-        lines.append("| " + " | ".join([text, *right, *sooner, f"{speed:.1f}x" if speed else ""]) + " |")
+        right = [percent(row["score"]) if row else "" for row in pair]
+        reads = ", ".join(f"{row['tokens']:,.0f}" for row in pair if row)
+        sooner = [f"{least(row):.1f}x" if row and least(row) else "" for row in pair]
+        lines.append(
+            "| " + " | ".join([text, *right, reads, *sooner, f"{speed:.1f}x" if speed else ""]) + " |"
+        )
+    several = (RESULTS / "times.json").is_file()
     return "\n".join(lines) + (
-        f"\n\nRight: exact match on {sparse['questions']} held-out questions about drawn pages of 1024x1024 px, the bundled model. First "
-        "token: how many times sooner than with all tokens, choosing and encoding included, side by side on CPU cores; the last column "
-        "with random weights. FastV reads all tokens in its first layers." + large_text(read("saccade"))
+        f"\n\nRight: exact match on {sparse['questions']} held-out questions about drawn pages of 1024x1024 px, the bundled model. "
+        "*Read*: visual tokens the language model reads, the mean over its layers; FastV drops them inside it. First token: how many times "
+        "sooner than with all tokens, choosing and encoding included, side by side on CPU cores, the last column with random weights"
+        + (
+            f", each the lowest of {read('times')['runs']} runs."
+            if several
+            else ", one run on one machine, where others may gain less."
+        )
+        + large_text(read("saccade"))
     )
 
 
 def large_text(summary: dict) -> str:
     """Large pages, in a sentence."""
-    rows = summary["methods"]
+    rows = with_times(summary, "times-2048")["methods"]
     ours, full, shrunk = (rows[name] for name in ("arr-coc saccade", "full", "downsample@529"))
     rivals = {name: row for name, row in rows.items() if kind(name, summary["header"]) == "rival"}
     best = max(rivals, key=lambda name: rivals[name]["score"])
-    two = json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_text(encoding="utf-8"))
-    speed = next(row["speed"] for row in two["rows"] if row["mode"] == "saccade")
     return (
         f" On pages of {summary['header']['size']} px ({full['tokens']:,.0f} tokens) `saccade` answers {percent(ours['score'])} in "
-        f"{1 / ours['ttft ratio']:.0%} of the time, all tokens {percent(full['score'])} (the bundled model was never taught pages of that size), "
+        f"{1 / least(ours):.0%} of the time, all tokens {percent(full['score'])} (the bundled model was never taught pages of that size), "
         f"the best rival there, {best.replace('@', ' with ')}, {percent(rivals[best]['score'])}, and the image shrunk to "
-        f"{shrunk['tokens']:,.0f} tokens {percent(shrunk['score'])}; in the shape of Qwen3-VL-2B its first token comes "
-        f"{speed:.0f} times sooner than stock's."
+        f"{shrunk['tokens']:,.0f} tokens {percent(shrunk['score'])}."
     )
 
 
@@ -323,36 +288,42 @@ def blocks() -> dict[str, str]:
     study, ablation, hypothesis, adversarial = (
         read(n) for n in ("study", "ablation", "hypothesis", "adversarial")
     )
-    methods, at_64 = study["methods"], adversarial["64"]
+    methods = study["methods"]
     ours, full = methods["arr-coc@64"], methods["full"]
+    rivals = [m for m in methods if m.endswith("@64") and kind(m, study["header"]) == "rival"]
     rival = max(
-        (
-            m
-            for m in methods
-            if m.endswith("@64") and methods[m].get("below ours") and not m.startswith("oracle")
-        ),
-        key=lambda m: methods[m]["score"],
+        (m for m in rivals if methods[m]["tokens"] <= ours["tokens"]), key=lambda m: methods[m]["score"]
     )
+    deep = max(rivals, key=lambda m: methods[m]["score"])
     text = (
         f"Exact match on {study['questions']:,} held-out questions about {study['images']} drawn pages of 1024x1024 px, "
-        f"1024 visual tokens each, the bundled model, one run (two processes shared the pages). With all tokens it answers {percent(full['score'])}; from "
+        f"1024 visual tokens each, the bundled model (two processes shared the pages). With all tokens it answers {percent(full['score'])}; from "
         f"64 of them it keeps **{percent(ours['retained'])}** of that, {100 * methods[rival]['below ours']['mean']:.0f} points above "
-        f"the next method ({rival.partition('@')[0]}). *Recall*: share of the evidence cells kept. *Swap IoU*: overlap of what is kept "
-        "for two questions about one image; 1.00 never looks at the question. *TTFT speed-up*: time to first token with all tokens "
-        "over that of the method, selector and encoder included, on the CPU it was measured on: the encoder is most of it, so "
-        "choosing after it saves little here; choosing before it comes next. FastV drops tokens after the second layer and reads "
-        f"{methods['fastv@64']['tokens']:.0f} to {methods['fastv@273']['tokens']:.0f} on average. The *oracle* keeps the evidence boxes and fills with an even grid."
+        f"the next method that *reads* no more than 64 ({rival.partition('@')[0]}). "
+        + (
+            f"That is not the next of those that *keep* 64: {deep} reads {methods[deep]['tokens']:,.0f} tokens, the mean over layers, and is "
+            f"{100 * methods[deep]['below ours']['mean']:.1f} points below. "
+            if deep != rival
+            else ""
+        )
+        + (deeper_text() if deep == rival else "[Where FastV cuts](#where-fastv-cuts) decides that. ")
+        + "*Reads*: visual tokens the language model reads, the mean over its layers; *@64* are those kept. *Recall*: share of the evidence cells "
+        "kept. *Swap IoU*: overlap of what is kept for two questions about one image; 1.00 never looks at the question. *TTFT speed-up*: time to "
+        "first token with all tokens over that of the method, selector and encoder included: the encoder is most of it, so "
+        "choosing after it saves little here; choosing before it comes next."
+        + (machine_text("times") or f" It is of one run on one machine ({study['timed']} questions).")
+        + " The *oracle* keeps the evidence boxes and fills with an even grid.\n\n"
+        + favours_text(study)
     )
     families = (
         "Exact match by family of question; the weakest of a row in bold:\n\n"
         + family_table(study)
         + "\n\nThe project's targets, checked against the result file:\n\n"
-        + claims_table(claims(study))
-        + f"\n\nGray text beside a bright red square ({adversarial['pages']} pages, `runs/results/adversarial.json`): at 64 tokens "
-        f"{percent(at_64[TEXT])} of the text's cells are kept and "
-        f"{percent(at_64[SQUARE])} of the square's. On boxes alone, selection IoU on held-out pages "
-        f"rises from {hypothesis['untrained IoU']:.3f} untrained to {hypothesis['trained IoU']:.3f} in {hypothesis['steps']} steps "
-        f"({hypothesis['ratio']:.1f}x, `runs/results/hypothesis.json`)."
+        + claims_table(claims(study) + gray_claims(adversarial))
+        + "\n\n"
+        + gray_text(adversarial)
+        + f" On boxes alone, selection IoU on held-out pages rises from {hypothesis['untrained IoU']:.3f} untrained to "
+        f"{hypothesis['trained IoU']:.3f} in {hypothesis['steps']} steps ({hypothesis['ratio']:.1f}x, `runs/results/hypothesis.json`)."
     )
     ablations = (
         f"What each part is worth ({ablation['questions']} questions; all tokens {percent(ablation['methods']['full']['score'])}; "
@@ -362,13 +333,16 @@ def blocks() -> dict[str, str]:
     found = {
         "headline": headline_text(),
         "cost": cost_text(),
-        "study": table(study, "budgets"),
+        "study": table(some(with_times(study, "times"), lambda m: not m.startswith(SWEEP)), "budgets"),
         "study-text": text,
         "families": families,
         "ablation": ablations,
     }
+    if "fastv:3@64" in read("sparse")["methods"]:
+        found["fastv"] = cut_text(read("sparse"))
     if list((ROOT / "bench" / "results").glob("*.json")):
         found["bench"] = bench_text()
+    found["familiarity"] = familiarity_text()
     if (RESULTS / "training-free.json").is_file():
         found["training-free"] = training_free_text()
         found["recall"] = recall_text()

@@ -31,7 +31,7 @@ def main() -> None:
                 full = session.ask(question.text, mode="full")
                 if full.text != question.answer:
                     continue
-                answers = [session.ask(question.text, budget=budget) for budget in (273, 64)]
+                answers = [session.ask(question.text, budget=budget, mode="prune") for budget in (273, 64)]
                 if all(a.text == question.answer for a in answers) and not answers[0].fallback:
                     page.image.save(BUNDLED / "sample.png")
                     sample = {"question": question.text, "answer": question.answer, "seed": seed}

@@ -31,3 +31,13 @@ def png_header(width: int, height: int) -> bytes:
 
     ihdr = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + ihdr + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+
+
+def junk_exif(orientation: int) -> bytes:
+    """EXIF data with an orientation, and beside it a text where an offset to more data belongs."""
+
+    def entry(tag: int, kind: int, value: bytes) -> bytes:
+        return struct.pack("<HHI", tag, kind, len(value) if kind == 2 else 1) + value.ljust(4, b"\0")
+
+    entries = [entry(0x0112, 3, struct.pack("<H", orientation)), entry(0x0201, 2, b"abc")]
+    return b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + bytes(4)

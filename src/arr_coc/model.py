@@ -7,13 +7,11 @@ of `arr_coc.modes`; nothing is kept from the last one, and any number of threads
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +22,13 @@ from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budg
 from arr_coc.core.device import resolve_device, resolve_dtype
 from arr_coc.core.images import ImageSource
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
-from arr_coc.modes import FULL, Mode, find_mode
+from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
+from arr_coc.modes.default import DefaultMode
+from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
 from arr_coc.seam.decoding import (
     Generated,
@@ -45,15 +46,11 @@ from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Answer, Session
 from arr_coc.store import checkpoint
-from arr_coc.store.allocator import load_learned, save_learned
-from arr_coc.store.card import SHARED, Facts, model_card, save_card
-from arr_coc.store.hub import check_shared, upload
-
-_FULL: ContextVar[frozenset[int]] = ContextVar("full", default=frozenset())
-"""The models, by id, whose `full()` block this thread or task is in."""
+from arr_coc.store.allocator import load_learned
+from arr_coc.store.sharing import Shareable
 
 
-class ARRCOCModel(BaseProperties, nn.Module):
+class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
     """A vision-language model that keeps only the visual tokens a question needs.
 
     Use `from_pretrained` for a named or the bundled model, `wrap` for one you have loaded.
@@ -67,9 +64,10 @@ class ARRCOCModel(BaseProperties, nn.Module):
         convs: learned compressors by name, "conv4" and "conv16".
         loras: LoRAs that were learned for this base model; None: none.
         budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto";
-            None: what the layer was configured with. Only the default count, 273, is cut to smaller
-            images.
-        mode: one of `arr_coc.modes.MODES`, for calls that don't say.
+            None: what the layer was configured with. Of an image with fewer cells than a count, all are
+            kept.
+        mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`, which is "sparse"
+            with a stem in a family that encodes cells alone, else "prune".
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
 
@@ -87,7 +85,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
         convs: Mapping[str, nn.Module] | None = None,
         loras: LoRAs | None = None,
         budget: Budget | None = None,
-        mode: str = "prune",
+        mode: str | None = None,
         strict: bool = False,
         base_name: str | None = None,
     ) -> None:
@@ -123,7 +121,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
         revision: str | None = None,
         device: str | torch.device | None = "auto",
         dtype: torch.dtype | str | None = None,
-        mode: str = "prune",
+        mode: str | None = None,
         strict: bool = False,
     ) -> ARRCOCModel:
         """Load a base model, its processor and its allocator.
@@ -137,13 +135,14 @@ class ARRCOCModel(BaseProperties, nn.Module):
             device: where to put the model: "cpu", "cuda", "cuda:1", "mps" ...; "auto" or None: CUDA or MPS
                 where there is one, else the CPU.
             dtype: of the base model's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
-            mode: one of `arr_coc.modes.MODES`.
+            mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`.
             strict: raise when an allocation fails, instead of falling back to all tokens.
 
         Raises:
             ValueError: what can't be loaded, in one line with the remedy.
         """
-        find_mode(mode)
+        if mode is not None:
+            find_mode(mode)
         if budget is not None:
             parse_budget(budget)  # a bad value should not cost a download
         place, dtype = resolve_device(device), resolve_dtype(dtype)
@@ -161,7 +160,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
         *,
         allocator: str | Path | None = None,
         budget: Budget | None = None,
-        mode: str = "prune",
+        mode: str | None = None,
         strict: bool = False,
     ) -> ARRCOCModel:
         """Put ARR-COC around a loaded model. The model itself is not changed, only frozen; see `unwrap`.
@@ -188,30 +187,10 @@ class ARRCOCModel(BaseProperties, nn.Module):
         """The base model as it came: frozen parameters and evaluation mode, set by wrapping, are undone."""
         return restore(self.base)
 
-    def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
-        """Write what was learned (layer, stem, compressors, LoRAs), the name and commit of the base model,
-        and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base itself.
-
-        Raises:
-            ValueError: results that can't be read or are of other weights; nothing is written then.
-        """
-        text = model_card(self, **({"name": Path(folder).resolve().name} | card))
-        parts = (self.layer, self.stem, dict(self.convs), self.loras)
-        save_learned(*parts, self.base, Path(folder), self.base_name)
-        save_card(text, Path(folder))
-
-    def push_to_hub(
-        self, repo_id: str, *, private: bool | None = None, token: str | None = None, **card: Unpack[Facts]
-    ) -> str:
-        """Upload what `save_pretrained` writes and nothing else; returns the address of the commit.
-
-        Raises:
-            ValueError: a base model that only this disk has, or an upload that fails.
-        """
-        check_shared(self.base_name)
-        with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder, **({"name": repo_id} | card))
-            return upload(Path(folder), repo_id, SHARED, private=private, token=token)
+    @property
+    def about(self) -> str | None:
+        """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
+        return checkpoint.BUNDLED_ABOUT if self.base_name == checkpoint.BUNDLED else None
 
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
@@ -219,26 +198,13 @@ class ARRCOCModel(BaseProperties, nn.Module):
         self.base.eval()
         return self
 
-    @property
-    def mode(self) -> str:
-        """The mode of calls that don't name one; "full" inside a `full()` block of this thread or task."""
-        return FULL.name if id(self) in _FULL.get() else self._mode
-
-    @mode.setter
-    def mode(self, name: str) -> None:
-        self._mode = find_mode(name).name
-
-    @contextmanager
-    def full(self) -> Generator[ARRCOCModel, None, None]:
-        """Stock behaviour inside the block: calls that don't name a mode use all tokens.
-
-        Of the thread, or asynchronous task, that entered the block alone.
-        """
-        token = _FULL.set(_FULL.get() | {id(self)})
-        try:
-            yield self
-        finally:
-            _FULL.reset(token)
+    def __repr__(self) -> str:
+        """One line; `print(model.base)` shows the modules."""
+        parts = ["trained layer" if self.layer.trained else "untrained layer"]
+        parts += ["stem"] if self.stem is not None else []
+        parts += [f"LoRA {kind}" for kind in self.loras.kinds]
+        facts = f"{self.config.model_type}, budget {self.budget}, mode {self.mode!r}, {', '.join(parts)}"
+        return f"{type(self).__name__}({self.base_name!r}, {facts})"
 
     @property
     def chooser(self) -> Chooser:
@@ -280,21 +246,23 @@ class ARRCOCModel(BaseProperties, nn.Module):
             ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
-        gestalt = default_gestalt(self.adapter) if gestalt is None else gestalt
-        find_compressor(gestalt)
+        compressor = default_gestalt(self.adapter) if gestalt is None else gestalt
+        find_compressor(compressor)
         if budget is not None:
             parse_budget(budget)  # before any work is done
         call = Call(
             inputs,
             wanted,
             partial(budget_of, self.budget, budget),
-            gestalt,
+            compressor,
             watch or Stopwatch(self.device),
             encoded or EncodedImages(),
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
         )
-        return prepare(self.chooser, call)
+        prepared = prepare(self.chooser, call)
+        note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt))
+        return replace(prepared, note=note)
 
     def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
@@ -368,7 +336,7 @@ class ARRCOCModel(BaseProperties, nn.Module):
         mode = self.mode if mode is None else mode
         inputs = named_arguments(self.base.generate, args, inputs)
         if self._is_stock(mode, inputs):
-            allocations, fallback, note = [], False, None
+            allocations, fallback, note = [], False, unused(find_mode(mode), budget, None)
             output = self.base.generate(**inputs)
         else:
             refuse_settings(self.base, inputs)
@@ -383,8 +351,8 @@ class ARRCOCModel(BaseProperties, nn.Module):
         sequences = output if plain else output.sequences
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
-    def session(self, image: ImageSource) -> Session:
-        """Open an image for many questions; it is encoded once.
+    def session(self, image: ImageSource | Sequence[ImageSource]) -> Session:
+        """Open an image, or a list of images, for many questions; each is encoded once.
 
         Raises:
             ValueError: an image that can't be read.
@@ -393,26 +361,34 @@ class ARRCOCModel(BaseProperties, nn.Module):
 
     def ask(
         self,
-        image: ImageSource,
+        image: ImageSource | Sequence[ImageSource],
         question: str,
         budget: Budget | None = None,
         mode: str | None = None,
         max_new_tokens: int = 32,
         gestalt: str | None = None,
     ) -> Answer:
-        """Answer one question about one image, greedily; see `Session.ask`."""
+        """Answer one question about an image, or about a list of images together; see `Session.ask`."""
+        check_question(question)  # before an image is opened
         watch = Stopwatch(self.device)
-        with watch("total"):
-            answer = self.session(image).ask(
-                question, budget=budget, mode=mode, max_new_tokens=max_new_tokens, gestalt=gestalt
-            )
-        answer.ms["total"] = watch.ms["total"]  # with opening and preprocessing the image
+        with watch("prompt"):
+            session = self.session(image)
+        answer = session.ask(
+            question, budget=budget, mode=mode, max_new_tokens=max_new_tokens, gestalt=gestalt
+        )
+        for stage in ("prompt", "total"):
+            answer.ms[stage] += watch.ms["prompt"]
         return answer
 
     def look(
-        self, image: ImageSource, question: str, budget: Budget | None = None, mode: str | None = None
+        self,
+        image: ImageSource | Sequence[ImageSource],
+        question: str,
+        budget: Budget | None = None,
+        mode: str | None = None,
     ) -> Allocation:
         """The allocation alone, nothing is answered; see `Session.look`."""
+        check_question(question)
         return self.session(image).look(question, budget=budget, mode=mode)
 
 

@@ -1,26 +1,33 @@
-"""A session: one image, encoded once, and any number of questions about it.
+"""A session: one image, or several together, encoded once, and any number of questions about them.
 
 Texture, patches, vision tokens and what the language model makes of a gestalt depend on the image alone, so
 they are computed for the first question and reused. Each question is independent: a session is not a
-conversation and keeps nothing of earlier answers.
+conversation and keeps nothing of earlier answers. Each of several images has a budget of its own.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
+from arr_coc.core.answer import Answer
 from arr_coc.core.attending import Budget
+from arr_coc.core.familiarity import FOREIGN
 from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
-from arr_coc.modes import MODES, PRUNE, find_mode
-from arr_coc.modes.call import EncodedImages, runs_as
+from arr_coc.modes import MODES, find_mode
+from arr_coc.modes.call import EncodedImages, guarded, runs_as
+from arr_coc.modes.familiar import foreign_images
+from arr_coc.modes.notes import joined
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings
@@ -35,68 +42,49 @@ GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.
 )
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came back for one question.
-
-    Attributes:
-        text: the answer.
-        allocation: which cells the answer was made from (all of them in mode "full" and after a
-            fallback).
-        ms: milliseconds per stage: texture (recovering the picture and its channels), scoring (the three
-            scorers, and a stem or a look of the model's own), balancing, allocating, gestalt (the coarse
-            view), encode (vision encoder), prefill (up to the first new token), decode (the rest), total
-            (everything, with preprocessing). Texture, gestalt and encode are 0 where a session had them.
-        fallback: the allocation failed and all tokens were used; the reason is in the log.
-        mode: what ran; with a `note`, another than was asked for.
-        budget: as asked.
-        kept: visual cells that were kept.
-        total: visual cells the image has.
-        read: visual tokens the language model was given: the cells that were kept, and a gestalt.
-        note: why another mode ran than was asked for; None where it didn't.
-    """
-
-    text: str
-    allocation: Allocation
-    ms: dict[str, float]
-    fallback: bool
-    mode: str
-    budget: Budget
-    kept: int
-    total: int
-    read: int
-    note: str | None = None
-
-    @property
-    def grid(self) -> tuple[int, int, int]:
-        """(T, H, W) of the cells to choose from; in mode "compress" those of the coarse view."""
-        return self.allocation.grid
-
-
 class Session:
-    """Many questions about one image. Made by `ARRCOCModel.session(image)`.
+    """Many questions about one image, or several together. Made by `ARRCOCModel.session(image)`.
 
     Args:
         model: the model that answers.
-        image: a path, bytes or PIL image.
+        image: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image; or a list of
+            them, for questions about all of them at once.
+
+    Attributes:
+        images: the opened pictures.
 
     Raises:
-        ValueError: an image that can't be read, or a model without processor or chat template.
+        ValueError: an image that can't be read, several that the model's processor doesn't take, or a model
+            without processor or chat template.
     """
 
-    def __init__(self, model: ARRCOCModel, image: ImageSource) -> None:
+    def __init__(self, model: ARRCOCModel, image: ImageSource | Sequence[ImageSource]) -> None:
         processor = model.processor
         if getattr(processor, "chat_template", None) is None:
             raise ValueError(
                 "asking needs a processor with a chat template; load the model with one, "
                 "or write the prompt yourself and call generate()"
             )
+        sources: Any = image if isinstance(image, list | tuple) else [image]
+        if not sources:
+            raise ValueError("the list of images is empty: give at least one")
         self.model = model
-        self.image = open_image(image)
+        self.images = tuple(open_image(source) for source in sources)
         self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
-        self._prompt = ImagePrompt(processor, self.image)
+        self._strange: bool | None = None
+        self._prompt = ImagePrompt(processor, self.images)
         self._visual = self._on_device(self._prompt.visual)
+
+    def __repr__(self) -> str:
+        """One line."""
+        sizes = ", ".join(f"{image.width}x{image.height}" for image in self.images)
+        return f"Session({sizes} px, model {self.model.base_name!r})"
+
+    @property
+    def image(self) -> Image.Image:
+        """The opened picture; of several, the first."""
+        return self.images[0]
 
     def encoded(self, mode: str) -> EncodedImages:
         """What is computed of the image already in a mode; modes with other LoRAs encode it in their own way.
@@ -111,19 +99,28 @@ class Session:
             images.textures |= other.textures
         return images
 
+    def forget(self) -> None:
+        """Forget all that was computed of the image, so that the next answer takes as long as the first."""
+        self._encoded, self._prefixes = {}, {}
+
+    def fresh(self) -> Session:
+        """A session of the same image that has computed nothing yet; both share what the processor made."""
+        other = copy.copy(self)
+        other.forget()
+        return other
+
     def prompt(self, question: str) -> str:
         """`chat_prompt` of the model's processor."""
-        return chat_prompt(self.model.processor, question)
+        return chat_prompt(self.model.processor, question, len(self.images))
 
     def inputs(self, question: str) -> dict[str, Any]:
         """Ordinary processor inputs for a question about this image, without processing the image again.
 
         Raises:
-            ValueError: an empty question, one that holds the model's image placeholder, or one that is
+            ValueError: what is no question, one that holds the model's image placeholder, or one that is
             too long.
         """
-        if not isinstance(question, str) or not question.strip():
-            raise ValueError(f"the question is empty ({question!r}); ask something about the image")
+        check_question(question)
         processor = self.model.processor
         for name in ("image_token", "video_token"):
             token = getattr(processor, name, None)
@@ -201,7 +198,8 @@ class Session:
 
         Args:
             question: any text.
-            budget: visual tokens to keep: a count, a fraction or "auto"; None: the model's own.
+            budget: visual tokens to keep of each image: a count, of which a smaller image keeps all, a
+                fraction or "auto"; None: the model's own.
             mode: one of `MODES`; None: the model's own.
             max_new_tokens: where an answer is cut off.
             gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
@@ -209,14 +207,15 @@ class Session:
                 comes through; the session stays as good as before.
 
         Raises:
-            ValueError: an empty or too long question, or a bad budget, mode or gestalt.
+            ValueError: no question or one that is too long, or a bad budget, mode or gestalt.
         """
         model = self.model
         mode = model.mode if mode is None else mode
         watch = Stopwatch(model.device)
         first = NewTokens(watch.now, self._text, on_text)
         with watch("total"), torch.no_grad():
-            inputs = self.inputs(question)
+            with watch("prompt"):
+                inputs = self.inputs(question)
             if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
             prepared = model.prepare(
@@ -224,9 +223,10 @@ class Session:
             )
             with watch("gestalt"):
                 kind = (prepared.mode, gestalt)
-                if kind not in self._prefixes:  # gaps in plain positions would be cut there
-                    plain = model.adapter.plain_positions
-                    self._prefixes[kind] = None if plain else read_prefix(prepared.model, prepared.compacted)
+                if kind not in self._prefixes:
+                    # Gaps in plain positions would be cut there; between two gestalts stand chosen cells.
+                    apart = model.adapter.plain_positions or len(self.images) > 1
+                    self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
                 compacted = after(self._prefixes[kind], prepared.compacted)
             start = watch.now()
             options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
@@ -236,39 +236,63 @@ class Session:
             text = self._text(new.tolist())
         watch.ms["prefill"] = 1000.0 * (first.arrived() - start)
         watch.ms["decode"] = 1000.0 * (end - first.arrived())
-        allocation = prepared.allocations[0]
+        watch.settle()
+        foreign = self._foreign(inputs, prepared.mode)
         return Answer(
             text=text,
-            allocation=allocation,
+            allocation=prepared.allocations[0],
             ms=watch.ms,
             fallback=prepared.fallback,
             mode=prepared.mode,
             budget=model.budget if budget is None else budget,
-            kept=allocation.kept,
-            total=prepared.cells[0],
-            read=prepared.read[0],
-            note=prepared.note,
+            kept=sum(allocation.kept for allocation in prepared.allocations),
+            total=sum(prepared.cells),
+            read=sum(prepared.read),
+            note=joined(prepared.note, FOREIGN if foreign else None),
+            foreign=foreign,
+            allocations=tuple(prepared.allocations),
+            question=question,
+            images=self.images,
         )
+
+    def _foreign(self, inputs: Mapping[str, Any], mode: str) -> bool:
+        """Whether an image looks unlike all that the model was taught on; False where nobody can say.
+
+        From the cells as the stem sees them, which mode "sparse" reads anyway; after the answer in others.
+        """
+        if self._strange is None:
+            model, encoded = self.model, self.encoded(mode)
+            look = partial(foreign_images, model.adapter_for(mode), model.stem, inputs, encoded)
+            self._strange = any(guarded(model.chooser, look, "nobody can say whether it is foreign") or ())
+        return self._strange
 
     def look(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Allocation:
         """Where the model would look for this question: the allocation alone, nothing is generated.
 
+        Of several images it is that of the first; `looks` has all.
+
         Args:
             question: any text.
             budget: as in `ask`.
-            mode: one that chooses: "prune", "sparse" or "saccade"; None: the model's own, or "prune" where
-                that chooses nothing.
+            mode: one that chooses: "prune", "sparse" or "saccade"; None: the model's own, or its
+                `default_mode` where that chooses nothing.
 
         Raises:
-            ValueError: an empty or too long question, or a bad budget or mode.
+            ValueError: no question or one that is too long, or a bad budget or mode.
         """
+        return self.looks(question, budget=budget, mode=mode)[0]
+
+    def looks(
+        self, question: str, *, budget: Budget | None = None, mode: str | None = None
+    ) -> list[Allocation]:
+        """`look` at each of the session's images."""
         if mode is None:
-            mode = self.model.mode if MODES[self.model.mode].chooses else PRUNE.name
+            mode = self.model.mode if MODES[self.model.mode].chooses else self.model.default_mode
         with torch.no_grad():
             prepared = self.model.prepare(
                 self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
-        return prepared.allocations[0]
+        return prepared.allocations
 
     def _text(self, ids: list[int]) -> str:
         return self.model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
+import gc
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +20,11 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 from arr_coc import app
 from arr_coc.app import asking, handlers, measuring, samples, screen
 from arr_coc.app.asking import Request, Stopped, Update
-from arr_coc.app.canvas import StatusLine, TokenCanvas
+from arr_coc.app.canvas import Problem, StatusLine, TokenCanvas
 from arr_coc.app.models import Models
 from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
-from arr_coc.app.tab import Tab
+from arr_coc.app.tab import TABS, Tab
+from arr_coc.app.visits import Visits
 from arr_coc.cli import main
 from arr_coc.inspect.trace import Trace
 from arr_coc.model import ARRCOCModel
@@ -54,12 +58,13 @@ def image(tmp_path: Path) -> str:
     return str(tmp_path / "photo.png")
 
 
-@pytest.fixture
-def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The messages that would appear on the page."""
-    texts: list[str] = []
-    monkeypatch.setattr(handlers.gr, "Warning", texts.append)
-    return texts
+PROBLEMS = {name: 3 + place for place, name in enumerate(handlers.FIELDS)}
+"""Where the problem of a field stands in what `on_ask` yields, behind status, view and staleness."""
+
+
+def problems(update: list[Any]) -> dict[str, str]:
+    """What is wrong with which field, of an update of the form."""
+    return {name: update[place] for name, place in PROBLEMS.items() if update[place]}
 
 
 def last(work: Iterator[Any]) -> Any:
@@ -184,6 +189,16 @@ class TestAsking:
         ask(models, tab, image)
         both = last(asking.against(models, tab)).view
         assert both["a"]["keep"] == both["b"]["keep"]
+        assert [label.split(" ")[-1] for label in both["labels"]] == ["(first)", "(second)"]
+
+    def test_true_answers_go_with_their_question(self, models: Models, image: str) -> None:
+        tab = Tab()
+        tab.truths = {"What is it?": ("a tree",)}
+        assert ask(models, tab, image)["true_answers"] == ["a tree"]
+        assert ask(models, tab, image, "Why?")["true_answers"] == []
+        other = Tab()
+        other.open(tab.trace)
+        assert other.truths == {"Why?": ()}
 
     @pytest.mark.parametrize("work", [lambda *a: asking.swap(*a, "Why?"), asking.against])
     def test_before_the_first_answer(self, models: Models, work: Callable[..., Iterator[Update]]) -> None:
@@ -191,18 +206,150 @@ class TestAsking:
             list(work(models, Tab()))
 
 
+class TestMemory:
+    def test_the_least_recently_used_images_are_let_go(self, models: Models) -> None:
+        models.encoded.megapixels = 0.5  # two small images
+        tabs = [Tab() for _ in range(4)]
+        for seed, tab in enumerate(tabs):
+            ask(models, tab, picture(seed, (64, 48)), compare=False)
+            ask(models, tabs[0], picture(9, (64, 48)), compare=False)
+        assert [len(tab.sessions) for tab in tabs] == [1, 0, 0, 1]
+        assert all(tab.trace is not None for tab in tabs)
+
+    def test_a_tab_whose_image_was_let_go_answers_as_before(self, models: Models, image: str) -> None:
+        tab, other = Tab(), Tab()
+        before = ask(models, tab, image)
+        models.encoded.megapixels = 0.0
+        ask(models, other, picture(1, (64, 48)))
+        assert tab.sessions == {}
+        assert len(other.sessions) == 1  # the one in use stays, however large
+        both = last(asking.swap(models, tab, "What is it?")).view
+        assert both["b"]["answer"] == before["answer"]
+
+    def test_both_models_count(self, models: Models, image: str) -> None:
+        tab = Tab()
+        ask(models, tab, image)
+        assert tab.megapixels == 0.25
+        last(asking.against(models, tab))
+        assert tab.megapixels == 0.5
+
+    def test_a_closed_tab_is_forgotten_with_its_files(self, models: Models, image: str) -> None:
+        tab = Tab()
+        ask(models, tab, image)
+        page, _ = map(Path, tab.export())
+        ask(models, Tab(), image)
+        del tab
+        gc.collect()
+        assert not page.parent.exists()
+
+    def test_the_history_has_no_picture(self, models: Models, image: str) -> None:
+        tab = Tab()
+        for question in ("What?", "Why?"):
+            ask(models, tab, image, question)
+        assert [entry["question"] for entry in tab.history] == ["What?", "Why?"]
+        assert len(json.dumps(tab.history)) < 2000
+
+    def test_visits(self, models: Models, image: str) -> None:
+        made = Tab()
+        view = ask(models, made, image)
+        visits, tabs = Visits(made.trace, view), [Tab(), Tab()]
+        for number, tab in enumerate(tabs):
+            assert visits.begin(tab, SimpleNamespace(session_hash=str(number))) is tab
+            assert tab.trace is made.trace  # one for all
+            assert tab.view is view
+        ask(models, tabs[0], image)
+        visits.end(SimpleNamespace(session_hash="0"))
+        assert (tabs[0].stopping, tabs[0].sessions) == (True, {})
+        assert tabs[0].trace is not None
+        assert not tabs[1].stopping
+        visits.end(SimpleNamespace(session_hash="none"))
+
+    def test_gradio_keeps_no_more_tabs(self) -> None:
+        assert screen.look()["state_session_capacity"] == TABS
+
+
+class TestLabels:
+    def test_allocators_of_one_base_are_told_apart_by_their_folders(self, tmp_path: Path) -> None:
+        for name in ("one/allocator", "two/allocator", "three"):
+            (tmp_path / name).mkdir(parents=True)
+        one, two, three = (str(tmp_path / name) for name in ("one/allocator", "two/allocator", "three"))
+        assert Models(one, three).labels("bundled") == ("allocator", "three")
+        assert Models("bundled", three).labels("bundled") == ("bundled", "three")
+        assert Models(one, two).labels("bundled") == ("one/allocator", "two/allocator")
+        assert Models("bundled", "bundled").labels("bundled") == ("bundled (first)", "bundled (second)")
+
+    def test_an_untrained_one_says_so(self, model: ARRCOCModel) -> None:
+        trained = SimpleNamespace(base_name=model.base_name, layer=SimpleNamespace(trained=True))
+        models = Models(trained, model)
+        for which in range(2):
+            models.submit(lambda _: None, which).result()
+        names = models.labels(Path(model.base_name).name)
+        models.close()
+        assert [name.split(" ")[-1] for name in names] == ["(trained)", "(untrained)"]
+
+    def test_a_trace_of_another_model_keeps_its_name(self, models: Models) -> None:
+        models.submit(lambda _: None).result()
+        assert models.labels("someone/else")[0] == "someone/else"
+
+
+class TestSources:
+    @pytest.mark.parametrize("option", ["--model", "--against"])
+    def test_a_folder_that_is_not_there_is_refused_before_the_port_opens(
+        self, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gradio.Blocks.launch", lambda *_, **__: pytest.fail("it serves"))
+        assert main(["app", option, "./nosuch"]) == 2
+        err = capsys.readouterr().err
+        assert "'nosuch' doesn't exist" in err
+        assert err.count("\n") == 1
+
+    def test_a_folder_that_is_no_model_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="is not a model folder: it has no config"):
+            Models(str(tmp_path)).check()
+
+    def test_what_is_there_passes(self, base: Path) -> None:
+        Models("bundled", str(base)).check()
+
+    def test_names_on_the_hub_are_looked_up_unless_traces_are_shown(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def find(name: str, *_: Any) -> Any:
+            raise ValueError(f"no {name}")
+
+        monkeypatch.setattr("arr_coc.store.checkpoint.find", find)
+        Models("someone/model").check(hub=False)
+        with pytest.raises(ValueError, match="no someone/model"):
+            Models("someone/model").check()
+
+
 class TestModels:
     def test_models_are_loaded_to_the_device_in_the_dtype(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[tuple[Any, ...]] = []
-        monkeypatch.setattr(
-            ARRCOCModel, "from_pretrained", lambda *names, **settings: calls.append((*names, settings))
+        warmed: list[Any] = []
+
+        def from_pretrained(*names: str, **settings: Any) -> Any:
+            calls.append((*names, settings))
+            return SimpleNamespace(ask=lambda *_, mode, **__: warmed.append(mode))
+
+        monkeypatch.setattr(ARRCOCModel, "from_pretrained", from_pretrained)
+        blocks = app.build_app(
+            model_name="one",
+            against="two",
+            device="cpu",
+            dtype="bfloat16",
+            allocator="learned",
+            max_new_tokens=7,
         )
-        blocks = app.build_app(model_name="one", against="two", device="cpu", dtype="bfloat16")
         for which in range(2):
             blocks.models.submit(lambda model: model, which).result()
         blocks.models.close()
         settings = {"device": "cpu", "dtype": "bfloat16"}
-        assert calls == [("one", settings), ("two", settings)]
+        assert calls == [
+            ("one", settings | {"allocator": "learned"}),
+            ("two", settings | {"allocator": None}),  # each has its own
+        ]
+        assert blocks.models.max_new_tokens == 7
+        assert warmed == [None, "full"] * 2
 
     def test_a_device_that_is_not_there_is_refused_at_once(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -212,6 +359,8 @@ class TestModels:
             app.build_app(device="cuda")
         with pytest.raises(ValueError, match="dtype 'int8' is unknown"):
             app.build_app(dtype="int8")
+        assert main(["app", "--port", "70000"]) == 2
+        assert "port 70000 is too large" in capsys.readouterr().err
         assert main(["app", "--device", "cuda"]) == 2
         err = capsys.readouterr().err
         assert "'cuda' can't be used on this machine" in err
@@ -230,8 +379,29 @@ class TestMeasuring:
         ask(models, tab, image)
         updates = list(measuring.measure(models, tab, name))
         assert "Measuring ... 50%" in [update.status for update in updates]
-        assert updates[-1].view["probes"] == {name: {"about": "What is it?", "on": [64, 48]}}
+        found = {"about": "What is it?", "on": [64, 48], "mode": "prune", "note": None}
+        assert updates[-1].view["probes"] == {name: found}
         assert len(tab.history) == 1
+
+    @pytest.mark.parametrize(
+        ("mode", "measured", "why"),
+        [
+            ("prune", "prune", None),
+            ("sparse", "sparse", None),
+            ("saccade", "sparse", "coarse view of saccade"),
+            ("weight", "prune", "weight chooses no cells"),
+            ("compress", "prune", "compress chooses no cells"),
+            ("someone's", "prune", "no mode here"),
+        ],
+    )
+    def test_a_probe_follows_the_mode_or_says_why_not(
+        self, models: Models, image: str, mode: str, measured: str, why: str | None
+    ) -> None:
+        tab = Tab()
+        ask(models, tab, image)
+        ran, note = measuring.probe_mode(dataclasses.replace(tab.trace, mode=mode))
+        assert ran == measured
+        assert note is None if why is None else why in note
 
     def test_a_real_one(self, models: Models, image: str) -> None:
         tab = Tab()
@@ -250,7 +420,9 @@ class TestTraces:
         built = screen.build(lazy, chosen, None, lazy=True)
         assert not lazy.ready()
         tab = Tab()
-        status, view, picture, question, *_ = handlers.on_open(tab, str(tmp_path / "a.safetensors"))
+        update = handlers.on_open(tab, str(tmp_path / "a.safetensors"))[:-4]
+        status, view, stale, *_, picture, question, problem = update
+        assert (stale, problem) == ("", "")
         assert (status, view["answer"], question) == ("Opened.", made.view["answer"], "What is it?")
         assert picture.size == (64, 48)
         assert built.models is lazy
@@ -262,14 +434,15 @@ class TestTraces:
         both = last(asking.swap(models, tab, "Why?")).view
         assert both["b"]["grid"] == [6, 8]
 
-    def test_no_trace(self, tmp_path: Path, messages: list[str]) -> None:
+    def test_no_trace(self, tmp_path: Path) -> None:
         (tmp_path / "<b>.safetensors").write_bytes(b"nope")
         tab = Tab()
-        handlers.on_open(tab, str(tmp_path / "<b>.safetensors"))
-        assert len(messages) == 1
-        assert messages[0].startswith("&#x27;&lt;b&gt;.safetensors&#x27; is not a saved trace")
-        assert str(tmp_path) not in messages[0]
+        update = handlers.on_open(tab, str(tmp_path / "<b>.safetensors"))
+        (message,) = [part for part in update if part != handlers.gr.skip()]
+        assert message.startswith("'<b>.safetensors' is not a saved trace")
+        assert str(tmp_path) not in message
         assert tab.view is None
+        assert Problem().postprocess("<b>") == "&lt;b&gt;"
 
     def test_export(self, models: Models, image: str) -> None:
         tab = Tab()
@@ -288,7 +461,8 @@ class TestTraces:
         assert first.trace is not None
         sample = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))
         assert (first.trace.question, first.trace.answer) == (sample["question"], sample["answer"])
-        assert (first.trace.budget, first.trace.mode) == (request.budget, request.mode)
+        assert (first.trace.budget, first.trace.mode) == (request.budget, "sparse")
+        assert request.mode is None  # the model's own, which is "sparse" for the bundled one
         assert Image.open(first.image).convert("RGB").tobytes() == first.trace.picture.tobytes()
         assert len(others) == 3
 
@@ -302,36 +476,88 @@ class TestTraces:
 
 
 class TestScreen:
-    def test_a_broken_upload_is_a_message(self, tmp_path: Path, image: str, messages: list[str]) -> None:
-        tab = Tab()
-        assert handlers.on_upload(tab, image)[1] == "Ask something about it."
+    def test_a_broken_upload_is_said_beside_the_image(self, tmp_path: Path, image: str) -> None:
+        tab, skip = Tab(), handlers.gr.skip()
+        assert handlers.on_upload(tab, image) == [skip, "A new image: ask something about it.", "", ""]
         (tmp_path / "<b>.png").write_bytes(b"\x89PNG\r\n\x1a\nnope")
-        assert handlers.on_upload(tab, str(tmp_path / "<b>.png")) == [image, handlers.UNCHANGED]
-        assert len(messages) == 1
-        assert messages[0].startswith("Image &#x27;&lt;b&gt;.png&#x27; is not an image")
+        *unchanged, problem = handlers.on_upload(tab, str(tmp_path / "<b>.png"))
+        assert unchanged == [image, skip, skip]
+        assert problem.startswith("Image '<b>.png' is not an image")
 
-    def test_what_is_refused_is_a_message(self, models: Models, messages: list[str]) -> None:
-        *_, (status, view) = handlers.on_ask(models, Tab(), None, "What?", 6, False, "prune", True)
-        assert status == handlers.UNCHANGED
-        assert view == handlers.gr.skip()
-        assert messages == ["There is no image: upload one, paste one or choose a sample"]
+    @pytest.mark.parametrize(
+        ("wrong", "field", "why"),
+        [
+            ({"image": None}, "image", "There is no image"),
+            ({"image": "missing.png"}, "image", "does not exist"),
+            ({"question": " "}, "question", "The question is empty"),
+            ({"question": "long " * 5000}, "question", "too long"),
+            ({"percent": 0}, "budget", "Budget 0 %"),
+            ({"mode": "nope"}, "form", "Mode 'nope' is unknown"),
+        ],
+    )
+    def test_what_is_refused_is_said_beside_its_field(
+        self, models: Models, image: str, wrong: dict[str, Any], field: str, why: str
+    ) -> None:
+        form = {"image": image, "question": "What?", "percent": 25, "auto": False, "mode": "prune"} | wrong
+        update = last(handlers.on_ask(models, Tab(), *form.values(), False))
+        assert update[:3] == [handlers.REFUSED, handlers.gr.skip(), handlers.gr.skip()]
+        assert list(problems(update)) == [field]
+        assert why in problems(update)[field]
 
-    def test_what_breaks_is_a_message(
-        self, models: Models, image: str, messages: list[str], monkeypatch: pytest.MonkeyPatch
+    def test_what_breaks_is_said_without_its_reason(
+        self, models: Models, image: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("secret")
 
         monkeypatch.setattr(Session, "ask", broken)
-        list(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
-        assert messages == ["That failed (RuntimeError); the log has the reason"]
+        update = last(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
+        assert problems(update) == {"form": "That failed (RuntimeError); the log has the reason"}
 
-    def test_a_model_that_cannot_be_loaded_is_a_message(self, image: str, messages: list[str]) -> None:
+    def test_a_model_that_cannot_be_loaded(self, image: str) -> None:
         models = Models("./nowhere")
-        list(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
+        update = last(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
         models.close()
-        assert len(messages) == 1
-        assert "nowhere" in messages[0]
+        assert "nowhere" in problems(update)["form"]
+        assert handlers.on_headline(models).startswith("Model ./nowhere can't be loaded")
+
+    def test_what_the_model_is_stands_above(
+        self, models: Models, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = models.name(0)
+        assert handlers.on_headline(models) == f"Model {name}: loading ..."
+        assert handlers.on_headline(models, lazy=True) == f"Model {name}: loaded with the first question."
+        models.start()
+        models.submit(lambda _: None).result()
+        assert handlers.on_headline(models) == f"Model {name}"
+        monkeypatch.setattr(type(model), "about", "A model of nothing.")
+        assert handlers.on_headline(models) == f"Model {name}: A model of nothing."
+
+    def test_the_answer_of_another_image_is_stale(self, models: Models, image: str) -> None:
+        tab = Tab()
+        form = (25, False, "prune", False)
+        assert last(handlers.on_ask(models, tab, image, "What?", *form))[2] == ""
+        other = picture(5, (64, 48))
+        assert handlers.on_clear(tab) == [handlers.STALE, ""]
+        assert handlers.on_upload(tab, image)[2] == handlers.STALE
+        assert last(handlers.on_ask(models, tab, None, "What?", *form))[2] == handlers.gr.skip()
+        chosen = [samples.Sample(other, "Why?")]
+        first, *_, final = handlers.on_pick(models, chosen, tab, 0, *form)
+        assert (first[2], final[2]) == (handlers.STALE, "")
+
+    def test_the_side_that_streams_is_named(self, models: Models, image: str) -> None:
+        work = asking.ask(models, Tab(), Request(image, "What is it?", 25, mode="prune"))
+        sides = [update.status.split(":")[0] for update in work if ":" in update.status]
+        assert list(dict.fromkeys(sides)) == ["From 12 tokens", "From all tokens"]
+
+    def test_what_is_known_to_be_true(self, models: Models, image: str) -> None:
+        tab = Tab()
+        chosen = [samples.Sample(image, "Why?", true_answers=("42",))]
+        view = last(handlers.on_pick(models, chosen, tab, 0, 25, False, "prune", False))[1]
+        assert (view["true_answers"], view["is_true"]) == (["42"], False)
+        handlers.on_upload(tab, image)
+        update = last(handlers.on_ask(models, tab, image, "Why?", 25, False, "prune", False))
+        assert update[1]["is_true"] is None
 
     def test_a_sample_with_a_trace_needs_no_model(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
@@ -344,7 +570,8 @@ class TestScreen:
 
     def test_buttons(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)
-        _, *updates = handlers.begin(4, tab)
+        _, *updates, problem = handlers.begin(4, tab, problems=1)
+        assert problem == ""
         assert [update["interactive"] for update in updates] == [False, True, True, False]
         assert not tab.stopping
         handlers.on_stop(tab)
@@ -403,7 +630,8 @@ class TestServing:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        asyncio.run(OwnOriginOnly(inner)({}, None, send))
+        asked = {"type": "http", "headers": [(b"host", b"localhost:7860")]}
+        asyncio.run(OwnOriginOnly(inner)(asked, None, send))
         assert dict(sent[0]["headers"])[b"content-security-policy"] == OWN_ORIGIN.encode()
         assert sent[1] == {"type": "http.response.body"}
 

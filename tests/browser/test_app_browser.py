@@ -17,15 +17,22 @@ import pytest
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 import arr_coc
-from arr_coc.app.samples import COUNTED
+from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL
 from arr_coc.inspect.trace import Trace
+from arr_coc.store.results.files import write_results
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 SERVE = (
-    "from arr_coc.app import launch; launch(port={port}, ready=lambda address: print(address, flush=True))"
+    "from arr_coc.app import launch;"
+    "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"
 )
+CASE = {
+    "id": "0", "image": "test:0", "family": "value", "question": "Where is it?", "answers": ["here"],
+    "total": 16, "grid": [1, 4, 4], "said": {"full": "here", "arr-coc@4": "there"},
+    "score": {"full": 1.0, "arr-coc@4": 0.0},
+}  # fmt: skip
 PHONE = {"width": 390, "height": 844}
 Open = Callable[..., "Page"]
 
@@ -40,7 +47,9 @@ def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     environment = os.environ | {
         "PYTHONPATH": str(Path(arr_coc.__file__).parents[1]), "TMPDIR": str(files), "OMP_NUM_THREADS": "1"
     }  # fmt: skip
-    command = [sys.executable, "-c", SERVE.format(port=port)]
+    results = tmp_path_factory.mktemp("results") / "run.jsonl"
+    write_results(results, {"data": "world", "size": 128, "split": "test"}, [CASE])
+    command = [sys.executable, "-c", SERVE.format(port=port, results=str(results))]
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
@@ -192,18 +201,110 @@ def test_the_microscope(open_app: Open, browser: Browser, tmp_path: Path) -> Non
     assert page.inner_text("#status") == "Opened."
 
 
-def test_a_broken_upload_is_a_message(open_app: Open, tmp_path: Path) -> None:
+def problem(page: Page, field: str) -> str:
+    """What is said to be wrong with a field, right below it and on the screen."""
+    line = page.locator(f"#{field}-problem .problem:not(:empty)")
+    line.wait_for()
+    below, above = line.bounding_box(), page.locator(f"#{field}").bounding_box()
+    assert below is not None
+    assert above is not None
+    assert 0 <= below["y"] - above["y"] - above["height"] < 40
+    assert 0 <= below["y"] <= page.evaluate("innerHeight") - below["height"]
+    return line.inner_text()
+
+
+def test_what_is_wrong_is_said_beside_its_field(open_app: Open, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnope")
     page = open_app()
     page.set_input_files("#image input[type=file]", tmp_path / "broken.png")
-    page.wait_for_selector("[data-testid=toast-body]")
-    said = page.inner_text("[data-testid=toast-body]")
-    assert "Image 'broken.png' is not an image that can be read" in said
+    assert "Image 'broken.png' is not an image that can be read" in problem(page, "image")
+    page.fill("#question textarea", "  ")
+    page.click("#ask")
+    assert "The question is empty" in problem(page, "question")
+    page.wait_for_selector("#ask:enabled")
+    assert page.evaluate("document.activeElement.matches('#question textarea')")
+    assert page.get_attribute("#question textarea", "aria-invalid") == "true"
+    described = page.get_attribute("#question textarea", "aria-describedby")
+    assert "The question is empty" in page.inner_text(f"#{described}")
+    assert page.locator("[data-testid=toast-body]").count() == 0
     assert "Traceback" not in page.content()
     assert "554RM" in page.inner_text("#canvas")
-    page.click("#ask")  # the image before is still there to be asked about
+    page.fill("#question textarea", "What is the title?")
+    page.click("#ask")  # about the image before, which is still there
     answered(page)
-    assert "554RM" in page.inner_text("#canvas")
+    assert "Garden Index" in page.inner_text("#canvas")
+    assert page.locator(".problem:visible").count() == 0
+    assert page.get_attribute("#question textarea", "aria-invalid") == "false"
+
+
+def test_an_upload_fades_the_answer_until_the_next(open_app: Open) -> None:
+    page = open_app()
+    opacity = "getComputedStyle(document.querySelector('#canvas')).opacity"
+    assert page.evaluate(opacity) == "1"
+    page.set_input_files("#image input[type=file]", SAMPLE.with_suffix(".png"))
+    page.wait_for_selector("#stale .status:not(:empty)")
+    assert "another image" in page.inner_text("#stale")
+    assert float(page.evaluate(opacity)) < 0.6
+    page.evaluate(
+        "() => { const line = document.querySelector('#status'); window.lines = [];"
+        " new MutationObserver(() => lines.push(line.innerText.trim()))"
+        ".observe(line, {subtree: true, childList: true, characterData: true}); }"
+    )
+    page.click("#ask")
+    answered(page)
+    assert page.evaluate(opacity) == "1"
+    assert not page.is_visible("#stale")
+    lines = page.evaluate("window.lines")  # each side says what it is while it streams
+    kept = [n for n, line in enumerate(lines) if line.startswith("From 61 tokens: ")]
+    full = [n for n, line in enumerate(lines) if line.startswith("From all tokens: ")]
+    assert kept
+    assert full
+    assert max(kept) < min(full)
+
+
+def test_the_page_says_what_it_offers(open_app: Open) -> None:
+    page = open_app()
+    pictures = page.locator("#samples button img")
+    sizes = pictures.evaluate_all("all => all.map(i => [i.naturalWidth, i.alt])")
+    assert sizes == [[THUMBNAIL, ""]] * 4
+    assert page.get_by_role("button", name=COUNTED).is_visible()
+    line = "document.querySelector('#model').innerText"
+    page.wait_for_function(f"{line}.startsWith('Model bundled') && !{line}.includes('loading')")
+
+
+def test_the_form_outlives_a_refresh(open_app: Open) -> None:
+    page = open_app()
+    page.fill("#question textarea", "What is the title?")
+    page.fill("#budget input[type=number]", "12")
+    page.press("#budget input[type=number]", "Tab")
+    page.click("#compare input")
+    page.click("#ask")
+    answered(page)
+    again = page.context.new_page()  # the same browser: what a refresh opens, too
+    again.goto(page.url)
+    again.wait_for_selector("#canvas canvas")
+    again.wait_for_function("document.querySelector('#question textarea').value === 'What is the title?'")
+    again.wait_for_function("document.querySelector('#budget input[type=number]').value === '12'")
+    assert not again.is_checked("#compare input")
+
+
+def test_one_worst_case(open_app: Open) -> None:
+    page = open_app()
+    look_closer(page)
+    assert page.locator("#microscope .ac-verdict").count() == 0  # it stands above already
+    assert page.is_checked("#microscope input[value=balanced]")
+    page.get_by_role("tab", name="Worst cases").click()
+    page.wait_for_selector("#worst button img")
+    assert page.inner_text("#worst-title").startswith("The answer of run.jsonl where most was lost")
+    assert page.locator("#worst button").count() == 1  # nothing to leaf through
+    box = page.locator("#worst button").bounding_box()
+    assert box is not None
+    assert box["width"] < 400
+    page.click("#worst button")
+    page.wait_for_function("document.querySelector('#status').innerText.includes('Ask again')")
+    assert page.input_value("#question textarea") == "Where is it?"
+    assert "another image" in page.inner_text("#stale")
+    page.wait_for_function("document.querySelector('#form').getBoundingClientRect().top >= 0")
 
 
 def test_stop(open_app: Open) -> None:
@@ -218,6 +319,16 @@ def test_stop(open_app: Open) -> None:
 
 def test_phone(open_app: Open) -> None:
     page = open_app(viewport=PHONE, is_mobile=True, has_touch=True)
+    assert fits(page)
+    top = "document.querySelector('#answer').getBoundingClientRect().top"
+    assert page.evaluate(top) > PHONE["height"]
+    page.locator("#ask").tap()
+    answered(page)
+    assert abs(page.evaluate(top)) < 50
+    page.fill("#question textarea", " ")
+    page.locator("#ask").tap()
+    assert "The question is empty" in problem(page, "question")  # not left out of sight
+    page.wait_for_selector("#ask:enabled")
     assert fits(page)
     page.locator("#closer .label-wrap").tap()
     page.wait_for_selector("#microscope canvas")

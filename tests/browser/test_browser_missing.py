@@ -29,7 +29,9 @@ def without_chromium(tmp_path: Path) -> Run:
         environment = {name: value for name, value in os.environ.items() if name != "ARR_COC_BROWSER"}
         (tmp_path / "bin").mkdir()
         environment |= {"PATH": str(tmp_path / "bin"), "PYTHONPATH": str(ROOT / "src")} | variables
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)]
+        alone = f"--ignore={__file__}"  # it would run itself
+        options = ["-q", "-rs", "-p", "no:cacheprovider", alone]
+        command = [sys.executable, "-m", "pytest", *options, str(folder)]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
         )

@@ -11,6 +11,7 @@ import base64
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from traces import CELL, KEPT, SIDE, allocation, trace
 
 from arr_coc.core.allocation import Reason
 from arr_coc.inspect.trace import Reply, Word
+from arr_coc.modes import MODES
 from arr_coc.viewer import assets, page
 
 if TYPE_CHECKING:
@@ -116,6 +118,121 @@ def test_what_happened_is_said_plainly(blank: Page) -> None:
         assert remark in said
     assert "slower" not in said
     assert "faster" not in said
+
+
+def test_times_say_what_they_are(blank: Page) -> None:
+    coarse = {"gestalt": 100.0, "prefill": 25.0, "total": 125.0}  # the coarse view is its encoding
+    full = Reply("left", {"encode": 400.0, "total": 481.0}, {"encode": 0.0, "total": 70.0})
+    mount(blank, trace(ms=coarse, full=full, again={"total": 20.0}, machine="cpu, float32").view(), "simple")
+    said = blank.locator(".ac-verdict").inner_text()
+    for fact in (
+        "3.8× faster",
+        "coarse view",
+        "A further question about this image: 20 ms, from all 70 ms.",
+        "Times on cpu, float32.",
+    ):
+        assert fact in said
+    assert "don't compare" not in said
+
+
+def test_the_same_is_not_the_truth(blank: Page) -> None:
+    contenders = trace().probes["contenders"]
+    rows = [row | {"true": row["answer"] == "up", "note": None} for row in contenders["rows"]]
+    rows[1]["note"] = "reads all 64 tokens in its first 2 layers"
+    probes = {"contenders": contenders | {"rows": rows, "right_from": "all tokens", "note": "in mode prune"}}
+    mount(blank, trace(true_answers=("up",), probes=probes).view())
+    verdict = blank.locator(".ac-verdict").inner_text()
+    assert "Same answer" in verdict
+    assert verdict.count("Not true") == 2
+    assert "Known to be true: up" in verdict
+    table = blank.get_by_role("table").filter(has_text="as from all")
+    ours, even, _ = table.locator("tbody tr").all()
+    assert [icon.get_attribute("aria-label") for icon in ours.locator(".ac-icon").all()] == [
+        "as from all tokens",
+        "not true",
+    ]
+    assert even.locator(".ac-icon").last.get_attribute("aria-label") == "true"
+    panel = blank.get_by_label("Other ways to choose").inner_text()
+    assert "even grid reads all 64 tokens in its first 2 layers" in panel
+    assert "in mode prune" in panel
+
+
+def test_a_note_stands_above_the_answer(blank: Page) -> None:
+    note = "this picture is unlike those that the model knows"
+    for detail in ("simple", "full"):
+        mount(blank, trace(note=note, full=Reply("right", {"total": 50.0})).view(), detail)
+        warning = blank.locator(".ac-warning")
+        assert note in warning.inner_text()
+        above, below = warning.bounding_box(), blank.locator(".ac-answer").first.bounding_box()
+        assert above is not None
+        assert below is not None
+        assert above["y"] + above["height"] <= below["y"]
+    call(blank, "pair(element, v[0], v[1])", trace().view(), trace(note=note).view())
+    assert note in blank.locator(".ac-side-of").nth(1).inner_text()
+
+
+def test_a_mode_of_ones_own_says_its_remark(blank: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    remark = "Every second token was read."
+    monkeypatch.setitem(MODES, "mine", replace(MODES["prune"], name="mine", remark=remark))
+    mount(blank, trace(mode="mine").view(), "simple")
+    assert blank.locator(".ac-verdict").get_by_text(remark).is_visible()
+    monkeypatch.delitem(MODES, "mine")  # a trace of a mode that isn't registered here is drawn all the same
+    mount(blank, trace(mode="mine").view(), "simple")
+    assert blank.locator(".ac-remark").count() == 0
+    assert "Same answer" in blank.locator(".ac-verdict").inner_text()
+
+
+def test_words_of_the_field_are_explained(blank: Page) -> None:
+    call(blank, "pair(element, v[0], v[1])", trace(allocation(0)).view(), trace(allocation(1)).view())
+    assert_explained(blank, "IoU", "Intersection over union")
+    blank.set_viewport_size({"width": 390, "height": 844})
+    mount(blank, trace(read=KEPT + 4).view())
+    for word, meaning in {
+        "perspectival": "stands out",
+        "participatory": "couples with the question",
+        "particularize": "budget of “auto”",
+        "tensions": "0.5 is neutral",
+        "coupling": "fit one another",
+        "gestalt": "A coarse view",
+        "log-prob": "0 is certain",
+    }.items():
+        assert_explained(blank, word, meaning)
+    blank.locator("input[value=perspectival]").focus()  # a layer to choose says what it shows, too
+    assert "stands out" in blank.locator(".ac-tip").inner_text()
+
+
+def assert_explained(page: Page, word: str, meaning: str) -> None:
+    """A word says what it means to the pointer, to the focus and to screen readers, within the screen."""
+    place = page.locator("dfn", has_text=word).first
+    assert meaning in str(place.get_attribute("aria-description"))
+    tip = page.locator(".ac-tip")
+    assert tip.count() == 0
+    place.hover()
+    assert meaning in tip.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.mouse.move(0, 0)
+    tip.wait_for(state="detached")
+    place.focus()
+    assert meaning in tip.inner_text()
+    page.keyboard.press("Escape")
+    assert tip.count() == 0
+    place.blur()
+
+
+def test_closer_does_not_repeat_the_first_screen(blank: Page) -> None:
+    mount(blank, trace().view(), "closer")
+    assert blank.locator(".ac-verdict").count() == 0
+    assert blank.locator("input[value=balanced]").is_checked()
+    assert blank.locator(".ac-card").count() == 1
+
+
+def test_an_answer_is_read_out(blank: Page) -> None:
+    mount(blank, trace().view(), "simple")
+    line = blank.get_by_role("status")
+    assert line.inner_text() == ""  # what a page opens with is not news
+    blank.evaluate("v => window.handle.update(v).ready", trace(answer="up", note="it ran otherwise").view())
+    blank.wait_for_function("document.querySelector('[role=status]').textContent !== ''")
+    assert line.inner_text() == "Answer from 12 tokens: up. From all tokens: left. it ran otherwise"
 
 
 def test_layers_change_the_canvas_and_keep_one_scale(blank: Page) -> None:
@@ -216,10 +333,11 @@ def test_the_scrub_shows_other_budgets(blank: Page) -> None:
     slider = blank.get_by_role("slider", name="number of tokens")
     slider.press("End")
     assert at(blank, fresh) != before
-    assert "64 tokens. Answer from 64: left (right)" in str(slider.get_attribute("aria-valuetext"))
+    spoken = str(slider.get_attribute("aria-valuetext"))
+    assert "64 tokens. Answer from 64: left (as from all tokens)" in spoken
     slider.press("Home")
-    assert "Answer from 1: up (wrong)" in blank.locator(".ac-said").first.inner_text()
-    blank.get_by_role("button", name="4 still right").click()
+    assert "Answer from 1: up (another than from all tokens)" in blank.locator(".ac-said").first.inner_text()
+    blank.get_by_role("button", name="4 are enough").click()
     assert blank.locator(".ac-big").first.inner_text() == "4"
     blank.get_by_role("button", name="Reset").click()
     assert at(blank, fresh) == before
@@ -254,7 +372,7 @@ def test_contenders_show_what_they_keep(blank: Page) -> None:
 def test_charts_say_their_numbers(blank: Page) -> None:
     mount(blank, trace().view())
     said = " ".join(blank.locator(".ac-chart").all_inner_texts())
-    for fact in ("4: the fewest that still answer right", "area −1.70", "area −0.90", "area −1.40"):
+    for fact in ("4: the fewest that answer as from all tokens", "area −1.70", "area −0.90", "area −1.40"):
         assert fact in said
     assert blank.locator(".ac-chart .ac-point-right").count() == 3 + 1  # points, and the key
     blank.locator("circle.ac-point-wrong").first.click()

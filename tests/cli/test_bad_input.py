@@ -20,26 +20,23 @@ from arr_coc.cli import main
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from image_files import corners, encoded, png_header
-from tiny import picture, save_tiny, tiny
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny") / "model"
-    save_tiny("qwen3_vl", path)
-    return path
+from tiny import picture, tiny
 
 
 @pytest.fixture
-def folder(saved: Path, tmp_path: Path) -> Path:
+def saved(base: Path) -> Path:
+    """A model folder to leave as it is."""
+    return base
+
+
+@pytest.fixture
+def folder(base: Path, tmp_path: Path) -> Path:
     """A model folder to spoil."""
-    return Path(shutil.copytree(saved, tmp_path / "model"))
+    return Path(shutil.copytree(base, tmp_path / "model"))
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+def beside_a_photo(in_a_folder_of_its_own: None) -> None:
     picture(1, (64, 48)).save("photo.png")  # 48 visual tokens
 
 
@@ -83,7 +80,8 @@ class TestImages:
         refused("look", "nope.png", "What?", words=("nope.png", "does not exist"))
 
     def test_folder(self, refused: Refusal, tmp_path: Path) -> None:
-        refused("ask", str(tmp_path), "What?", words=(tmp_path.name, "is a folder", "one image file"))
+        refused("look", str(tmp_path), "What?", words=(tmp_path.name, "is a folder", "one image file"))
+        refused("ask", str(tmp_path), "What?", words=(tmp_path.name, "no image file", ".png"))
 
     def test_unreadable(self, refused: Refusal) -> None:
         Path("notes.png").write_text("these are notes")
@@ -164,9 +162,9 @@ class TestBudgets:
     def test_refused_before_a_model_is_loaded(self, refused: Refusal) -> None:
         refused("ask", "photo.png", "What?", "-m", "no/such/folder", "--budget", "abc", words=("abc",))
 
-    def test_more_than_there_is(self, refused: Refusal, saved: Path) -> None:
-        for command in ("ask", "look"):
-            refused(command, "photo.png", "What?", "-m", str(saved), "--budget", "49", words=("49", "48"))
+    def test_more_than_there_is(self, capsys: pytest.CaptureFixture[str], saved: Path) -> None:
+        assert main(["ask", "photo.png", "What?", "-m", str(saved), "--budget", "49"]) == 0
+        assert "all 48 cells were kept" in capsys.readouterr().out
 
 
 class TestModels:
@@ -224,9 +222,9 @@ class TestOutputs:
             "file/a.png",
             "folder.png",
             "/proc/a.png",
-            f"{'x' * 300}.png",
         ):
             refused(command, *rest, path, words=(path, "cannot be written", "choose another"))
+        refused(command, *rest, f"{'x' * 300}.png", words=("xxx", "too long for a file's name"))
 
     def test_unknown_kind_of_picture(self, refused: Refusal) -> None:
         refused("ask", "photo.png", "What?", "--out", "a.txt", words=("a.txt", ".png"))
@@ -253,7 +251,9 @@ class TestCommands:
         refused("ask", "--bugdet", "3", words=("--bugdet", "--budget", "arr-coc ask --help"))
 
     def test_too_many_arguments(self, refused: Refusal) -> None:
-        refused("ask", "photo.png", "What", "is", "it?", words=("is", "arr-coc ask --help"))
+        refused("look", "photo.png", "What", "is", "it?", words=("is", "arr-coc look --help"))
+        refused("ask", "photo.png", "What", "is", "it?", words=("'What' does not exist", "goes into quotes"))
+        refused("ask", "photo.png", "photo.png", words=("no question", "add one in quotes"))
 
     def test_unknown_mode(self, refused: Refusal) -> None:
         refused("ask", "photo.png", "What?", "--mode", "sideways", words=("sideways", "prune"))

@@ -16,33 +16,29 @@ from PIL import Image
 
 import arr_coc
 from arr_coc.cli import inputs, main
+from arr_coc.core import realizing
 from arr_coc.core.allocation import Allocation
 from arr_coc.model import ARRCOCModel
 from command_line import run, run_json
-from tiny import picture, save_tiny
+from tiny import picture
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
-STAGES = {"texture", "scoring", "balancing", "allocating", "gestalt", "encode", "prefill", "decode", "total"}
-KEYS = {"answer", "kept", "total", "read", "grid", "mode", "note", "budget", "fallback", "ms", "full"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("tiny") / "model"
-    save_tiny("qwen3_vl", path)
-    return str(path)
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> str:
-    picture(1, (64, 48)).save(tmp_path / "photo.png")
-    return str(tmp_path / "photo.png")
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+STAGES = set(realizing.STAGES)
+KEYS = {
+    "images",
+    "answer",
+    "kept",
+    "total",
+    "read",
+    "grid",
+    "mode",
+    "note",
+    "foreign",
+    "budget",
+    "fallback",
+    "ms",
+    "full",
+}
 
 
 class TestAsk:
@@ -177,7 +173,7 @@ class TestDraw:
         rows = [json.loads(line) for line in Path("pages/new/questions.jsonl").read_text().splitlines()]
         assert facts == {"folder": "pages/new", "pages": 2, "questions": len(rows)}
         assert set(rows[0]) == {"image", "question", "answer", "family", "boxes"}
-        page = draw_page(6, (320, 256), "test")
+        page = draw_page(5_000_001, (320, 256), "test")  # no page of another --seed
         assert (np.asarray(Image.open("pages/new/page-0001.png")) == np.asarray(page.image)).all()
         questions = [(row["question"], row["answer"]) for row in rows if row["image"] == "page-0001.png"]
         assert questions == [(q.text, q.answer) for q in page.questions]

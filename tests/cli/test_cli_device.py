@@ -10,26 +10,6 @@ import torch
 
 from arr_coc.model import ARRCOCModel
 from command_line import run, run_json
-from tiny import picture, save_tiny
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("tiny") / "model"
-    save_tiny("qwen3_vl", path)
-    return str(path)
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> str:
-    picture(1, (64, 48)).save(tmp_path / "photo.png")
-    return str(tmp_path / "photo.png")
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
 
 
 class TestDevice:

@@ -14,20 +14,7 @@ from arr_coc.core.texture import CHANNEL_GROUPS
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from command_line import run
-from tiny import picture, save_tiny, tiny
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> str:
-    picture(1, (64, 48)).save(tmp_path / "photo.png")
-    return str(tmp_path / "photo.png")
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-
+from tiny import save_tiny, tiny
 
 CHANNELS = """
 from arr_coc import ChannelGroup, register_channel_group

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import time
 import tracemalloc
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
+from PIL import Image, ImageOps
 
 from arr_coc.core.images import MAX_ASPECT, MAX_PIXELS, MIN_SIDE, open_image
-from image_files import corners, encoded, png_header
+from image_files import corners, encoded, junk_exif, png_header
 
 
 def same(a: Image.Image, b: Image.Image) -> bool:
     return a.size == b.size and a.tobytes() == b.tobytes()
+
+
+def refused(source: Any, *words: str) -> str:
+    with pytest.raises(ValueError, match="image") as caught:
+        open_image(source)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 400
+    for word in words:
+        assert word in message
+    return message
 
 
 class TestWhatWorks:
@@ -113,10 +127,126 @@ class TestWhatWorks:
         exif[0x0112] = orientation
         assert same(open_image(encoded(stored, "PNG", exif=exif)), corners())
 
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+    def test_what_was_opened_is_opened_again_as_it_is(self, kind: str) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        once = open_image(encoded(corners(), kind, exif=exif))
+        assert once.size == (20, 30)
+        assert same(open_image(once), once)
+
     def test_unknown_exif_is_ignored(self) -> None:
         exif = Image.Exif()
         exif[0x0112] = 77
         assert same(open_image(encoded(corners(), "PNG", exif=exif)), corners())
+
+    @pytest.mark.parametrize("orientation", [1, 6])
+    def test_junk_exif_is_ignored_and_the_orientation_beside_it_is_not(self, orientation: int) -> None:
+        """An entry that says it is a number and is none, which Pillow can't write again."""
+        stored = corners().transpose(Image.Transpose.ROTATE_90) if orientation == 6 else corners()
+        data = encoded(stored, "PNG", exif=junk_exif(orientation))
+        with (
+            pytest.raises(Exception, match="required argument is not an integer"),
+            Image.open(io.BytesIO(encoded(stored, "PNG", exif=junk_exif(6)))) as image,
+        ):
+            ImageOps.exif_transpose(image)
+        assert same(open_image(data), corners())
+
+    def test_no_exif_makes_a_sound_image_unreadable(self) -> None:
+        rng = np.random.default_rng(0)
+        exif = np.frombuffer(junk_exif(6), dtype=np.uint8)
+        for _ in range(200):
+            broken = exif.copy()
+            broken[rng.integers(6, len(exif), 4)] = rng.integers(0, 256, 4)
+            assert sorted(open_image(encoded(corners(), "JPEG", exif=broken.tobytes())).size) == [20, 30]
+
+
+class TestFileObjects:
+    def test_they_stay_open_and_where_they_stand(self, tmp_path: Path) -> None:
+        data = encoded(corners(), "PNG")
+        (tmp_path / "a.png").write_bytes(data)
+        with (tmp_path / "a.png").open("rb") as file:
+            for source in (io.BytesIO(data), file):
+                source.seek(5)
+                assert same(open_image(source), corners())
+                assert not source.closed
+                assert source.tell() == 5
+        assert same(open_image(bytearray(data)), corners())
+        assert same(open_image(memoryview(data)), corners())
+
+    def test_what_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.png"
+        path.write_bytes(encoded(corners(), "PNG")[:-60])
+        with path.open("rb") as file:
+            refused(file, "a.png", "cannot be decoded", "damaged or cut off")
+        refused(file, "a.png", "is closed", "open it again")
+        with path.open(encoding="latin-1") as text:
+            refused(text, "a.png", "was opened as text", "'rb'")
+        refused(io.StringIO("text"), "StringIO", "opened as text")
+        refused(io.BytesIO(), "BytesIO", "is empty")
+        receiver, sender = os.pipe()
+        os.close(sender)
+        with os.fdopen(receiver, "rb") as pipe:
+            refused(pipe, "can't be rewound", "give its bytes")
+
+    def test_a_lazy_picture_names_its_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "cut.png"
+        path.write_bytes(encoded(corners(), "PNG")[:-60])
+        with Image.open(path) as image:
+            refused(image, "cut.png", "cannot be decoded")
+
+
+RAMP = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
+
+
+class TestPixels:
+    def test_arrays(self) -> None:
+        assert np.array_equal(np.asarray(open_image(RAMP)), RAMP)
+        assert np.array_equal(np.asarray(open_image(RAMP[::-1])), RAMP[::-1])
+        gray = np.asarray(open_image(RAMP[..., 0]))
+        assert np.array_equal(gray, RAMP[..., :1].repeat(3, 2))
+        assert np.array_equal(np.asarray(open_image(RAMP[..., :1])), gray)
+        clear = np.concatenate([RAMP, np.zeros_like(RAMP[..., :1])], 2)
+        assert (np.asarray(open_image(clear)) == 255).all()  # transparent, so white
+        for kind in (np.float16, np.float32, np.float64, ">f4"):
+            fractions = (RAMP / np.float32(255)).astype(kind)
+            assert np.array_equal(np.asarray(open_image(fractions)), RAMP)
+        assert np.asarray(open_image(RAMP[..., 0] > 70)).max() == 255
+        assert open_image(np.zeros((1, 900, 3), np.uint8)).size == (900, 5)  # grows as a file would
+
+    def test_tensors(self) -> None:
+        pixels = torch.from_numpy(RAMP)
+        for tensor in (pixels, pixels.permute(2, 0, 1), (pixels / 255).requires_grad_()):
+            assert np.array_equal(np.asarray(open_image(tensor)), RAMP)
+        assert np.array_equal(np.asarray(open_image(pixels[..., 0]))[..., 0], RAMP[..., 0])
+        assert open_image(torch.ones(1, 9, 7, dtype=torch.bfloat16)).size == (7, 9)
+        assert open_image(torch.zeros(3, 5, 4)).size == (4, 5)  # both would fit: channels come first
+        assert open_image(torch.ones(9, 7, dtype=torch.bool)).getpixel((0, 0)) == (255, 255, 255)
+
+    @pytest.mark.parametrize(
+        ("pixels", "words"),
+        [
+            (np.zeros((3, 8, 6), np.uint8), ("array", "(3, 8, 6)", "uint8", "(H, W, 3)")),
+            (np.zeros(7), ("(7,)", "float64")),
+            (np.zeros((2, 8, 6, 3), np.uint8), ("(2, 8, 6, 3)",)),
+            (np.zeros((0, 6, 3), np.uint8), ("(0, 6, 3)", "empty")),
+            (np.zeros((8, 6), np.int64), ("(8, 6)", "int64", "give uint8")),
+            (np.zeros((8, 6), np.uint16), ("uint16",)),
+            (np.zeros((8, 6), complex), ("complex128",)),
+            (np.full((8, 6), "a"), ("<U1",)),
+            (np.full((8, 6), None), ("object",)),
+            (np.full((8, 6), np.nan), ("(8, 6)", "float64", "NaN or infinity")),
+            (np.full((8, 6), np.inf), ("NaN or infinity",)),
+            (np.full((8, 6, 3), 200.0), ("200 to 200", "[0, 1], or uint8")),
+            (np.full((8, 6, 3), -0.5, np.float32), ("-0.5", "float32")),
+            (np.broadcast_to(np.float32(0), (20_000, 20_000)), ("too large", "100,000,000")),
+            (torch.zeros(1, 3, 8, 6), ("tensor", "(1, 3, 8, 6)", "float32", "without a batch")),
+            (torch.zeros(8, 6, dtype=torch.int32), ("tensor", "int32")),
+            (torch.full((3, 8, 6), float("nan")), ("tensor", "NaN")),
+        ],
+    )
+    def test_what_is_refused(self, pixels: object, words: tuple[str, ...]) -> None:
+        refused(pixels, *words)
 
 
 class TestSmallAndThin:
@@ -149,28 +279,24 @@ class TestSmallAndThin:
 
 
 class TestWhatIsRefused:
-    def refused(self, source: str | Path | bytes | Image.Image, *words: str) -> str:
-        with pytest.raises(ValueError, match="image") as caught:
-            open_image(source)
-        message = str(caught.value)
-        assert "\n" not in message
-        assert len(message) < 400
-        for word in words:
-            assert word in message
-        return message
-
     def test_missing(self, tmp_path: Path) -> None:
-        self.refused(tmp_path / "nope.png", "nope.png", "does not exist", "check the path")
-        self.refused("", "folder")  # Path("") is the working folder
-        self.refused("a\0b.png", "does not exist")
-        self.refused("x" * 5000, "cannot be read", "check its name")
+        refused(tmp_path / "nope.png", "nope.png", "does not exist", "check the path")
+        refused("", "folder")  # Path("") is the working folder
+        refused("a\0b.png", r"'a\x00b.png' holds a NUL", "leave it out")
+        refused("x" * 5000, "too long for a file's name", "give another")
+        refused("a\nb\x1b[31m/c.png", "'a\\nb", "does not exist")  # one line, nothing for the terminal
+        refused("~nobody-of-that-name/a.png", "~nobody-of-that-name", "no such home folder")
+
+    @pytest.mark.parametrize("source", [None, 3, ["a.png"], {"path": "a.png"}, object()])
+    def test_what_is_no_image_at_all(self, source: object) -> None:
+        refused(source, f"the image is a {type(source).__name__}", "give a path")
 
     def test_folder(self, tmp_path: Path) -> None:
-        self.refused(tmp_path, tmp_path.name, "is a folder")
+        refused(tmp_path, tmp_path.name, "is a folder")
 
     def test_not_a_regular_file(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe.png")  # opening it would wait for ever
-        self.refused(tmp_path / "pipe.png", "not a regular file")
+        refused(tmp_path / "pipe.png", "not a regular file")
 
     def test_unreadable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "secret.png"
@@ -180,16 +306,16 @@ class TestWhatIsRefused:
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(Path, "open", denied)  # permissions do not bind a superuser
-        self.refused(path, "secret.png", "Permission denied", "permissions")
+        refused(path, "secret.png", "Permission denied", "permissions")
 
     def test_empty(self, tmp_path: Path) -> None:
         (tmp_path / "empty.png").write_bytes(b"")
-        self.refused(tmp_path / "empty.png", "empty.png", "is empty (0 bytes)")
-        self.refused(b"", "image bytes", "is empty")
+        refused(tmp_path / "empty.png", "empty.png", "is empty (0 bytes)")
+        refused(b"", "image bytes", "is empty")
 
     def test_no_image(self, tmp_path: Path) -> None:
         (tmp_path / "notes.jpg").write_text("these are notes")
-        self.refused(tmp_path / "notes.jpg", "notes.jpg", "not an image", "PNG, JPEG")
+        refused(tmp_path / "notes.jpg", "notes.jpg", "not an image", "PNG, JPEG")
 
     @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
     def test_truncated(self, kind: str, tmp_path: Path) -> None:
@@ -197,7 +323,7 @@ class TestWhatIsRefused:
         data = encoded(Image.fromarray(noise), kind)
         path = tmp_path / "cut.img"
         path.write_bytes(data[: len(data) // 2])
-        assert "cut.img" in self.refused(path)
+        assert "cut.img" in refused(path)
 
     def test_damaged_never_raises_anything_else(self) -> None:
         rng = np.random.default_rng(0)
@@ -211,11 +337,11 @@ class TestWhatIsRefused:
                     assert open_image(broken.tobytes()).mode == "RGB"
 
     def test_address(self) -> None:
-        self.refused("https://example.org/a.png", "example.org", "nothing is fetched", "download")
-        self.refused("data:image/png;base64," + "A" * 5000, "nothing is fetched")
+        refused("https://example.org/a.png", "example.org", "nothing is fetched", "download")
+        refused("data:image/png;base64," + "A" * 5000, "nothing is fetched")
 
     def test_page_description(self) -> None:
-        self.refused(encoded(corners(), "EPS"), "EPS", "PNG or JPEG")  # would start another program
+        refused(encoded(corners(), "EPS"), "EPS", "PNG or JPEG")  # would start another program
 
     @pytest.mark.parametrize("size", [(30_000, 30_000), (12_000, 12_000), (MAX_PIXELS + 1, 1)])
     def test_decompression_bomb_is_refused_by_its_header(self, size: tuple[int, int], tmp_path: Path) -> None:
@@ -225,7 +351,7 @@ class TestWhatIsRefused:
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            self.refused(
+            refused(
                 path,
                 "bomb.png",
                 f"{size[0] * size[1] / 1e6:.0f} megapixels",

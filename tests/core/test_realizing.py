@@ -127,6 +127,7 @@ class TestStopwatch:
 
     def test_stages(self) -> None:
         stages = [
+            "prompt",
             "texture",
             "scoring",
             "balancing",
@@ -135,9 +136,17 @@ class TestStopwatch:
             "encode",
             "prefill",
             "decode",
+            "other",
             "total",
         ]
         assert list(watch().ms) == list(STAGES) == stages
+
+    def test_what_no_stage_has_is_other(self) -> None:
+        stopwatch = watch()
+        stopwatch.ms |= {"scoring": 10.0, "encode": 20.0, "other": 7.0, "total": 35.0}
+        stopwatch.settle()
+        assert stopwatch.ms["other"] == 5.0
+        assert sum(stopwatch.ms.values()) == 2 * stopwatch.ms["total"]
 
     def test_counts_a_block_that_fails(self) -> None:
         stopwatch = watch()

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc import ARRCOCModel, Selector
+from arr_coc import ARRCOCModel, Reason, Selector
 from arr_coc.core.saved import BUNDLED
 from arr_coc.core.selector import Sizing
 
@@ -98,15 +98,23 @@ def test_sizes_are_those_of_the_image_processor(height: int, width: int) -> None
     assert (32 * grid[0], 32 * grid[1]) == smart_resize(height, width, 32, 4096, 4194304)
 
 
+def test_a_count_above_the_cells_keeps_all() -> None:
+    """Also the default, 64."""
+    for allocation in (selector()(sample((64, 64)), "What?"), selector()(sample((64, 64)), "What?", 5)):
+        assert (allocation.kept, allocation.total) == (4, 4)
+        assert (allocation.reasons == Reason.ALL).all()
+
+
 class TestRefused:
-    @pytest.mark.parametrize("question", ["", " \n", None, 7])
+    @pytest.mark.parametrize("question", ["", " \n", None, 7, b"What?", ["What?"], "What\ud83d?"])
     def test_no_question(self, question: object) -> None:
-        with pytest.raises(ValueError, match="the question is empty"):
+        with pytest.raises(ValueError, match=r"the question (is empty|is a \w+: give a text|has half of)"):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
-    def test_a_budget_above_the_cells(self) -> None:
-        with pytest.raises(ValueError, match="budget 5"):
-            selector()(sample((64, 64)), "What?", 5)
+    @pytest.mark.parametrize("budget", [0, -1, 1.5, float("nan"), True, None, "many"])
+    def test_a_bad_budget(self, budget: object) -> None:
+        with pytest.raises(ValueError, match="budget"):
+            selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
 
     def test_no_stem(self, tmp_path: Path) -> None:
         folder = shutil.copytree(BUNDLED / "allocator", tmp_path / "allocator")

@@ -500,7 +500,7 @@ class TestJsonl:
             ({"boxes": [[1, 2, 3]]}, r"'boxes'\[0\]\[3\] is missing in \[1, 2, 3\]"),
             ({"boxes": [[1, 2, "3", 4]]}, r"'boxes'\[0\]\[2\] is '3': it should be a valid number"),
             ({"boxes": [[1, 2, True, 4]]}, r"'boxes'\[0\]\[2\] is True: it should be a valid number"),
-            ({"boxes": [[1, 2, float("nan"), 4]]}, r"'boxes'\[0\]\[2\] is nan: it should be a finite"),
+            ({"boxes": [[1, 2, float("nan"), 4]]}, r"can't be read .NaN is no number of JSON"),
             ({"boxes": [[5, 5, 3, 4]]}, 'has no area as xyxy: correct it, or write "box_format": "xywh"'),
             ({"boxes": [[5, 5, 0, 4]], "box_format": "xywh"}, "has no area as xywh"),
             (
@@ -534,8 +534,8 @@ class TestJsonl:
             (b'["a"]\n', r"line 1: \['a'\] is not an object"),
             (b'{"image": "a.png"', "line 1: column 18 is not JSON"),
             (b'{"image": "\xff"}', r"line 1 is not UTF-8 text \(byte 11\): save it as UTF-8"),
-            (b"[" * 100_000, "line 1 is not a data set .nested too deep"),
-            (b'{"id": ' + b"1" * 5000 + b"}", "line 1 is not a data set .a number is too long"),
+            (b"[" * 100_000, "line 1 can't be read .nested too deep"),
+            (b'{"id": ' + b"1" * 5000 + b"}", "line 1 can't be read .a number is too long"),
         ],
     )
     def test_lines_that_are_none(self, tmp_path, content, message):
@@ -787,9 +787,9 @@ class TestOpenData:
         ("content", "message"),
         [
             (b'{"data": [\n{"question": }]}', "val.json: line 2, column 14 is not JSON .Expecting value"),
-            (b"", "val.json: line 1, column 1 is not JSON"),
+            (b"", "val.json: column 1 is not JSON"),
             (b"\xff\xfe", "val.json is not UTF-8 text"),
-            (b"[" * 100_000, "val.json is not a data set .nested too deep"),
+            (b"[" * 100_000, "val.json can't be read .nested too deep"),
         ],
     )
     def test_files_that_are_no_json(self, tmp_path, content, message):

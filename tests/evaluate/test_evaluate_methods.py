@@ -5,12 +5,14 @@ Run: pytest tests/test_evaluate_methods.py
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from arr_coc.data.evidence import evidence_cells
 from arr_coc.evaluate.methods import (
     METHODS,
     load_scorer,
@@ -23,8 +25,18 @@ from arr_coc.evaluate.questions import world_questions
 from arr_coc.evaluate.scene import Scene, resize_to_grid
 from arr_coc.evaluate.view import View
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import Method, QueryBlindScorer, smaller_grid
+from arr_coc.rivals import (
+    Method,
+    QueryBlindScorer,
+    blind_oracle,
+    even,
+    find_method,
+    mmtok,
+    prumerge_plus,
+    smaller_grid,
+)
 from arr_coc.session import Session
+from arr_coc.world import draw_page
 from tiny import picture, tiny
 
 SELECTING = [method for method in METHODS.values() if method.select is not None]
@@ -72,10 +84,50 @@ def test_merged_tokens_come_from_the_two_that_merge(view: View) -> None:
     assert merging == ["prumerge+", "visionzip"]
 
 
+@torch.no_grad()
+def test_prumerge_reads_each_head_by_itself(view: View) -> None:
+    """As published for Qwen2.5-VL: the mean of each head's softmax, the keys side by side."""
+    assert view.tower is not None
+    query, key, scaling = view.tower.attention[-1]  # (H, 4 N, d)
+    attention = (query @ key.transpose(1, 2) * scaling).softmax(-1).mean((0, 1)).view(-1, 4).mean(1)
+    keys = torch.cat(list(key), dim=-1).view(view.total, 4, -1).mean(1)
+    expected = prumerge_plus(attention, keys, view.tokens, 9)
+    for name, alike in (("prumerge+", True), ("prumerge+:joined", False)):
+        select = find_method(name).select
+        assert select is not None
+        got = select(view, 0, 9)
+        assert torch.equal(got.keep, expected.keep) is alike or not alike
+        assert torch.allclose(got.tokens, expected.tokens, atol=1e-4) is alike
+
+
+@torch.no_grad()
+def test_mmtok_as_for_qwen_has_mean_features_and_its_own_temperature(view: View) -> None:
+    select = find_method("mmtok:qwen").select
+    assert select is not None
+    patches = view.states.view(view.total, 4, -1)
+    expected = mmtok(view.tokens, view.question(0), sum(patches.unbind(1)) / 4, 9, 0.01)
+    assert torch.equal(select(view, 0, 9).keep, expected.keep)
+
+
+@torch.no_grad()
+def test_the_blind_oracle_chooses_once_for_all_questions_of_the_page(view: View) -> None:
+    page = draw_page(int(view.source.key.partition(":")[2]), (256, 256), "test")
+    assert len(view.source.possible) == len(page.questions) > len(view.source.queries)
+    masks = [evidence_cells(q.evidence, (8, 8), (256, 256)) for q in page.questions if q.evidence]
+    assert len(view.possible_evidence()) == len(masks)
+    keep = METHODS["blind oracle"].select(view, 0, 20).keep
+    assert torch.equal(keep, blind_oracle(masks, 20).keep)
+    assert torch.equal(keep, METHODS["blind oracle"].select(view, 1, 20).keep)
+    asked = replace(view, source=replace(view.source, possible=()))  # where no others are known: those asked
+    assert len(asked.possible_evidence()) <= len(view.source.queries)
+    nothing = replace(view, source=replace(view.source, possible=((),)))
+    assert torch.equal(METHODS["blind oracle"].select(nothing, 0, 20).keep, even((8, 8), 20).keep)
+
+
 def test_ours_decides_as_the_model_does(model: ARRCOCModel, view: View) -> None:
     session = Session(model, view.source.image)
     for budget in (5, 16, "auto"):
-        look = session.look(view.source.queries[1].text, budget=budget)
+        look = session.look(view.source.queries[1].text, budget=budget, mode="prune")
         assert METHODS["arr-coc"].select is not None
         with torch.no_grad():
             found = METHODS["arr-coc"].select(view, 1, budget).keep
@@ -89,7 +141,8 @@ def test_the_shuffled_question_is_another_images(model: ARRCOCModel, view: View)
     ids = other["input_ids"][0]
     text = model.processor.tokenizer.decode(ids[model.adapter.question_mask(ids[None])[0]]).strip()
     assert text not in [query.text for query in view.source.queries]
-    assert kept(METHODS["shuffled question"], view, 0, 9) == session.look(text, budget=9).keep.tolist()
+    look = session.look(text, budget=9, mode="prune")
+    assert kept(METHODS["shuffled question"], view, 0, 9) == look.keep.tolist()
     assert kept(METHODS["shuffled question"], view, 0, 9) != kept(METHODS["arr-coc"], view, 0, 9)
 
 
@@ -150,9 +203,12 @@ def test_methods_that_cannot_run_are_noted() -> None:
     assert "llava" in notes["downsample"]
     assert "llava" in notes["arr-coc sparse"]
     assert {m.name for m in found} | set(notes) == set(METHODS)
-    windows = ARRCOCModel.wrap(tiny("qwen2_5_vl").model, tiny("qwen2_5_vl").processor)
-    _, notes = pick_methods(windows, ["scope", "fastv", "random"], [], None)
+    tiles = ARRCOCModel.wrap(tiny("llava_next").model, tiny("llava_next").processor)
+    _, notes = pick_methods(tiles, ["scope", "random"], [], None)
     assert list(notes) == ["scope"]
+    found, notes = pick_methods(llava, ["random", "fastv:1", "fastv:9", "fastv", "mmtok:qwen"], [], None)
+    assert [method.name for method in found] == ["fastv", "fastv:1", "mmtok:qwen", "random"]
+    assert "a cut after 1 to" in notes["fastv:9"]
     with pytest.raises(ValueError, match="query-blind"):
         pick_methods(llava, ["visionselector"], [], None)
     with pytest.raises(ValueError, match=r"'scoop' is unknown.*scope"):
@@ -190,6 +246,14 @@ def test_a_scorer_is_read_and_wrong_ones_are_refused(model: ARRCOCModel, tmp_pat
     tokens = torch.randn(6, 192)
     assert loaded is not None
     assert torch.equal(loaded(tokens), scorer(tokens))
+    bare = QueryBlindScorer(192, 8, bias=False)  # as version 0.1 learned it
+    save_file(dict(bare.state_dict()), file)
+    loaded = load_scorer(file, model)
+    assert loaded is not None
+    assert torch.equal(loaded(tokens), bare(tokens))
+    save_file(dict(bare.state_dict()) | {"key.bias": torch.zeros(8)}, file)
+    with pytest.raises(ValueError, match="with or without biases"):
+        load_scorer(file, model)
     save_file({"query.weight": torch.zeros(8, 5), "key.weight": torch.zeros(8, 5)}, file)
     with pytest.raises(ValueError, match="192"):
         load_scorer(file, model)

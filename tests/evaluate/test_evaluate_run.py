@@ -6,7 +6,9 @@ Run: pytest tests/test_evaluate_run.py
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import pytest
 import torch
 
 from arr_coc.evaluate import METHODS, Settings, evaluate
+from arr_coc.evaluate import run as running
 from arr_coc.evaluate.answering import CellPrompt, Prompts, answer_rows
+from arr_coc.evaluate.progress import Progress, duration
 from arr_coc.evaluate.questions import (
     ImageQueries,
     Query,
@@ -24,13 +28,14 @@ from arr_coc.evaluate.questions import (
     world_questions,
 )
 from arr_coc.evaluate.scene import Scene
-from arr_coc.evaluate.timing import peak_megabytes
+from arr_coc.evaluate.timing import UNKNOWN_BLOCK, peak_megabytes
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import Reduction
 from arr_coc.session import Session
-from arr_coc.store.results.files import decode_kept, read_results
+from arr_coc.store.results.files import decode_kept, read_results, write_results
 from tiny import picture, save_tiny
 
+COMMITTED = Path(__file__).parents[2] / "runs" / "results" / "sparse.jsonl.gz"
 BLIND = ("even grid", "visionzip", "divprune", "prumerge+", "scope")
 
 
@@ -42,6 +47,18 @@ def model() -> ARRCOCModel:
 def settings(folder: Path, **changes: Any) -> Settings:
     small = {"questions": 6, "per_image": 3, "size": 192, "budgets": (9, 18, "auto"), "timed": 0}
     return Settings(out=folder / "run", **(small | changes))
+
+
+def own_data(folder: Path, images: int) -> dict[str, Any]:
+    """Settings for two questions about each of some pictures in a folder."""
+    lines = []
+    for i in range(1, images + 1):
+        picture(i, (192, 192)).save(folder / f"{i}.png")
+        lines += [
+            {"id": f"{i}{q}", "image": f"{i}.png", "question": f"What is {q}?", "answer": "x"} for q in "ab"
+        ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {"data": f"jsonl:{folder}", "questions": None, "max_new_tokens": 3}
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +175,33 @@ def test_answers_alone_are_answers_in_a_batch(folder: Path, tmp_path: Path) -> N
         assert one["said"].items() <= other["said"].items()
 
 
-def test_another_seed_draws_other_cells_and_no_others(folder: Path, tmp_path: Path) -> None:
-    evaluate(settings(tmp_path, seed=1, methods=("random", "even grid", "arr-coc")), progress=False)
-    for one, other in zip(*(read_results(path / "run.jsonl")[1] for path in (tmp_path, folder)), strict=True):
+def test_another_seed_draws_other_cells_of_files_and_no_others(tmp_path: Path) -> None:
+    own = own_data(tmp_path, 2) | {"methods": ("random", "even grid", "arr-coc"), "budgets": (9, 18)}
+    runs = [tmp_path / str(seed) for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        evaluate(settings(run, seed=seed, **own), progress=False)
+    for one, other in zip(*(read_results(run / "run.jsonl")[1] for run in runs), strict=True):
         moved = {method for method in one["kept"] if one["kept"][method] != other["kept"][method]}
         assert moved == {"random@9", "random@18"}
+
+
+def test_another_seed_draws_other_held_out_pages() -> None:
+    first, again, other = (list(world_questions(12, 128, 3, seed=seed)) for seed in (0, 0, 3))
+    assert [page.key for page in first] == [f"test:{i}" for i in range(len(first))]
+    assert [page.queries for page in first] == [page.queries for page in again]
+    assert [page.key for page in other][:2] == ["test:3000000", "test:3000001"]
+    ids = [{query.id for page in pages for query in page.queries} for pages in (first, other)]
+    assert not ids[0] & ids[1]
+    drawn = {page.image.tobytes() for page in other}
+    assert not drawn & {page.image.tobytes() for page in first}
+
+
+def test_the_usual_seed_draws_the_pages_that_committed_figures_are_of() -> None:
+    pages = islice(world_questions(400, 1024, 8), 3)
+    drawn = [(page.key, q.id, q.text, list(q.answers)) for page in pages for q in page.queries]
+    records = read_results(COMMITTED)[1]
+    assert drawn == [(r["image"], r["id"], r["question"], r["answers"]) for r in records[: len(drawn)]]
+    assert len(drawn) == 24
 
 
 def test_a_file_of_another_run_is_not_touched(folder: Path, tmp_path: Path) -> None:
@@ -209,6 +248,118 @@ def test_peak_memory_is_what_is_held_at_once() -> None:
     device = torch.device("cpu")
     assert peak_megabytes(in_turn, device) == pytest.approx(4, abs=0.1)
     assert peak_megabytes(together, device) == pytest.approx(12, abs=0.1)
+
+
+def test_a_warning_of_the_profiler_does_not_break_the_bar(capfd: pytest.CaptureFixture[str]) -> None:
+    def noisy() -> torch.Tensor:
+        os.write(2, b"[W CPUAllocator.cpp:245] " + UNKNOWN_BLOCK + b", profiler results\nsomething else\n")
+        return torch.ones(2**20)
+
+    assert peak_megabytes(noisy, torch.device("cpu")) == pytest.approx(4, abs=0.1)
+    assert capfd.readouterr().err == "something else\n"
+
+
+# ---- images that can't be opened ------------------------------------------------------------------------
+
+
+def test_an_image_that_can_not_be_opened_does_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = own_data(tmp_path, 3) | {"methods": ("full", "random"), "budgets": (9,)}
+    evaluate(settings(tmp_path / "whole", **few), progress=False)
+    sound = (tmp_path / "2.png").read_bytes()
+    (tmp_path / "2.png").write_bytes(sound[:40])
+    run = settings(tmp_path, **few)
+    summary = evaluate(run, progress=False)
+    assert (summary["questions"], summary["failed"]["questions"]) == (4, 2)
+    assert list(summary["failed"]["images"]) == ["jsonl:2.png"]
+    (line,) = caplog.messages
+    assert "2 of 6 questions were not asked" in line
+    assert "jsonl:2.png" in line
+    records = read_results(run.lines)[1]
+    assert [record["id"] for record in records] == ["1a", "1b", "2a", "2b", "3a", "3b"]
+    assert [record["id"] for record in records if "error" in record] == ["2a", "2b"]
+    assert records[2]["error"].startswith("image '2.png' ")
+    assert str(tmp_path) not in json.dumps(records)  # nothing of this disk
+    before = run.lines.read_bytes()
+    evaluate(run, progress=False)  # it is tried again, and is as damaged as before
+    assert run.lines.read_bytes() == before
+    (tmp_path / "2.png").write_bytes(sound)
+    assert "failed" not in evaluate(run, progress=False)
+    assert "2 questions whose images could not be opened are tried again" in caplog.text
+    whole = tmp_path / "whole" / "run.jsonl"
+    assert run.lines.read_bytes().splitlines()[1:] == whole.read_bytes().splitlines()[1:]
+
+
+def test_no_image_at_all_is_an_error(tmp_path: Path) -> None:
+    few = own_data(tmp_path, 2) | {"methods": ("full",), "budgets": (9,)}
+    for i in (1, 2):
+        (tmp_path / f"{i}.png").write_bytes(b"no image")
+    with pytest.raises(
+        ValueError, match=r"none of 4 questions was asked.*jsonl:1\.png: image '1\.png' is not"
+    ):
+        evaluate(settings(tmp_path, **few), progress=False)
+
+
+# ---- stopped --------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_stopped_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = settings(tmp_path, methods=("full",), budgets=(9,))
+    evaluate(few, progress=False)
+    whole = few.lines.read_bytes()
+    few.lines.unlink()
+    append = running.append_results
+
+    def interrupted(path: Path, lines: list[dict[str, Any]]) -> None:
+        if len(read_results(path)[1]) == 0:
+            append(path, lines)
+            return
+        with path.open("ab") as file:
+            file.write(json.dumps(lines[0]).encode()[:50])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "append_results", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="stopped after 3 of 6 questions; the same command goes on"):
+        evaluate(few, progress=False)
+    monkeypatch.undo()
+    assert few.lines.read_bytes() == b"".join(whole.splitlines(keepends=True)[:4])  # not torn
+    evaluate(few, progress=False)
+    assert few.lines.read_bytes() == whole
+
+
+def test_a_line_that_a_kill_has_cut_off_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, header = tmp_path / "run.jsonl", {"timed": 0}
+    record = {"id": "0", "image": "test:0", "score": {"full": 1.0}}
+    write_results(path, header, [record])
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[-20:-7])
+    assert running.open_file(path, header) == (header, [record])
+    assert "its last line was cut off and is asked again" in caplog.text
+    assert path.read_bytes() == whole
+
+
+def test_the_time_of_the_rest_is_estimated_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(2000, 0, 6, timed=10) as progress:
+        progress.advance(5, 1000.0)  # the first warms up
+        progress.advance(5, None)  # timed, or skipped
+        for _ in range(5):
+            progress.advance(5, 2.0)
+    err = capsys.readouterr().err
+    assert err.count("about") == 1
+    # 25 of 2,000 are done when three images, of 5 questions in 2 s each, have been measured
+    assert "about 13 min for 1,975 questions x 6 methods and budgets, and what 10 of them take" in err
+    with Progress(2000, 0, 6, hidden=True) as progress:
+        for _ in range(5):
+            progress.advance(5, 2.0)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.1, "1 s"), (89, "89 s"), (840, "14 min"), (12_000, "3 h 20 min")]
+)
+def test_durations_in_words(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 # ---- rows ---------------------------------------------------------------------------------------------
@@ -294,7 +445,7 @@ def test_other_families_run_on_files(family: str, tmp_path: Path) -> None:
     )  # fmt: skip
     ran = {method.partition("@")[0] for method in summary["methods"]}
     assert ran | set(summary["header"]["notes"]) == set(METHODS)
-    assert ("visionzip" in ran) == (family != "qwen2_5_vl")
+    assert "visionzip" in ran
     for record in read_results(tmp_path / "run.jsonl")[1]:
         assert record["total"] == 36
         assert int(decode_kept(record["kept"]["divprune@0.5"], 36).sum()) == 18
@@ -329,7 +480,10 @@ def test_the_command_repeats_the_run(tmp_path: Path) -> None:
         f"arr-coc eval --out {tmp_path}/run --allocator 'x=a b' --methods 'even grid,full' "
         "--budgets 9,18,auto --questions 6 --size 192 --per-image 3 --timed 3"
     )
-    assert replace(given, out=tmp_path / "run.jsonl").lines == given.lines
+    for name in ("run", "run.jsonl", "run.json", "run.png"):
+        same = replace(given, out=tmp_path / name)
+        assert same.lines == tmp_path / "run.jsonl"
+        assert same.file(".png") == tmp_path / "run.png"
 
 
 @pytest.mark.parametrize(
@@ -340,8 +494,22 @@ def test_the_command_repeats_the_run(tmp_path: Path) -> None:
         ({"rows": 0}, "rows 0"),
         ({"questions": 0}, "questions 0"),
         ({"timed": -1}, "timed -1"),
+        ({"seed": -1}, "seed -1"),
+        ({"seed": 2**31}, "seed 2147483648 is out of range"),
+        ({"questions": 10**7}, "questions 10000000 are too many"),
+        ({"out": Path("a.jsonl.gz")}, "out 'a.jsonl.gz' is no name"),
+        ({"out": Path()}, "out '.' is no name"),
     ],
 )
 def test_values_out_of_range_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        settings(tmp_path, **changes)
+        replace(settings(tmp_path), **changes)
+
+
+def test_an_unknown_method_is_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'radnom' is unknown; did you mean 'random'\?.*--import MODULE"):
+        evaluate(settings(tmp_path, methods=("full", "radnom"), model="./nowhere"), progress=False)
+    with pytest.raises(ValueError, match=r"did you mean 'arr-coc:mine'\?"):
+        evaluate(
+            settings(tmp_path, methods=("arr-coc:mein",), allocators=("mine=./nowhere",)), progress=False
+        )

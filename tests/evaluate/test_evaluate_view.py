@@ -15,18 +15,20 @@ import torch
 from torch import Tensor
 
 from arr_coc.evaluate.questions import ImageQueries, Query
-from arr_coc.evaluate.view import TOWERS, View, watch_tower
+from arr_coc.evaluate.view import View, watch_tower
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.attention import attention_modules
+from arr_coc.seam import ADAPTERS
+from arr_coc.seam.attention import attention_modules, watch_attention
 from arr_coc.session import Session
 from tiny import FAMILIES, picture, tiny
 
 QUESTIONS = ("What is it?", "Where is the word?")
+TOWERS = [family for family in FAMILIES if ADAPTERS[family].by_cells]
 
 
-def view_of(family: str, size: tuple[int, int] = (48, 32), boxes: tuple = ()) -> View:
+def view_of(family: str, size: tuple[int, int] = (48, 32), boxes: tuple = (), base: Any = None) -> View:
     built = tiny(family)
-    model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
+    model = ARRCOCModel.wrap(base or built.model, built.processor, strict=True)
     asked = ImageQueries(
         picture(3, size),
         "test:3",
@@ -69,6 +71,38 @@ def test_attention_received_is_the_mean_over_heads_queries_and_patches(
     expected = torch.stack([weights[4 * cell : 4 * cell + 4].mean() for cell in range(view.total)])
     assert torch.allclose(view.received(layer), expected, atol=1e-6)
     assert expected.std() > 1e-4  # else anything would pass
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("full", "read"), [((2,), {-2: 2, -1: 2}), ((1, 2), {-2: 1, -1: 2}), ((0,), {-2: 0, -1: 0})]
+)
+def test_a_tower_in_windows_is_read_where_it_sees_the_whole_image(
+    full: tuple[int, ...], read: dict[int, int]
+) -> None:
+    """Else at the next layer that does, as by the published ports; and back in raster order."""
+    base = copy.deepcopy(tiny("qwen2_5_vl").model)
+    base.model.visual.fullatt_block_indexes = full
+    view = view_of("qwen2_5_vl", (96, 64), base=base)
+    order = view.model.adapter.tower_order(view.prompts[0])
+    assert order is not None
+    assert order.tolist() != list(range(view.total))  # else nothing is turned back
+    queries: dict[int, Tensor] = {}
+    keys: dict[int, Tensor] = {}
+
+    def note(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
+        queries[layer], keys[layer] = query[0], key[0]
+
+    with watch_attention(view.model.base, "vision", note) as watched:
+        view.model.adapter.on(watched).features(view.prompts[0])
+    for asked, layer in read.items():
+        q, k = queries[layer], keys[layer]  # (H, 4 N, d), windows one after the other
+        weights = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1).mean((0, 1)).view(-1, 4).mean(1)
+        metric = k.mean(0).view(view.total, 4, -1).mean(1)
+        for place, cell in enumerate(order.tolist()):
+            assert torch.allclose(view.received(asked)[cell], weights[place], atol=1e-6)
+            assert torch.allclose(view.keys(asked)[cell], metric[place], atol=1e-6)
+    assert view.patches == 4
 
 
 @torch.no_grad()
@@ -120,7 +154,7 @@ def test_watching_changes_nothing_of_the_encoding(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in TOWERS])
-def test_a_tower_in_windows_or_tiles_is_refused_by_name(family: str) -> None:
+def test_a_tower_on_tiles_is_refused_by_name(family: str) -> None:
     with pytest.raises(ValueError, match=family):
         view_of(family)
 

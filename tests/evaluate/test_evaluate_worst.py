@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.evaluate.questions import world_questions
-from arr_coc.evaluate.worst import case_image, worst_cases
+from arr_coc.evaluate.worst import case_image, case_images, worst_cases
 from arr_coc.store.results.files import encode_kept, read_results, write_results
 
 REAL = Path(__file__).parents[2] / "runs" / "results" / "sparse.jsonl.gz"
@@ -35,6 +35,12 @@ def record(i: int, ours: float, full: float, **more: Any) -> dict[str, Any]:
         "score": {"full": full, OURS: ours},
         "kept": {OURS: encode_kept([1, 2, 5, i], 16)},
     } | more
+
+
+def write_questions(folder: Path, *rows: dict[str, Any]) -> None:
+    """The questions of a user's own data set."""
+    lines = [json.dumps({"question": "Who?", "answer": "A"} | row) + "\n" for row in rows]
+    (folder / "questions.jsonl").write_text("".join(lines))
 
 
 @pytest.fixture
@@ -118,7 +124,8 @@ def test_a_real_run() -> None:
         ({"kept": {OURS: "ä!"}}, "not base64"),
         ({"kept": {OURS: "AAAA"}}, "no mask of 16 cells"),
         ({"score": {OURS: "0"}}, "should be a valid number"),
-        ({"score": {OURS: float("nan")}}, "should be a finite number"),
+        ({"score": {OURS: float("nan")}}, "NaN is no number"),
+        ({"score": None, "error": "it is damaged", "id": 7}, "'id'"),
         ({"id": "6"}, "repeats the id"),
     ],
 )
@@ -131,7 +138,7 @@ def test_a_bad_line_is_named(path: Path, change: dict[str, Any], message: str) -
 
 def test_no_result_file(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b'{"header": {}}\n{"id": \xff}\n{}\n')
-    with pytest.raises(ValueError, match="line 2 is not JSON"):
+    with pytest.raises(ValueError, match="line 2 is not UTF-8"):
         worst_cases(path)
     with pytest.raises(ValueError, match="cannot be read"):
         worst_cases(tmp_path)
@@ -171,19 +178,20 @@ def test_a_page_is_drawn_again(path: Path) -> None:
     ("header", "image", "message"),
     [
         ({"size": 10**6}, "test:1", "out of range"),
-        ({"size": "big"}, "test:1", "no drawn page"),
-        ({"size": True}, "test:1", "no drawn page"),
+        ({"size": None}, "test:1", "no drawn page"),
         ({}, "test:-1", "no drawn page"),
         ({}, "test:" + "9" * 5000, "no drawn page"),
         ({}, "nowhere:1", "split 'nowhere' is unknown"),
         ({}, "1", "no drawn page"),
         ({"data": None}, "test:1", "has no `data`"),
-        ({"data": "jsonl:"}, "jsonl:a.png", "not inside"),
-        ({"data": "jsonl:{}"}, "jsonl:../secret.png", "not inside"),
-        ({"data": "jsonl:{}"}, "jsonl:/etc/hostname", "not inside"),
-        ({"data": "jsonl:{}"}, "coco:a.png", "not inside"),
-        ({"data": "jsonl:{}"}, "jsonl:gone.png", "put the data set"),
-        ({"data": "jsonl:{}"}, "jsonl:text.png", "not an image|can't be read|cannot"),
+        ({"data": "jsonl:"}, "jsonl:a.png", "not NAME:DIR"),
+        ({"data": "jsonl:{}/.."}, "jsonl:secret.png", "has no test.jsonl or questions.jsonl"),
+        ({"data": "jsonl:{}"}, "jsonl:../secret.png", "put the data set"),
+        ({"data": "jsonl:{}"}, "jsonl:/etc/hostname", "put the data set"),
+        ({"data": "jsonl:{}"}, "coco:a.png", "put the data set"),
+        ({"data": "jsonl:{}"}, "jsonl:b.png", "put the data set"),  # there, but of another question
+        ({"data": "jsonl:{}"}, "jsonl:c.png", "put the data set"),  # there, but of no question
+        ({"data": "jsonl:{}"}, "jsonl:text.png", "not an image"),
     ],
 )
 def test_an_image_that_can_not_be_had(
@@ -192,7 +200,9 @@ def test_an_image_that_can_not_be_had(
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "text.png").write_text("text")
-    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+    for place in (tmp_path / "secret.png", folder / "b.png", folder / "c.png"):
+        Image.new("RGB", (8, 8)).save(place)
+    write_questions(folder, {"id": 6, "image": "text.png"}, {"id": 7, "image": "b.png"})
     header = {name: v.format(folder) if isinstance(v, str) else v for name, v in header.items()}
     write_results(path, HEADER | header, [record(6, 0, 1, image=image)])
     with pytest.raises(ValueError, match=message):
@@ -201,6 +211,18 @@ def test_an_image_that_can_not_be_had(
 
 def test_a_file_is_opened_where_the_data_lies(path: Path, tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
-    Image.new("RGB", (9, 8), "red").save(tmp_path / "images" / "a:b.png")
-    write_results(path, {"data": f"jsonl:{tmp_path}"}, [record(6, 0, 1, image="jsonl:images/a:b.png")])
-    assert case_image(path, worst_cases(path)[0]).size == (9, 8)
+    for i in (6, 7):
+        Image.new("RGB", (3 + i, 8), "red").save(tmp_path / "images" / f"a:{i}.png")
+    write_questions(tmp_path, *({"id": i, "image": f"images/a:{i}.png"} for i in (7, 6)))
+    lines = [record(i, 0, 1, image=f"jsonl:images/a:{i}.png") for i in (6, 7)]
+    for data in (f"jsonl:{tmp_path}", f"jsonl:{tmp_path / 'questions.jsonl'}"):
+        write_results(path, {"data": data}, lines)
+        cases = worst_cases(path)
+        assert [image.size for image in case_images(path, cases)] == [(9, 8), (10, 8)]
+        assert case_image(path, cases[1]).size == (10, 8)
+
+
+def test_a_question_that_was_not_asked_is_no_case(path: Path) -> None:
+    failed = {"id": "8", "image": "test:8", "error": "it is damaged"}
+    write_results(path, HEADER, [failed, record(6, 0, 1)])
+    assert [case["id"] for case in worst_cases(path)] == ["6"]

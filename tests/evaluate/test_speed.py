@@ -23,8 +23,8 @@ from arr_coc.evaluate.speed import (
     STAGES,
     STOCK,
     Arrival,
+    Counted,
     Row,
-    attention_flops,
     bench,
     compare,
     count,
@@ -34,6 +34,7 @@ from arr_coc.evaluate.speed import (
     rivals_on_stock,
     summarise,
 )
+from arr_coc.evaluate.work import ByteCounter, attention_flops
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import QueryBlindScorer
 from tiny import FAMILIES, QWEN_FAMILIES, picture, save_tiny, tiny
@@ -58,8 +59,9 @@ def arrive(made: ARRCOCModel, mode: str, batch: int = 1, scorer: QueryBlindScore
     return find_way(made, mode, scorer)(inputs, Stopwatch(CPU))
 
 
-def row(mode: str, ms: float = 100.0, tflop: float = 1.0, select: float = 0.0) -> Row:
-    return Row(mode, 1, 4.0, ms, [ms], dict.fromkeys(STAGES, 0.0) | {"process": 20.0}, select, tflop, 1.0)
+def row(mode: str, ms: float = 100.0, tflop: float = 1.0, gbyte: float = 1.0, select: float = 0.0) -> Row:
+    stages = dict.fromkeys(STAGES, 0.0) | {"process": 20.0}
+    return Row(mode, 1, 4.0, ms, [ms], stages, select, tflop, gbyte, 1.0)
 
 
 class TestWays:
@@ -151,7 +153,7 @@ class TestCount:
             + text.num_hidden_layers * 4 * columns**2 * text.num_attention_heads * text.head_dim
             + products(made.base.lm_head, 1)
         )
-        counted = 1e12 * count(find_way(made, STOCK), lambda: prompt(made, IMAGE, QUESTION), CPU)[0]
+        counted = 1e12 * count(find_way(made, STOCK), lambda: prompt(made, IMAGE, QUESTION), CPU).tflop
         assert counted == pytest.approx(expected, rel=0.01)  # rotary angles are products too
 
     def test_attention_with_fewer_key_heads_and_other_widths(self):
@@ -163,9 +165,28 @@ class TestCount:
             count(find_way(made, mode), lambda: prompt(made, IMAGE, QUESTION), CPU)
             for mode in (STOCK, "full", "random@64", "random@8")
         ]
-        (stock, *_), (full, *_), (some, *_), (few, *_) = counted
+        stock, full, some, few = (one.tflop for one in counted)
         assert few < some < full == stock
-        assert all(peak > 0 for _, peak, _ in counted)
+        stock, full, some, few = (one.gbyte for one in counted)
+        assert few < some < full == stock
+        assert all(one.peak_mb > 0 for one in counted)
+
+    def test_bytes_are_the_operands_and_the_result(self):
+        x, layer = torch.zeros(10, 8), nn.Linear(8, 6)
+        with torch.no_grad(), ByteCounter() as moved:
+            layer(x).exp()  # 10 x 8 read, weights 6 x 8 and bias 6 read, 10 x 6 written; no product in exp
+        assert moved.total == 4 * (80 + 48 + 6 + 60)
+        q, k = torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 9, 4)
+        with ByteCounter() as moved:
+            nn.functional.scaled_dot_product_attention(q, k, k)
+        assert moved.total >= 4 * (40 + 72 + 72 + 40)  # a kernel may also write a row of sums
+
+    def test_reading_the_weights_is_the_floor_of_the_bytes(self):
+        made = model()
+        few = count(find_way(made, "sparse@1"), lambda: prompt(made, IMAGE, QUESTION), CPU)
+        layers = made.base.model.language_model.layers
+        weights = sum(p.numel() * p.element_size() for p in layers.parameters())
+        assert few.gbyte * 1e9 > weights
 
 
 class TestTime:
@@ -207,7 +228,9 @@ class TestTime:
 
         monkeypatch.setattr(benches, "find_way", named)
         monkeypatch.setattr(benches, "measure", note)
-        monkeypatch.setattr(benches, "count", lambda *_: (1.0, 1.0, Arrival(torch.zeros(1, 2), 3)))
+        monkeypatch.setattr(
+            benches, "count", lambda *_: Counted(1.0, 1.0, 1.0, Arrival(torch.zeros(1, 2), 3))
+        )
         rows = bench(model(), IMAGE, QUESTION, ("a", "b", "c", "a"), 3)
         assert ran == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
         assert [r.mode for r in rows] == ["a", "b", "c"]
@@ -216,15 +239,17 @@ class TestTime:
     def test_medians_and_what_counts_as_choosing(self):
         rounds = [dict.fromkeys(STAGES, value) for value in (1.0, 5.0, 2.0)]
         for ran, choosing in (("sparse", 4.0), ("saccade", 2.0), ("compress", 2.0), ("prune", 4.0)):
-            made = summarise("any", 4, (1.5, 7.0, Arrival(torch.zeros(1), 9.0, ran)), rounds)
+            made = summarise("any", 4, Counted(1.5, 0.5, 7.0, Arrival(torch.zeros(1), 9.0, ran)), rounds)
             assert (made.ms, made.rounds, made.select) == (10.0, [5.0, 25.0, 10.0], choosing)
             assert made.stages == dict.fromkeys(STAGES, 2.0)
-            assert (made.batch, made.tokens, made.tflop, made.peak_mb) == (4, 9.0, 1.5, 7.0)
+            assert (made.batch, made.tokens, made.tflop, made.gbyte, made.peak_mb) == (4, 9.0, 1.5, 0.5, 7.0)
 
     def test_comparison_with_stock(self):
-        stock, ours = compare([row(STOCK), row("sparse@8", ms=40.0, tflop=0.25, select=8.0)])
-        assert (stock.speed, stock.flop_ratio, stock.of_limit) == (1.0, 1.0, 1.0)
-        assert (ours.speed, ours.flop_ratio, ours.of_limit) == (2.5, 4.0, 0.625)
+        stock, ours = compare([row(STOCK), row("sparse@8", ms=40.0, tflop=0.25, gbyte=0.5, select=8.0)])
+        assert (stock.speed, stock.flop_ratio, stock.byte_ratio, stock.of_limit) == (1.0, 1.0, 1.0, 1.0)
+        assert (ours.speed, ours.flop_ratio, ours.byte_ratio, ours.of_limit) == (2.5, 4.0, 2.0, 0.625)
+        fewer = compare([row(STOCK), row("sparse@8", ms=40.0, tflop=0.5, gbyte=0.2)])[1]
+        assert (fewer.flop_ratio, fewer.byte_ratio, fewer.of_limit) == (2.0, 5.0, 0.5)
         assert ours.select_share == pytest.approx(0.1)  # of 100 ms less 20 of processing
         assert compare([row("full")])[0].speed is None
 
@@ -268,6 +293,6 @@ class TestCommand:
     def test_a_line_per_way(self, tmp_path):
         lines = self.run(tmp_path).splitlines()
         head = next(line for line in lines if "x stock" in line)
-        for column in ("tokens", *STAGES, "TFLOP", "of limit", "peak MiB"):
+        for column in ("tokens", *STAGES, "TFLOP", "GB", "of limit", "peak MiB"):
             assert column in head
         assert sum(line.startswith(("stock", "sparse@8")) for line in lines) == 2

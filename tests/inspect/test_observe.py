@@ -99,14 +99,46 @@ class TestTrace:
         assert (found.full, found.agree, found.words) == (None, None, ())
         assert (found.budget, found.kept) == (0.2, 9)
 
-    def test_an_encoding_that_served_both_counts_in_both(self) -> None:
-        open_ = session()
-        first, second = (observe(open_, QUESTION, mode="prune", max_new_tokens=1) for _ in range(2))
-        assert first.full is not None
-        assert second.full is not None
-        assert first.full.ms["encode"] >= first.ms["encode"] > 0
-        assert first.full.ms["total"] > first.full.ms["encode"]
-        assert second.full.ms["encode"] < first.full.ms["encode"]
+    @every_mode
+    def test_both_answers_are_from_scratch_whatever_was_asked_before(self, mode: str) -> None:
+        open_, towers = session(), []
+        visual = open_.model.base.model.visual
+        for _ in range(2):
+            open_.ask(QUESTION, mode="full", max_new_tokens=1)
+            open_.ask(QUESTION, mode=mode, max_new_tokens=1)
+            hook = visual.register_forward_hook(lambda *_: towers.append(1))
+            found = observe(open_, QUESTION, mode=mode, max_new_tokens=1)
+            hook.remove()
+            assert found.full is not None
+            assert found.full.ms["encode"] > 0
+            assert found.ms["encode"] + found.ms["gestalt"] > 0
+            own = {"sparse": "texture", "saccade": "texture", "compress": "gestalt"}.get(mode, "encode")
+            assert found.ms[own] > 0
+        assert len(towers) >= 2
+
+    @every_mode
+    def test_a_later_question_does_not_encode_again(self, mode: str) -> None:
+        found = observe(session(), QUESTION, mode=mode, max_new_tokens=1)
+        assert found.full is not None
+        assert found.again is not None
+        assert found.full.again is not None
+        assert found.full.again["encode"] == 0
+        left = found.full.ms["total"] - found.full.ms["encode"]
+        assert found.full.again["total"] == pytest.approx(left)
+        if mode not in ("sparse", "saccade"):  # which encode other cells for another question
+            assert found.again["encode"] == 0
+
+    def test_nothing_is_measured_again_unless_it_is_compared(self) -> None:
+        found = observe(session(), QUESTION, compare=False, words=False, max_new_tokens=1)
+        assert (found.full, found.again) == (None, None)
+
+    def test_the_machine_is_named(self) -> None:
+        found = observe(session(), QUESTION, compare=False, words=False, max_new_tokens=1)
+        assert found.machine == f"cpu, float32, {torch.get_num_threads()} threads"
+
+    def test_true_answers_are_recorded(self) -> None:
+        found = observe(session(), "What?", compare=False, true_answers=["red"], max_new_tokens=1)
+        assert (found.true_answers, found.is_true) == (("red",), False)
 
     def test_a_fallback_is_traced(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = build(strict=False)
@@ -120,10 +152,10 @@ class TestTrace:
         heard: list[str] = []
         found = observe(session(), QUESTION, max_new_tokens=4, on_text=heard.append)
         assert heard[3] == found.answer
-        assert set(heard[4:]) == {found.answer}  # while all tokens are asked, which can be ended, too
-        assert len(heard) == 8
+        assert set(heard[4:]) == {found.answer}  # while it is compared, which can be ended, too
+        assert len(heard) == 12
 
-        for last in (1, 6):
+        for last in (1, 6, 10):
             heard.clear()
 
             def enough(text: str, last: int = last) -> None:
@@ -277,3 +309,8 @@ class TestWords:
             evidence = torch.as_tensor(evidence_cells(question.evidence, (16, 16), (512, 512)))
             assert most.pull > 0.8 > 0.5 > others[-1].pull, question.text
             assert most.heat[evidence].mean() > most.heat[~evidence].mean() + 0.8
+
+
+def test_several_images_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="a trace is of one image, this session has 2"):
+        observe(wrapped().session(IMAGES), "What?")

@@ -19,7 +19,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
-from arr_coc.inspect.trace import MAX_HEADER, MAX_WEBP, Reply, Trace, Word
+from arr_coc.inspect.trace import MAX_WEBP, Reply, Trace, Word
+from arr_coc.inspect.trace_file import LATER, MAX_HEADER
 
 GRID = (1, 3, 4)
 QUESTION = "Is it, say, red?"
@@ -61,7 +62,10 @@ def trace(**changes: Any) -> Trace:
         "note": None,
         "ms": {"score": 1.25, "total": 3.5},
         "model": "someone/some-model",
-        "full": Reply("yes ", {"total": 7.0}),
+        "full": Reply("yes ", {"total": 7.0}, {"total": 5.0}),
+        "machine": "cpu, float32",
+        "again": {"total": 2.0},
+        "true_answers": ("YES",),
         "texture": torch.rand(2, 3, 4, generator=random_),
         "channels": ("red", "sobel_x"),
         "words": (
@@ -90,6 +94,11 @@ class TestLaw:
     def test_agreement_is_the_same_text(self) -> None:
         assert trace().agree is True
         assert trace(full=Reply("Yes", {})).agree is False
+
+    def test_true_answers(self) -> None:
+        assert trace(true_answers=()).is_true is None
+        assert trace(answer=" Light\nblue ", true_answers=("red", "light  blue")).is_true is True
+        assert trace(answer="blue", true_answers=("light blue",)).is_true is False
         assert trace(full=None).agree is None
 
     @pytest.mark.parametrize(
@@ -113,6 +122,8 @@ class TestLaw:
             ({"words": (Word("Is it red?"),)}, "are not the question"),
             ({"ms": {"total": -1.0}}, "must not be below 0"),
             ({"full": Reply("yes", {"total": float("nan")})}, "must not be below 0"),
+            ({"full": Reply("yes", {}, {"total": -1.0})}, "must not be below 0"),
+            ({"again": {"total": -1.0}}, "must not be below 0"),
             ({"probes": {"sweep": (1, 2)}}, "use lists, not tuples"),
             ({"probes": {"sweep": {1: 2}}}, "text for keys"),
             ({"probes": {"sweep": float("nan")}}, "JSON"),
@@ -218,9 +229,17 @@ class TestFile:
 
     def test_missing_fields(self, tmp_path: Path) -> None:
         trace().save(tmp_path / "a")
-        for name in trace()._plain():
+        for name in trace()._plain().keys() - LATER.keys():
             self.rewrite(tmp_path / "b", drop=name)
             self.refused(tmp_path / "b", "does not have the fields")
+
+    def test_fields_that_earlier_versions_did_not_write(self, tmp_path: Path) -> None:
+        for name, value in LATER.items():
+            self.rewrite(tmp_path / "a", drop=name)
+            found = getattr(Trace.load(tmp_path / "a"), name)
+            assert (list(found) if isinstance(found, tuple) else found) == value
+        self.rewrite(tmp_path / "a", plain={"full": {"text": "yes", "ms": {"total": 7.0}}})
+        assert Trace.load(tmp_path / "a").full == Reply("yes", {"total": 7.0})
 
     @pytest.mark.parametrize(
         "tensors",
@@ -309,7 +328,9 @@ class TestView:
         view, kept = given.view(), given.allocation
         assert (view["width"], view["height"], view["grid"]) == (32, 24, [3, 4])
         assert (view["kept"], view["total"], view["agree"], view["budget"]) == (5, 12, True, "auto")
-        assert view["full"] == {"text": "yes ", "ms": {"total": 7.0}}
+        assert view["full"] == {"text": "yes ", "ms": {"total": 7.0}, "again": {"total": 5.0}}
+        assert (view["machine"], view["again"]) == ("cpu, float32", {"total": 2.0})
+        assert (view["true_answers"], view["is_true"], view["full_is_true"]) == (["YES"], True, True)
         assert (view["keep"], view["order"]) == (kept.keep.tolist(), kept.order.tolist())
         assert view["weights"]["participatory"] == kept.weights[2]
         assert {view["reason_names"][str(reason)] for reason in view["reasons"]} == {"relevant"}

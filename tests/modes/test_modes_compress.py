@@ -17,15 +17,11 @@ from eyes import (
     llava_families,
     patches_seen,
     prepared_for,
-    set_constants,
     sparse_families,
     wrapped,
 )
 
-
-@pytest.fixture(autouse=True)
-def small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_constants(monkeypatch)
+pytestmark = pytest.mark.usefixtures("small_constants")
 
 
 class TestCompress:

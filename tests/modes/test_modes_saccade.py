@@ -22,16 +22,12 @@ from eyes import (
     inputs_of,
     patches_seen,
     prepared_for,
-    set_constants,
     sparse_families,
     wrapped,
 )
 from tiny import picture
 
-
-@pytest.fixture(autouse=True)
-def small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_constants(monkeypatch)
+pytestmark = pytest.mark.usefixtures("small_constants")
 
 
 class TestSaccade:

@@ -14,6 +14,7 @@ from arr_coc.core.attending import even_grid
 from arr_coc.rivals import (
     QueryBlindScorer,
     Reduction,
+    blind_oracle,
     cdpruner,
     divprune,
     even,
@@ -78,6 +79,7 @@ RULES = {
     "prumerge_plus": lambda x, k: prumerge_plus(x.attention, x.keys, x.tokens, k),
     "scope": lambda x, k: scope(x.tokens, x.attention, k),
     "mmtok": lambda x, k: mmtok(x.tokens, x.question, x.features, k),
+    "mmtok_of_qwen": lambda x, k: mmtok(x.tokens, x.question, x.features, k, temperature=0.01),
     "idpruner": lambda x, k: idpruner(x.importance, x.tokens, k),
     "visionselector": lambda x, k: visionselector(x.importance, k),
 }
@@ -86,6 +88,7 @@ NULLS = {
     "even": lambda x, k: even((len(x) // 4, 4) if len(x) % 4 == 0 else (1, len(x)), k),
     "oracle": lambda x, k: oracle(x.importance > 1, k),
     "oracle_random": lambda x, k: oracle(x.importance > 1, k, torch.Generator().manual_seed(0)),
+    "blind_oracle": lambda x, k: blind_oracle([row[None] > 1.5 for row in (x.tokens @ x.question.T).T], k),
 }
 ALL = RULES | NULLS
 USES = {  # the tensors whose NaN must be noticed
@@ -589,19 +592,27 @@ class TestMMTok:
         # Both asked for, half each: 1/2 outweighs the .1633 of token 2.
         assert mmtok(torch.eye(3), torch.eye(3)[:2], self.features, 2).keep.tolist() == [0, 1]
 
+    @pytest.mark.parametrize("temperature", [0.02, 0.01])
     @pytest.mark.parametrize("seed", range(5))
-    def test_against_the_loop(self, seed):
+    def test_against_the_loop(self, seed, temperature):
         """A question long enough that its tokens and the image's compete; every budget up to 12."""
         x = image(24, seed, 32)
         x.question = torch.randn(40, 32, generator=torch.Generator().manual_seed(seed))
         v, e, c = (
             t.double() / t.double().norm(dim=1, keepdim=True) for t in (x.tokens, x.question, x.features)
         )
-        p = ((e @ v.T) / 0.02).softmax(1) / 40
+        p = ((e @ v.T) / temperature).softmax(1) / 40
         q = ((c @ c.T) / 0.2).softmax(1) / 24
         chosen = cover(torch.cat((p, 0.5 * q)).T.tolist(), 12, [1.0] * 24)
         for k in range(1, 13):
-            assert mmtok(x.tokens, x.question, x.features, k).keep.tolist() == sorted(chosen[:k])
+            got = mmtok(x.tokens, x.question, x.features, k, temperature).keep.tolist()
+            assert got == sorted(chosen[:k])
+
+    @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
+    def test_exception(self, temperature):
+        x = image(5)
+        with pytest.raises(ValueError, match=r"not above 0; the published ones are 0\.02 and 0\.01"):
+            mmtok(x.tokens, x.question, x.features, 2, temperature)
 
 
 class TestIDPruner:
@@ -654,15 +665,17 @@ class TestVisionSelector:
     def test_feature(self):
         # q is the first coordinate (1, 3), k the second (2, 4): mean k = 3, s = (3, 9).
         # Averaging over the queries instead would give k_i * 2 = (4, 8).
-        scorer = QueryBlindScorer(2, 1)
+        scorer = QueryBlindScorer(2, 1, bias=False)
         scorer.query.weight.data = torch.tensor([[1.0, 0]])
         scorer.key.weight.data = torch.tensor([[0.0, 1]])
         assert scorer(torch.tensor([[1.0, 2], [3, 4]])).tolist() == [3, 9]
         assert visionselector(scorer(torch.tensor([[1.0, 2], [3, 4]])), 1).keep.tolist() == [1]
 
-    def test_against_the_whole_attention_matrix(self):
+    @pytest.mark.parametrize("bias", [True, False])
+    def test_against_the_whole_attention_matrix(self, bias):
         tokens = image(30).tokens
-        scorer = QueryBlindScorer(64, 16)
+        scorer = QueryBlindScorer(64, 16, bias)
+        assert (scorer.key.bias is not None) is bias
         a = scorer.query(tokens) @ scorer.key(tokens).T / 16**0.5
         assert torch.allclose(scorer(tokens), a.mean(1), atol=1e-5)
         assert not torch.allclose(scorer(tokens), a.mean(0), atol=1e-2)
@@ -676,7 +689,18 @@ class TestVisionSelector:
 
     def test_published_size(self):
         scorer = QueryBlindScorer(3584, 1792).to("meta")
-        assert sum(p.numel() for p in scorer.parameters()) == 12_845_056
+        assert sum(p.numel() for p in scorer.parameters()) == 12_848_640  # "12.85 M"
+
+    def test_a_bias_of_the_keys_changes_the_order(self):
+        """It adds (q_i . bk) to each score; that of the queries adds the same to all."""
+        tokens = image(30).tokens
+        scorer = QueryBlindScorer(64, 16)
+        before = scorer(tokens)
+        scorer.query.bias.data += 1
+        after = scorer(tokens) - before
+        assert torch.allclose(after, after[0].expand(30), atol=1e-4)
+        scorer.key.bias.data += 1
+        assert (scorer(tokens) - before - after).std() > 0.1
 
     def test_gradient_reaches_both_projections(self):
         scorer = QueryBlindScorer(64, 32)
@@ -804,6 +828,59 @@ class TestNulls:
             ValueError, match=r"evidence is torch\.float32; pass booleans, such as evidence > 0\.5"
         ):
             oracle(torch.rand(4, 4), 2)
+
+
+class TestBlindOracle:
+    def test_by_hand(self):
+        # Cells 0 1 answer a; 1 2 3 b; 8..13 c. With 2 places only a fits. With 4: b costs 3 and makes itself
+        # whole (1/3), a costs 2 (1/2); after a, b lacks 2 3 and fits: both.
+        a, b, c = (torch.zeros(4, 4, dtype=torch.bool) for _ in range(3))
+        a.view(-1)[[0, 1]] = b.view(-1)[[1, 2, 3]] = c.view(-1)[list(range(8, 14))] = True
+        assert blind_oracle([a, b, c], 2).keep.tolist() == [0, 1]
+        assert blind_oracle([a, b, c], 4).keep.tolist() == [0, 1, 2, 3]
+        assert set(range(8, 14)) <= set(blind_oracle([a, b, c], 10).keep.tolist())
+
+    def test_one_choice_may_complete_many(self):
+        # c is the larger, but its cells hold d, e and f as well: 4 questions for 3 cells, against 1 for 2.
+        a, c = torch.zeros(4, 4, dtype=torch.bool), torch.zeros(4, 4, dtype=torch.bool)
+        a.view(-1)[[0, 1]] = c.view(-1)[[5, 6, 7]] = True
+        parts = [torch.zeros(4, 4, dtype=torch.bool) for _ in range(3)]
+        for part, cell in zip(parts, (5, 6, 7), strict=True):
+            part.view(-1)[cell] = True
+        assert blind_oracle([a, c, *parts], 3).keep.tolist() == [5, 6, 7]
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_near_the_best_of_all_choices(self, seed):
+        """By trying all sets of questions: never above the best, and at least the greedy guarantee below."""
+        g = torch.Generator().manual_seed(seed)
+        evidences = [torch.rand(4, 5, generator=g) < 0.15 for _ in range(9)]
+        evidences = [one for one in evidences if one.any()]
+        sets = [set(one.flatten().nonzero().flatten().tolist()) for one in evidences]
+        for k in (2, 5, 9):
+            keep = set(blind_oracle(evidences, k).keep.tolist())
+            own = sum(one <= keep for one in sets)
+            best = 0
+            for size in range(len(sets) + 1):
+                for some in itertools.combinations(sets, size):
+                    union = set().union(*some)
+                    best = max(best, sum(one <= union for one in sets) if len(union) <= k else 0)
+            assert 0.6 * best <= own <= best + 1  # an even fill may complete one by chance
+
+    def test_everything_fits(self):
+        g = torch.Generator().manual_seed(0)
+        evidences = [torch.rand(6, 6, generator=g) < 0.1 for _ in range(5)]
+        union = torch.stack(evidences).any(0).flatten().nonzero().flatten()
+        assert set(union.tolist()) <= set(blind_oracle(evidences, 30).keep.tolist())
+
+    def test_exception(self):
+        mask = torch.zeros(4, 4, dtype=torch.bool)
+        for wrong in ([], [mask.float()], [mask, mask[:2]]):
+            with pytest.raises(
+                ValueError, match="at least one question's evidence, all boolean and of one shape"
+            ):
+                blind_oracle(wrong, 2)
+        with pytest.raises(ValueError, match="cannot keep 17 of 16 tokens"):
+            blind_oracle([mask], 17)
 
 
 def test_every_rule_returns_a_selection():

@@ -16,7 +16,7 @@ import pytest
 from arr_coc.evaluate import METHODS, Settings, evaluate
 from arr_coc.evaluate.probes import contenders
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import Method, Reduction, Style, register
+from arr_coc.rivals import Method, Reduction, Style, find_method, register
 from arr_coc.session import Session
 from arr_coc.store.results.kinds import KINDS, kind
 from arr_coc.store.results.summary import by_budget
@@ -146,8 +146,39 @@ def test_every_method_states_what_it_is() -> None:
 
 def test_files_of_version_0_1_have_the_kinds_of_the_table() -> None:
     """Their headers do not state them."""
-    assert {name: kind(f"{name}@64") for name in METHODS} == {name: m.kind for name, m in METHODS.items()}
+    older = {name: method for name, method in METHODS.items() if name != "blind oracle"}
+    assert {name: kind(f"{name}@64") for name in older} == {name: m.kind for name, m in older.items()}
     assert kind("arr-coc:mine@64") == "variant"
     assert kind("nobody@64") == "rival"
     assert kind("nobody@64", {"kinds": {"nobody": "null"}}) == "null"
     assert kind("random@64", {"kinds": {"random": "best"}}) == kind("random@64", {"kinds": 3}) == "null"
+
+
+def test_a_variation_is_a_method_of_its_own() -> None:
+    fastv, third = METHODS["fastv"], find_method("fastv:3")
+    assert find_method("fastv") is fastv
+    assert (third.name, third.layers, third.kind, third.paper) == ("fastv:3", 3, "rival", fastv.paper)
+    assert fastv.layers == 2
+    assert third.between_layers is fastv.between_layers
+    assert "fastv:3" not in METHODS
+    for name in ("mmtok:qwen", "prumerge+:joined"):
+        assert find_method(name).name == name
+        assert find_method(name).select is not METHODS[name.partition(":")[0]].select
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fastv:0", "fastv:0' needs a number of layers of 1 or more, such as fastv:3"),
+        ("fastv:", "needs a number of layers"),
+        ("fastv:two", "needs a number of layers"),
+        ("mmtok:llava", "'mmtok:llava' is unknown; use mmtok, or mmtok:qwen"),
+        ("prumerge+:x", "use prumerge\\+, or prumerge\\+:joined"),
+        ("divprune:3", "'divprune:3' is unknown"),
+        ("scoop", "'scoop' is unknown; did you mean 'scope'"),
+        ("nobody at all", "'nobody at all' is unknown; use some of full, arr-coc"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_method(name)

@@ -25,8 +25,9 @@ from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS, LoRAs
-from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
+from arr_coc.seam.lora import COARSE, KINDS, OWN, PARTIAL, TARGETS, LoRAs
+from arr_coc.seam.lora_files import CONFIG_NAME, check_patterns
+from arr_coc.seam.lora_files import WEIGHTS_NAME as WEIGHTS
 from arr_coc.seam.twin import CAPTURING
 from eyes import set_constants
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny
@@ -756,6 +757,28 @@ class TestRefusals:
             {"use_dora": True},
             {"lora_bias": True},
             {"modules_to_save": ["lm_head"]},
+            {"r": 10**9},
+            {"rank_pattern": {"q_proj": 10**9}},
+            {"init_lora_weights": "pissa"},  # writes into the base model's weights
+            {"init_lora_weights": "eva"},
+            {"megatron_config": {"a": 1}, "megatron_core": "os"},  # imports a module
+            {"layer_replication": [[0, 2], [0, 2]]},
+            {"trainable_token_indices": [1, 2]},
+            {"target_parameters": ["lm_head"]},
+            {"bias": "all"},
+            {"alora_invocation_tokens": [1]},
+            {"something_of_tomorrow": "on"},
+            {"target_modules": "(.*)*(.*)*(.*)*q_proj"},
+            {"target_modules": ".*" * 12 + "q_proj"},
+            {"target_modules": "(a|a)" * 30 + "q_proj"},
+            {"target_modules": "(q|q)_proj"},
+            {"target_modules": ["(a+)+$"]},
+            {"target_modules": "q_proj("},
+            {"target_modules": 3},
+            {"exclude_modules": "(a+)+$"},
+            {"rank_pattern": {"(a+)+$": 2}},
+            {"alpha_pattern": {"(a+)+$": 2}},
+            {"layers_to_transform": [0], "layers_pattern": "(a+)+$"},
         ],
     )
     def test_broken_settings(self, saved: Path, tmp_path: Path, change: object) -> None:
@@ -764,6 +787,29 @@ class TestRefusals:
         (tmp_path / CONFIG_NAME).write_text(broken)
         (tmp_path / WEIGHTS).write_bytes((saved / WEIGHTS).read_bytes())
         self.refused(tiny("qwen3_vl").model, tmp_path, "")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "exclude_modules": r".*visual.*"},
+            {"target_modules": r"model.language_model.layers.*\.self_attn\.(q_proj|k_proj|v_proj|o_proj)"},
+            {"megatron_core": "os", "base_model_name_or_path": "someone/some-repo", "revision": "main"},
+            {"init_lora_weights": "gaussian", "lora_dropout": 0.1, "task_type": "CAUSAL_LM"},
+            {"something_of_tomorrow": None, "another": False},
+        ],
+    )
+    def test_ordinary_settings(self, saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+        settings = json.loads((saved / CONFIG_NAME).read_text())
+        (tmp_path / CONFIG_NAME).write_text(json.dumps(settings | change))
+        (tmp_path / WEIGHTS).write_bytes((saved / WEIGHTS).read_bytes())
+        loras = LoRAs(tiny("qwen3_vl").model)
+        loras.load(tmp_path)
+        assert torch.equal(logits(loras.model_for([OWN])), logits(learned().model_for([OWN])))
+
+    def test_every_pattern_of_ours_is_allowed(self) -> None:
+        """Also those of adapters that were saved by earlier versions."""
+        for pattern in TARGETS.values():
+            check_patterns({"target_modules": pattern})
 
     def test_kinds_are_added_once_and_by_name(self) -> None:
         loras = learned()

@@ -14,7 +14,7 @@ from transformers.vision_utils import get_vision_window_index
 from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
-from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, picture, prompts, some_cells, tiny
+from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, tokens of standard deviation 1 to 3
 ROWS = [
@@ -122,15 +122,12 @@ class TestEncodeCells:
 
     @families
     def test_bfloat16_all_cells_are_the_stock_features_to_the_last_bit(self, family: str) -> None:
-        built, adapter, inputs = setup(family)
-        built.model.bfloat16()
-        try:
-            stock = adapter.features(inputs)
-            found = adapter.encode_cells(inputs, [torch.arange(count) for count in stock.counts])
-            assert found.tokens[0].dtype == torch.bfloat16
-            assert all(torch.equal(a, b) for a, b in pairs(found, stock))
-        finally:
-            tiny.cache_clear()
+        built, inputs = in_bfloat16(family), prompts(tiny(family), ROWS)
+        adapter = adapter_for(built.model, built.processor)
+        stock = adapter.features(inputs)
+        found = adapter.encode_cells(inputs, [torch.arange(count) for count in stock.counts])
+        assert found.tokens[0].dtype == torch.bfloat16
+        assert all(torch.equal(a, b) for a, b in pairs(found, stock))
 
     def test_cells_of_other_windows_never_influence_windowed_layers(
         self, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import MistralConfig
 
 from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
-from tiny import FAMILIES, MASKABLE, Tiny, picture, prompts, some_cells, tiny
+from tiny import FAMILIES, MASKABLE, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
 TOLERANCE = 1e-4  # fp32, logits of standard deviation 2; measured: at most 1.4e-5, with torch 2.6 4.2e-5
 LOOSE = 5e-3  # padding moves the chunks of a recurrent layer; measured 7e-4, the stock model alone 4e-4
@@ -247,23 +247,20 @@ class TestLaws:
     def test_bfloat16(self, family: str) -> None:
         """In bfloat16 identity is exact, and dropping equals masking within a tenth of the logits'
         spread."""
-        built, adapter, inputs, _ = setup(family)
-        built.model.bfloat16()
-        try:
-            features = adapter.features(inputs)
-            compacted = adapter.compact(inputs, features, ragged(features), use_cache=False)
-            low = built.model(**compacted.kwargs, use_cache=False).logits.float()
-            assert low.isfinite().all()
-            kwargs = adapter.compact(inputs, features, everything_of(features)).kwargs
-            assert torch.equal(built.model(**kwargs).logits, built.model(**inputs).logits)
-            if family in MASKABLE:
-                reference = built.model(**masked(adapter, inputs, compacted.columns)).logits.float()
-                for row, columns in enumerate(compacted.columns):
-                    real = columns >= 0
-                    error = (low[row, real] - reference[row, columns[real]]).abs().max()
-                    assert error < BF16 * reference.std()
-        finally:
-            tiny.cache_clear()
+        built, inputs = in_bfloat16(family), prompts(tiny(family), ROWS)
+        adapter = adapter_for(built.model, built.processor)
+        features = adapter.features(inputs)
+        compacted = adapter.compact(inputs, features, ragged(features), use_cache=False)
+        low = built.model(**compacted.kwargs, use_cache=False).logits.float()
+        assert low.isfinite().all()
+        kwargs = adapter.compact(inputs, features, everything_of(features)).kwargs
+        assert torch.equal(built.model(**kwargs).logits, built.model(**inputs).logits)
+        if family in MASKABLE:
+            reference = built.model(**masked(adapter, inputs, compacted.columns)).logits.float()
+            for row, columns in enumerate(compacted.columns):
+                real = columns >= 0
+                error = (low[row, real] - reference[row, columns[real]]).abs().max()
+                assert error < BF16 * reference.std()
 
 
 def test_deepstack_levels_keep_the_same_indices() -> None:

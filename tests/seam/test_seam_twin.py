@@ -16,9 +16,11 @@ import torch
 from peft import LoraConfig
 from torch import Tensor, nn
 
-from arr_coc.seam.twin import SHARED, adapter_state, twin, with_configs
+from arr_coc.seam.twin import CHECKPOINTING, SHARED, adapter_state, refresh, twin, with_configs
 from tiny import FAMILIES, picture, prompts, tiny
 
+ENABLE = "activation_checkpointing_enable"
+"""How later versions of transformers call `gradient_checkpointing_enable`."""
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -298,3 +300,18 @@ def test_the_state_of_the_users_adapters() -> None:
     assert len(set(states)) == len(states)
     model.enable_adapters()
     assert adapter_state(model) in states[:-1]
+
+
+@every_family
+def test_gradient_checkpointing_reaches_a_twin_that_was_there_before(family: str) -> None:
+    def marks(root: Any) -> list[bool]:
+        return [layer.gradient_checkpointing for layer in root.modules() if hasattr(layer, CHECKPOINTING[0])]
+
+    model = copy.deepcopy(tiny(family).model)
+    other = twin(model)
+    assert not any(marks(other))
+    getattr(model, ENABLE, model.gradient_checkpointing_enable)()
+    assert any(marks(model))
+    assert marks(refresh(other)) == marks(model)
+    getattr(model, ENABLE.replace("enable", "disable"), model.gradient_checkpointing_disable)()
+    assert not any(marks(refresh(other)))

@@ -14,6 +14,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.saved import read_layer
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.store import checkpoint
@@ -90,6 +91,53 @@ class TestCard:
         assert "nobody has trained it" in untrained
         assert "## Data\n\n200 pages\n" in model_card(build(), name="a", data="200 pages").text
 
+    def test_what_a_run_wrote_down_is_kept_through_saving_and_loading(self, tmp_path: Path) -> None:
+        save_tiny("qwen3_vl", tmp_path / "base")
+        model = ARRCOCModel.from_pretrained(tmp_path / "base")
+        model.layer.trained = True
+        model.layer.trained_on = (
+            {"recipe": "relevance", "images": {"world": 1600, "jsonl": 4}, "steps": 800},
+        )
+        model.save_pretrained(tmp_path / "one")
+        again = ARRCOCModel.from_pretrained(tmp_path / "one")
+        assert again.layer.trained_on == model.layer.trained_on
+        again.layer.trained_on += ({"recipe": "hard", "target": "boxes", "seed": 3},)
+        again.save_pretrained(tmp_path / "two")
+        text = (tmp_path / "two" / "README.md").read_text()
+        assert (
+            "1. at most 1,600 drawn pages, at most 4 images of `jsonl`; 800 steps; recipe `relevance`."
+            in text
+        )
+        assert "2. recipe `hard`; taught by `boxes`; seed `3`." in text
+        assert "its author has not said" not in text
+        assert "## Data\n\nA set of mine." in model_card(again, name="a", data="A set of mine.").text
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            3,
+            {"steps": 1},
+            ["relevance"],
+            [{}] * 33,
+            [{"steps": -1}],
+            [{"seed": True}],
+            [{"recipe": "a`b"}],
+            [{"base": "line\nline"}],
+            [{"images": {"<b>": 1}}],
+            [{"images": [1]}],
+        ],
+    )
+    def test_a_record_that_could_write_into_a_card_is_refused(self, tmp_path: Path, records: Any) -> None:
+        build().save_pretrained(tmp_path)
+        path = tmp_path / "arr_coc_config.json"
+        settings = json.loads(path.read_text())
+        path.write_text(json.dumps(settings | {"trained_on": [{"note": "of a later version"}]}))
+        assert read_layer(tmp_path).trained_on == ({},)
+        path.write_text(json.dumps(settings | {"trained_on": records}))
+        with pytest.raises(ValueError, match=r"trained_on .*: leave it out") as refused:
+            read_layer(tmp_path)
+        assert "\n" not in str(refused.value)
+
     def test_parts(self, tmp_path: Path) -> None:
         save_tiny("qwen3_vl", tmp_path)
         model = ARRCOCModel.from_pretrained(tmp_path)
@@ -151,6 +199,15 @@ class TestFigures:
         without = result(tmp_path / "old.jsonl", model, weights={})
         with pytest.raises(ValueError, match="other weights"):
             model_card(model, name="a", results=[without])
+
+    @pytest.mark.parametrize("missing", ["data", "size"])
+    def test_a_header_that_lacks_something(self, tmp_path: Path, missing: str) -> None:
+        model = build()
+        path = result(tmp_path / "r.jsonl", model)
+        header, records = read_results(path)
+        write_results(path, {name: value for name, value in header.items() if name != missing}, records)
+        with pytest.raises(ValueError, match=r"r\.jsonl' lacks data or size in its header: measure"):
+            model_card(model, name="a", results=[path])
 
     @pytest.mark.parametrize("content", ["{", "[]", '{"header": {}}', "\x80"])
     def test_no_result(self, tmp_path: Path, content: str) -> None:

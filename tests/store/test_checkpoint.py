@@ -93,6 +93,28 @@ class TestRoundTrip:
         looks = [m.look(IMAGE, "What?") for m in (model, given, wrapped)]
         assert all(torch.equal(look.balanced, looks[0].balanced) for look in looks)
 
+    def test_an_allocator_that_was_moved(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        ARRCOCModel.from_pretrained("./model").save_pretrained("mine")
+        other = tmp_path / "another place"
+        other.mkdir()
+        monkeypatch.chdir(other)
+        assert ARRCOCModel.from_pretrained("../mine").base_name == str(folder)
+        shutil.move(tmp_path / "mine", other)
+        assert ARRCOCModel.from_pretrained("mine").base_name == str(folder)
+        shutil.move(folder, other)
+        assert ARRCOCModel.from_pretrained("mine").base_name == str(other / "model")
+        (other / "model").rename(other / "renamed")
+        match = (
+            r"model', named in .*arr_coc_config\.json', is not there; name its folder as the model, and this"
+        )
+        with pytest.raises(ValueError, match=match) as error:
+            ARRCOCModel.from_pretrained("mine")
+        one_line(error)
+        assert ARRCOCModel.from_pretrained("renamed", allocator="mine").base_name == "renamed"
+
     @torch.no_grad()
     def test_all_that_was_learned(
         self, base_folder: Path, allocator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +200,19 @@ class TestRoundTrip:
         assert files == {CONFIG_NAME, WEIGHTS_NAME, "README.md", "notes.txt"}
         assert (allocator / "README.md").read_text() == "# My own words\n"
 
+    def test_saved_to_what_cannot_be_a_folder(self, base_folder: Path, tmp_path: Path) -> None:
+        model = ARRCOCModel.from_pretrained(base_folder)
+        (tmp_path / "file").write_bytes(b"mine")
+        for place in (tmp_path / "file", tmp_path / "file" / "below"):
+            with pytest.raises(ValueError, match=f"{place.name}' can't be made a folder") as error:
+                model.save_pretrained(place)
+            one_line(error)
+        assert (tmp_path / "file").read_bytes() == b"mine"
+        (tmp_path / "taken" / WEIGHTS_NAME).mkdir(parents=True)
+        with pytest.raises(ValueError, match=r"can't be written into .*taken'.*name another folder") as error:
+            model.save_pretrained(tmp_path / "taken")
+        one_line(error)
+
     def test_one_folder_may_hold_both(self, folder: Path, allocator: Path) -> None:
         for name in (CONFIG_NAME, WEIGHTS_NAME):
             shutil.copy(allocator / name, folder)
@@ -223,7 +258,7 @@ class TestBaseRefusals:
 
     def test_no_weights(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
-        self.refused(folder, r"has no weights \(\*\.safetensors\); copy")
+        self.refused(folder, r"has no weights \(\*\.safetensors\): model\.safetensors is missing; copy")
 
     def test_pickle(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
@@ -242,7 +277,7 @@ class TestBaseRefusals:
 
     def test_damaged(self, folder: Path) -> None:
         (folder / "model.safetensors").write_bytes(b"no safetensors at all")
-        self.refused(folder, "model' .*save")
+        self.refused(folder, r"model\.safetensors' can't be read .*save")
 
     @pytest.mark.parametrize("model_type", ["gpt2", "made_up", None])
     def test_unknown_model_type(self, folder: Path, model_type: str | None) -> None:
@@ -265,7 +300,9 @@ class TestBaseRefusals:
         from huggingface_hub import constants
 
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-        self.refused("nobody/no-such-model", "can't be reached .*local model folder.*no name for the bundled")
+        self.refused(
+            "nobody/no-such-model", "can't be reached .*local model folder.*or bundled for the bundled"
+        )
         self.refused("not a name!", "can't be reached .*local model folder")
 
     def test_code_of_a_repository_is_never_run(self, folder: Path) -> None:
@@ -305,7 +342,7 @@ class TestAllocatorRefusals:
         }
         (allocator / CONFIG_NAME).write_text(json.dumps(settings))
         self.refused(
-            allocator, base_folder, rf"saved for 'some/other' \(.*doesn't fit '{base_folder}' \(qwen3_vl"
+            allocator, base_folder, rf"saved for 'some/other' \(.*doesn't fit '{base_folder}' \('qwen3_vl'"
         )
 
     def test_pickle(self, allocator: Path, base_folder: Path) -> None:
@@ -339,7 +376,7 @@ class TestAllocatorRefusals:
         save_file(weights, allocator / WEIGHTS_NAME)
         if spoil == "damaged":
             (allocator / WEIGHTS_NAME).write_bytes(b"damaged")
-        self.refused(allocator, base_folder, f"{WEIGHTS_NAME}' don't fit {CONFIG_NAME}: .")
+        self.refused(allocator, base_folder, rf"{WEIGHTS_NAME}' don't fit {CONFIG_NAME} \(.+\); save")
 
     def test_settings(self, allocator: Path, base_folder: Path) -> None:
         settings = json.loads((allocator / CONFIG_NAME).read_text())

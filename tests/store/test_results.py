@@ -75,11 +75,12 @@ class TestFile:
         [
             ('{"id": "7", "im', "is not JSON"),
             ("", "is not JSON"),
-            ("[" * 200_000 + "1", "is not JSON"),
+            ("[" * 200_000 + "1", "can't be read .nested too deep"),
             ("[1]", "no object"),
             ('{"image": "a", "score": {"full": 1}}', "'id' is missing"),
             ('{"id": "7", "image": "a"}', "'score' is missing"),
-            ('{"id": "7", "image": "a", "score": {"full": NaN}}', "a finite number"),
+            ('{"id": "7", "image": "a", "score": {"full": NaN}}', "NaN is no number"),
+            ('{"id": "7", "image": "a", "score": {"full": 1e999}}', "a finite number"),
             (
                 '{"id": "7", "image": "a", "score": {"full": 87}}',
                 "is 87: it should be less than",

@@ -47,7 +47,7 @@ def test_what_is_wrong_is_named(value: Any, message: str) -> None:
 
 
 def test_what_is_no_object_at_all() -> None:
-    with pytest.raises(ValueError, match=r"^here: it should be a valid dictionary"):
+    with pytest.raises(ValueError, match=r"^here: it should be an object$"):
         validated(Line, [1], "here")
 
 

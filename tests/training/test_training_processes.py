@@ -1,6 +1,6 @@
-"""Two processes train one layer, on a CPU, in seconds.
+"""Two processes train one layer, on a CPU, in seconds, and learn what one process does.
 
-Run: pytest tests/test_training_processes.py
+Run: pytest tests/training/test_training_processes.py
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from arr_coc import ARRCOCModel
-from tiny import picture
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.training.recipe import load_recipe, parse_override
+from arr_coc.training.trainer import train
+from tiny import WIDTH, picture
 
 STEPS = 2
 
@@ -64,12 +68,25 @@ def launch(words: list[str], out: Path) -> str:
 
 
 def test_two_processes_share_a_step(base: Path, rows: Path, tmp_path: Path) -> None:
-    """Each step reads a row in each process; one of them writes and speaks."""
-    words = [f"model={base}", f"data=jsonl:{rows}", "budgets=6", f"steps={STEPS}", "relevance=1"]
-    printed = launch(["answers", "init=none", "workers=0", *words], tmp_path / "out")
+    """Each step reads a row in each process; one of them writes and speaks.
+
+    They learn what one process learns from two rows a step, though budgets and noise are drawn: what is drawn
+    for an image depends on its number in the run.
+    """
+    words = [f"model={base}", f"data=jsonl:{rows}", "budgets=6,3", f"steps={STEPS}", "relevance=1"]
+    words = ["answers", "init=none", "workers=0", "warmup=0", "estimator=gumbel", *words]
+    printed = launch(words, tmp_path / "out")
     (line,) = printed.splitlines()
     facts = json.loads(line)
     assert facts["steps"] == STEPS
     samples = facts["train_samples_per_second"] * facts["train_runtime"]
     assert samples == pytest.approx(2 * STEPS, abs=0.1)
     assert ARRCOCModel.from_pretrained(tmp_path / "out").layer.trained
+
+    settings = load_recipe(words[0], dict(map(parse_override, [*words[1:], "batch=2"])))
+    train(settings, tmp_path / "one", progress=False, device="cpu")
+    two, one = (load_file(tmp_path / name / "arr_coc.safetensors") for name in ("out", "one"))
+    start = ARRCOCLayer(ARRCOCConfig(dim=WIDTH)).state_dict()
+    moved = max(float((one[name] - start[name]).abs().max()) for name in one)
+    assert moved > 1e-4
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-2 * moved

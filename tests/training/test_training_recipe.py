@@ -72,7 +72,7 @@ class TestBuiltIn:
             load_recipe("relevanze")
 
     def test_a_folder_is_no_recipe(self, tmp_path):
-        with pytest.raises(ValueError, match="is unknown: use one of"):
+        with pytest.raises(ValueError, match="is a folder: give the path of a file"):
             load_recipe(tmp_path)
 
 

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.training import learner as learner_module
+from arr_coc.training.folder import check, last_checkpoint
 from arr_coc.training.recipe import Recipe
-from arr_coc.training.trainer import build_learner, claim, last_checkpoint, train
+from arr_coc.training.trainer import build_learner, train
 from arr_coc.world import draw_page
 from tiny import tiny
 
@@ -84,7 +85,7 @@ def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
         (tmp_path / f"checkpoint-{step}").mkdir()
         if whole:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
 
 
 def test_another_seed_gives_other_weights(base: Path, pages: Path, tmp_path: Path) -> None:
@@ -175,7 +176,9 @@ def test_query_blind_rival_learns_on_the_same_rows(base: Path, pages: Path, tmp_
     weights = load_file(tmp_path / "out" / "query_blind.safetensors")
     assert {name: tuple(p.shape) for name, p in weights.items()} == {
         "query.weight": (16, 32),
+        "query.bias": (16,),
         "key.weight": (16, 32),
+        "key.bias": (16,),
     }
 
 
@@ -183,9 +186,11 @@ def test_a_run_from_before_a_field_came_goes_on_with_its_default(tmp_path: Path)
     settings = Recipe(stage="relevance", steps=5)
     older = {name: value for name, value in settings.to_dict().items() if name != "eyes"}
     (tmp_path / "recipe.json").write_text(json.dumps(older))
-    claim(tmp_path, settings)
+    (tmp_path / "checkpoint-2").mkdir()
+    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text("{}")
+    check(tmp_path, settings)
     with pytest.raises(ValueError, match="holds a run with eyes = 'encoded', not 'stem'"):
-        claim(tmp_path, Recipe(stage="relevance", steps=5, eyes="stem"))
+        check(tmp_path, Recipe(stage="relevance", steps=5, eyes="stem"))
 
 
 class TestRefusals:

@@ -31,6 +31,8 @@ def build_app(
     traces: Sequence[Trace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
+    allocator: str | None = None,
+    max_new_tokens: int = 32,
 ) -> App:
     """Build the app. No model is loaded before `launch()`, and with traces not before the first question.
 
@@ -42,6 +44,8 @@ def build_app(
         traces: what to show first, saved or loaded; none: the built-in sample.
         device: where models are loaded to: "auto", "cpu", "cuda", "mps" ...; see `resolve_device`.
         dtype: of their base models: "float32", "bfloat16", "float16"; "auto" or None: as saved.
+        allocator: an allocator for `model_name`, by name; None: its own.
+        max_new_tokens: where an answer is cut off.
 
     Raises:
         ValueError: Gradio is missing, this machine has no such device, or a file is not what it should be.
@@ -55,7 +59,7 @@ def build_app(
     resolve_device(device)  # refused now, not when the first question waits for the model
     resolve_dtype(dtype)
     sources = (model_name if model is None else model, *([] if against is None else [against]))
-    models = Models(*sources, device=device, dtype=dtype)
+    models = Models(*sources, device=device, dtype=dtype, allocator=allocator, max_new_tokens=max_new_tokens)
     return build(models, samples(traces), results, lazy=bool(traces))
 
 
@@ -67,11 +71,14 @@ def launch(
     traces: Sequence[Trace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
+    allocator: str | None = None,
+    max_new_tokens: int = 32,
     host: str = "127.0.0.1",
     port: int = 7860,
     share: bool = False,
+    allow_hosts: Sequence[str] = (),
     ready: Callable[[str], None] = print,
-) -> None:
+) -> bool:
     """Serve the app until it is interrupted; uploads and exports are deleted then.
 
     Args:
@@ -81,18 +88,24 @@ def launch(
         traces: what to show first, as there.
         device: where models are loaded to, as there.
         dtype: of their base models, as there.
+        allocator: an allocator for the first model, as there.
+        max_new_tokens: where an answer is cut off.
         host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
         port: where to listen.
         share: make a public link through Gradio's own server.
+        allow_hosts: names by which browsers may call the server, beside the machine's own.
         ready: called with the address once the page can be opened.
 
+    Returns:
+        Whether a model is still at work, so that the process would end only after that.
+
     Raises:
-        ValueError: as `build_app`, or the port is taken.
+        ValueError: as `build_app`, a model is named that isn't there, or the port is taken.
     """
     require_gradio()
     from arr_coc.app.server import serve
 
-    serve(
+    return serve(
         lambda: build_app(
             model_name=model_name,
             against=against,
@@ -100,11 +113,14 @@ def launch(
             traces=traces,
             device=device,
             dtype=dtype,
+            allocator=allocator,
+            max_new_tokens=max_new_tokens,
         ),
         host,
         port,
         share,
         ready,
+        allow_hosts,
     )
 
 

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arr_coc.app.models import Models
+from arr_coc.app.refusal import Refused, about
 from arr_coc.app.tab import Tab
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ POLL = 0.05
 
 
 class Stopped(Exception):
-    """The user has pressed Stop."""
+    """The user has pressed Stop, or the server ends."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Request:
         question: any text.
         percent: of the image's tokens to keep, above 0 to 100.
         auto: the allocator sets the budget instead.
-        mode: as in `Session.ask`.
+        mode: as in `Session.ask`; None or "": the model's own.
         compare: answer from all tokens, too.
     """
 
@@ -66,7 +67,7 @@ class Request:
     question: str
     percent: float = 6.0
     auto: bool = False
-    mode: str = "sparse"
+    mode: str | None = None
     compare: bool = True
 
     @property
@@ -87,28 +88,55 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
     """Answer a request, with the cells that the answer was read from.
 
     Raises:
-        ValueError: no image, no question, or what the model refuses.
+        Refused: no image, no question, a bad budget, or what the model refuses of them.
+        ValueError: the model can't be loaded, or refuses the request as a whole.
         Stopped: by the user.
     """
     image, question = request.image, request.question.strip()
     if image is None:
-        raise ValueError("there is no image: upload one, paste one or choose a sample")
+        raise Refused("image", "there is no image: upload one, paste one or choose a sample")
     if not question:
-        raise ValueError("the question is empty: ask something about the image")
-    budget = request.budget
+        raise Refused("question", "the question is empty: ask something about the image")
+    with about("budget"):
+        budget = request.budget
     start = perf_counter()
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
         from arr_coc.inspect.observe import observe
 
         notify("Reading the image ...")
-        session = tab.session(model, 0, image)
+        with about("image"):
+            session = current_session(models, tab, model, image=image)
+        with about("question"):
+            inputs = session.inputs(question)
+        source = source_words(session, inputs, budget, request.mode)
         return observe(
-            session, question, budget=budget, mode=request.mode, compare=request.compare, on_text=notify
+            session,
+            question,
+            budget=budget,
+            mode=request.mode or None,
+            compare=request.compare,
+            max_new_tokens=models.max_new_tokens,
+            true_answers=tab.truths.get(question, ()),
+            on_text=lambda text: notify(f"From {source}: {text}"),
+            on_full_text=lambda text: notify(f"From all tokens: {text}"),
         )
 
     trace = yield from follow(models, tab, work)
     yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace))
+
+
+def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
+    """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
+    from arr_coc.core.attending import budget_count
+    from arr_coc.modes import find_mode
+
+    ran = find_mode(session.model.mode if not mode else mode)
+    if not ran.chooses:
+        return ran.help
+    count = sum(session.model.adapter.layout(inputs).counts)
+    chosen = "the tokens chosen" if budget == "auto" else f"{budget_count(budget, count):,} tokens"
+    return f"a coarse view and {chosen}" if ran.gestalt else chosen
 
 
 def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
@@ -121,7 +149,7 @@ def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
     trace = current_trace(tab)
     if not question.strip():
         raise ValueError("the other question is empty: ask something else about the image")
-    other = yield from follow(models, tab, _again(tab, trace, question.strip(), 0))
+    other = yield from follow(models, tab, _again(models, tab, trace, question.strip(), 0))
     yield Update("", pair(tab, other, ("this question", "the other question")))
 
 
@@ -133,8 +161,8 @@ def against(models: Models, tab: Tab) -> Iterator[Update]:
         Stopped: by the user.
     """
     trace = current_trace(tab)
-    other = yield from follow(models, tab, _again(tab, trace, trace.question, 1), 1)
-    yield Update("", pair(tab, other, (trace.model, other.model)))
+    other = yield from follow(models, tab, _again(models, tab, trace, trace.question, 1), 1)
+    yield Update("", pair(tab, other, models.labels(trace.model)))
 
 
 def pair(tab: Tab, other: Trace, labels: tuple[str, str]) -> dict[str, Any]:
@@ -146,28 +174,40 @@ def current_trace(tab: Tab) -> Trace:
     """The tab's trace.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or the tab was idle for so long that others took its place.
     """
     if tab.trace is None:
-        raise ValueError("there is no answer yet: ask a question first")
+        raise ValueError("there is no answer here, or it was let go since: ask a question first")
     return tab.trace
 
 
-def current_session(tab: Tab, model: ARRCOCModel, which: int = 0) -> Session:
-    """A session of the tab's image, or of its trace's picture where it has none."""
-    image = tab.image if tab.image is not None else current_trace(tab).picture
-    return tab.session(model, which, image)
+def current_session(
+    models: Models, tab: Tab, model: ARRCOCModel, which: int = 0, image: ImageSource | None = None
+) -> Session:
+    """A session of an image in a tab; None: of the tab's image, or its trace's picture where it has none."""
+    if image is None:
+        image = tab.image if tab.image is not None else current_trace(tab).picture
+    session = tab.session(model, which, image)
+    models.encoded.use(tab)
+    return session
 
 
-def _again(tab: Tab, trace: Trace, question: str, which: int) -> Callable[[ARRCOCModel, Notify], Trace]:
+def _again(
+    models: Models, tab: Tab, trace: Trace, question: str, which: int
+) -> Callable[[ARRCOCModel, Notify], Trace]:
     """Work that answers a question from the budget and in the mode of a trace."""
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
         from arr_coc.inspect.observe import observe
 
         notify("Reading the image ...")
-        session = current_session(tab, model, which)
-        options: dict[str, Any] = {"budget": trace.budget, "mode": trace.mode, "compare": False}
+        session = current_session(models, tab, model, which)
+        options: dict[str, Any] = {
+            "budget": trace.budget,
+            "mode": trace.mode,
+            "compare": False,
+            "max_new_tokens": models.max_new_tokens,
+        }
         return observe(session, question, words=False, on_text=notify, **options)
 
     return work
@@ -179,12 +219,13 @@ def follow(
     """Run work in the models' thread and yield what it reports; returns its result.
 
     Raises:
-        Stopped: `tab.stopping` was set. The work itself ends with the next line that it reports.
+        Stopped: `tab.stopping` was set, or the server ends. The work itself ends with the next line that it
+            reports.
     """
     messages: SimpleQueue[str] = SimpleQueue()
 
     def notify(text: str) -> None:
-        if tab.stopping:
+        if tab.stopping or models.closed:
             raise Stopped
         messages.put(text)
 
@@ -192,7 +233,7 @@ def follow(
     if not models.ready(which):
         yield Update(f"Loading the model {models.name(which)} ...")
     while not (future.done() and messages.empty()):
-        if tab.stopping:
+        if tab.stopping or models.closed:
             future.cancel()
             raise Stopped
         try:

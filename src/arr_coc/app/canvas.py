@@ -1,4 +1,4 @@
-"""Gradio components of the app: the viewer, a status line that screen readers read, an undecoded upload."""
+"""Gradio components of the app: the viewer, lines of text that screen readers read, fields left unchecked."""
 
 from __future__ import annotations
 
@@ -29,6 +29,23 @@ watch("value", draw);
 """A view travels as text: Gradio wraps every number of an object in a proxy of its own."""
 
 
+MARK = """
+const line = element.querySelector(".problem");
+watch("value", () => {
+  const isWrong = line.textContent !== "";
+  const input = field && document.querySelector(field);
+  if (input) {
+    line.id = element.id + "-text";
+    input.setAttribute("aria-invalid", isWrong);
+    if (isWrong) input.setAttribute("aria-describedby", line.id);
+    else input.removeAttribute("aria-describedby");
+    if (isWrong) input.focus({ preventScroll: true });
+  }
+  if (isWrong) line.scrollIntoView({ block: "center" });
+});
+"""
+
+
 class Plain(ComponentMeta):
     """Makes a component's class without writing a .pyi file beside it, as Gradio's own metaclass does."""
 
@@ -43,9 +60,9 @@ class TokenCanvas(gr.HTML, metaclass=Plain):
     """A view, drawn by the viewer.
 
     Args:
-        value: for kinds "simple" and "full" a view; for "pair" {"a", "b", "labels"}; for "history" a list of
-            views; None: nothing is drawn.
-        kind: what is drawn of it.
+        value: for "pair" {"a", "b", "labels"}; for "history" a list of views; for other kinds a view; None:
+            nothing is drawn.
+        kind: what is drawn of it; "closer" is "full" for a page that shows the answer already.
         more: other arguments of `gr.HTML`.
     """
 
@@ -71,26 +88,43 @@ class StatusLine(gr.HTML, metaclass=Plain):
     """A line of plain text that screen readers read out when it changes."""
 
     def __init__(self, value: str = "", **more: Any) -> None:
-        super().__init__(
-            value,
-            html_template='<p class="status" role="status" aria-live="polite">${value}</p>',
-            js_on_load=None,
-            apply_default_css=False,
-            **more,
-        )
+        line: dict[str, Any] = {
+            "html_template": '<p class="status" role="status" aria-live="polite">${value}</p>',
+            "js_on_load": None,
+            "apply_default_css": False,
+        }
+        super().__init__(value, **line | more)
 
     def postprocess(self, value: str | None) -> str:
         """Escaped: answers are text, whatever they look like."""
         return html.escape(value or "")
 
 
-class Upload(gr.Image, metaclass=Plain):
-    """An image upload that gives the path of the file as it came, for `open_image` to check."""
+class Problem(StatusLine, metaclass=Plain):
+    """What is wrong with a field, beside it: brought into sight and read out. Empty, it takes no room.
 
-    def preprocess(self, payload: Any) -> str | None:
-        """The path, unopened."""
-        return None if payload is None else payload.path
+    Args:
+        value: the reason; "": nothing is wrong.
+        field: selects the input that it is about, which is marked as invalid and gets the focus; "": none.
+        more: other arguments of `gr.HTML`.
+    """
+
+    def __init__(self, value: str = "", *, field: str = "", **more: Any) -> None:
+        problem = {
+            "html_template": '<p class="problem" role="alert">${value}</p>',
+            "js_on_load": f"const field = {json.dumps(field)};" + MARK,
+            "elem_classes": ["problem-line"],
+        }
+        super().__init__(value, **problem | more)
+
+
+class Percent(gr.Slider, metaclass=Plain):
+    """A slider that gives any number typed into it, for `Request.budget` to check."""
+
+    def preprocess(self, payload: float) -> float:
+        """The number, unchecked; 0 where the field was emptied."""
+        return 0 if payload is None else payload
 
     def get_block_name(self) -> str:
         """Gradio's front end knows it by this name."""
-        return "image"
+        return "slider"

@@ -1,13 +1,13 @@
 """Event handlers of the page: each calls `asking` or `measuring` and returns updates of components.
 
-What is refused or fails becomes a message on the page, which is left as it was otherwise.
+What is refused stands beside the field that it is about; the rest of the page is left as it was.
 """
 
 from __future__ import annotations
 
-import html
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,87 @@ from arr_coc.app import asking
 from arr_coc.app.asking import Request, Stopped, Update
 from arr_coc.app.measuring import measure
 from arr_coc.app.models import Models
+from arr_coc.app.refusal import FIELDS, Refused
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
 from arr_coc.app.worst import WorstCases, caption
 from arr_coc.core.images import open_image
+from arr_coc.modes import MODES
 
 logger = logging.getLogger(__name__)
+SAVED = "A saved answer; Ask makes it anew."
 UNCHANGED = "The last answer stays."
+REFUSED = "Not answered: the form says why."
+STALE = "The answer below is about another image."
+NO_PROBLEMS = [""] * len(FIELDS)
+LONGEST_KEPT = 2000
+"""Characters of a question that a browser is trusted to have kept."""
+POLL = 0.2
+"""Seconds between two looks at whether the model is loaded."""
 
 
-def begin(buttons: int, tab: Tab) -> list[Any]:
-    """Before work: of so many buttons the second and third, Stop, are enabled, the others disabled."""
+async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
+    """The page was opened: what the model is and what it can do, once it is loaded."""
+    yield on_headline(models, lazy)
+    while not (lazy or models.ready()):
+        await asyncio.sleep(POLL)
+        if models.ready():
+            yield on_headline(models, lazy)
+
+
+def on_headline(models: Models, lazy: bool = False) -> str:
+    """The model's name, and in a sentence what it can do or why it isn't there."""
+    name = models.name(0)
+    if not models.ready():
+        return f"Model {name}: loaded with the first question." if lazy else f"Model {name}: loading ..."
+    try:
+        model = models.loaded()
+    except ValueError as error:
+        return f"Model {name} can't be loaded: {error}"
+    except Exception as error:
+        logger.exception("the model can't be loaded")
+        return f"Model {name} can't be loaded ({type(error).__name__}); the log has the reason."
+    about = getattr(model, "about", None)
+    return f"Model {name}: {about}" if about else f"Model {name}"
+
+
+def on_restore(kept: Any, *form: Any) -> list[Any]:
+    """The page was opened again: the form as it was last asked with, where the browser has kept that.
+
+    Args:
+        kept: what `on_remember` made, or anything: it comes from the browser.
+        form: the values that stand in the form.
+    """
+    question, percent, auto, mode, compare = form
+    if not isinstance(kept, dict):
+        return list(form)
+    if isinstance(kept.get("question"), str) and kept["question"].strip():
+        question = kept["question"][:LONGEST_KEPT]
+    if isinstance(kept.get("percent"), int | float) and 1 <= kept["percent"] <= 100:
+        percent = kept["percent"]
+    if kept.get("mode") in ("", *MODES):
+        mode = kept["mode"]
+    return [question, percent, kept.get("auto", auto) is True, mode, kept.get("compare", compare) is True]
+
+
+def on_remember(
+    samples: Sequence[Sample], question: str | int, percent: float, auto: bool, mode: str, compare: bool
+) -> dict[str, Any]:
+    """A question, or the sample of a number, is asked: the form, no image, for the browser to keep."""
+    text = samples[question].question if isinstance(question, int) else question
+    values = {"question": text[:LONGEST_KEPT], "percent": percent, "auto": auto}
+    return values | {"mode": mode, "compare": compare}
+
+
+def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
+    """Before work: of so many buttons the second and third, Stop, are enabled, the others disabled.
+
+    Returns:
+        The status, the buttons, and so many problems, which are over.
+    """
     tab.stopping = False
-    return ["Waiting for the model ...", *(gr.update(interactive=n in (1, 2)) for n in range(buttons))]
+    enabled = [gr.update(interactive=n in (1, 2)) for n in range(buttons)]
+    return ["Waiting for the model ...", *enabled, *[""] * problems]
 
 
 def finish(buttons: int, tab: Tab) -> list[Any]:
@@ -44,61 +112,81 @@ def on_stop(tab: Tab) -> None:
 
 
 def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
-    """The Ask button."""
-    yield from updates(lambda: asking.ask(models, tab, Request(*form)))
+    """The Ask button: [status, view, whether the view is stale, a problem of each of `FIELDS`]."""
+    for update in updates(lambda: asking.ask(models, tab, Request(*form))):
+        yield of_form(update)
 
 
 def on_pick(
     models: Models, samples: Sequence[Sample], tab: Tab, index: int, *form: Any
 ) -> Iterator[list[Any]]:
-    """A sample: its trace is opened if it has one, else its question is answered at once."""
+    """A sample: its trace is opened if it has one, else its question is answered at once.
+
+    Yields what `on_ask` does, then the image and the question.
+    """
     sample = samples[index]
-    tab.form_image = sample.image
+    is_same = sample.image is tab.form_image
     if sample.trace is not None:
-        yield ["", tab.open(sample.trace), sample.image, sample.question]
+        view = tab.open(sample.trace)
+        tab.truths = {sample.question: sample.true_answers}
+        yield [SAVED, view, "", *NO_PROBLEMS, sample.image, sample.question]
         return
-    yield [gr.skip(), gr.skip(), sample.image, sample.question]
+    tab.form_image, tab.truths = sample.image, {sample.question: sample.true_answers}
+    stale = gr.skip() if is_same else STALE
+    yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, sample.image, sample.question]
     for update in updates(lambda: asking.ask(models, tab, Request(sample.image, sample.question, *form))):
-        yield [*update, gr.skip(), gr.skip()]
+        yield [*of_form(update), gr.skip(), gr.skip()]
 
 
 def on_measure(models: Models, name: str, tab: Tab) -> Iterator[list[Any]]:
-    """A probe's button."""
-    yield from updates(lambda: measure(models, tab, name))
+    """A probe's button: [status, view]."""
+    yield from of_line(updates(lambda: measure(models, tab, name)))
 
 
 def on_swap(models: Models, tab: Tab, question: str) -> Iterator[list[Any]]:
-    """The button of another question."""
-    yield from updates(lambda: asking.swap(models, tab, question))
+    """The button of another question: [status, pair of views]."""
+    yield from of_line(updates(lambda: asking.swap(models, tab, question)))
 
 
 def on_against(models: Models, tab: Tab) -> Iterator[list[Any]]:
-    """The button of the other model."""
-    yield from updates(lambda: asking.against(models, tab))
+    """The button of the other model: [status, pair of views]."""
+    yield from of_line(updates(lambda: asking.against(models, tab)))
 
 
 def on_upload(tab: Tab, path: str) -> list[Any]:
-    """An uploaded image; one that can't be read is refused, and the one before stays in the form."""
+    """An uploaded image; one that can't be read is refused, and the one before stays in the form.
+
+    Returns:
+        The image, the status, whether the view is stale, the problem of the image.
+    """
     try:
         open_image(path)
     except ValueError as error:
-        warn(error, path)
-        return [tab.form_image, UNCHANGED]
-    tab.form_image = path
-    return [gr.skip(), "Ask something about it."]
+        return [tab.form_image, gr.skip(), gr.skip(), reason(error, path)]
+    tab.form_image, tab.truths = path, {}
+    return [gr.skip(), "A new image: ask something about it.", stale(tab), ""]
+
+
+def on_clear(tab: Tab) -> list[Any]:
+    """The image was taken out of the form: [whether the view is stale, the problem of the image]."""
+    tab.form_image, tab.truths = None, {}
+    return [stale(tab), ""]
 
 
 def on_open(tab: Tab, path: str) -> list[Any]:
-    """An uploaded trace; no model is needed."""
+    """An uploaded trace; no model is needed.
+
+    Returns:
+        What `on_pick` yields, the problem of the file, what `on_closer` returns.
+    """
     from arr_coc.inspect.trace import Trace
 
     try:
         trace = Trace.load(path)
     except ValueError as error:
-        warn(error, path)
-        return [gr.skip()] * 8
+        return [gr.skip()] * (5 + len(FIELDS)) + [reason(error, path)] + [gr.skip()] * 4
     view = tab.open(trace)
-    return ["Opened.", view, trace.picture, trace.question, *on_closer(tab)]
+    return ["Opened.", view, "", *NO_PROBLEMS, trace.picture, trace.question, "", *on_closer(tab)]
 
 
 def on_closer(tab: Tab) -> list[Any]:
@@ -114,43 +202,68 @@ def on_closed(tab: Tab) -> None:
     tab.closer = False
 
 
-def on_gallery(cases: WorstCases) -> Any:
-    """The tab of worst cases is opened: their images with captions."""
+def on_gallery(cases: WorstCases) -> list[Any]:
+    """The tab of worst cases is opened: what they are, and their images with captions."""
     try:
-        return [(image, caption(case)) for image, case in zip(cases.images, cases.cases, strict=True)]
+        pictures = [(image, caption(case)) for image, case in zip(cases.images, cases.cases, strict=True)]
     except ValueError as error:
-        warn(error)
-        return gr.skip()
+        return [reason(error), gr.skip()]
+    return [cases.title, gr.update(value=pictures, visible=bool(pictures))]
 
 
 def on_case(cases: WorstCases, tab: Tab, index: int) -> list[Any]:
-    """A worst case is chosen: its image and question go into the form."""
+    """A worst case is chosen: its image and question for the form, the status, whether the view is stale."""
     case = cases.cases[index]
     tab.form_image = cases.images[index]
+    tab.truths = {case["question"]: tuple(case["right"].split(" | "))}
     return [
         tab.form_image,
         case["question"],
         f"The answer was {case['answer']!r}, right is {case['right']!r}. Ask again.",
+        STALE,
     ]
 
 
-def updates(work: Callable[[], Iterator[Update]]) -> Iterator[list[Any]]:
-    """Run a generator of `asking` for the page: [status, view] each, and a message where it fails."""
+def stale(tab: Tab) -> str:
+    """What to say above the view of another image than the form's; "" where there is no view."""
+    return "" if tab.view is None else STALE
+
+
+def updates(work: Callable[[], Iterator[Update]]) -> Iterator[Update | Refused]:
+    """Run a generator of `asking` for the page; what fails is yielded last, as a refusal."""
     try:
-        for update in work():
-            yield [update.status, gr.skip() if update.view is None else update.view]
+        yield from work()
     except Stopped:
-        yield [f"Stopped. {UNCHANGED}", gr.skip()]
+        yield Update(f"Stopped. {UNCHANGED}")
+    except Refused as error:
+        yield error
     except ValueError as error:
-        warn(error)
-        yield [UNCHANGED, gr.skip()]
+        yield Refused("form", str(error))
     except Exception as error:
         logger.exception("a question failed")
-        warn(f"that failed ({type(error).__name__}); the log has the reason")
-        yield [UNCHANGED, gr.skip()]
+        yield Refused("form", f"that failed ({type(error).__name__}); the log has the reason")
 
 
-def warn(error: ValueError | str, path: str = "") -> None:
-    """Show an error as a message on the page, escaped, with an upload's name in place of its path."""
-    message = " ".join(str(error).replace(path, Path(path).name).split())
-    gr.Warning(html.escape(message[:1].upper() + message[1:]))
+def of_form(update: Update | Refused) -> list[Any]:
+    """An update for the form, see `on_ask`."""
+    if isinstance(update, Refused):
+        problems = [reason(update) if name == update.field else "" for name in FIELDS]
+        return [REFUSED, gr.skip(), gr.skip(), *problems]
+    if update.view is None:
+        return [update.status, gr.skip(), gr.skip(), *[gr.skip()] * len(FIELDS)]
+    return [update.status, update.view, "", *NO_PROBLEMS]
+
+
+def of_line(steps: Iterator[Update | Refused]) -> Iterator[list[Any]]:
+    """Updates for a view below a line, which says what is refused."""
+    for update in steps:
+        if isinstance(update, Refused):
+            yield [f"{reason(update)}. {UNCHANGED}", gr.skip()]
+        else:
+            yield [update.status, gr.skip() if update.view is None else update.view]
+
+
+def reason(error: ValueError, path: str = "") -> str:
+    """An error as one line of the page, with an upload's name in place of its path."""
+    message = " ".join((str(error).replace(path, Path(path).name) if path else str(error)).split())
+    return message[:1].upper() + message[1:]

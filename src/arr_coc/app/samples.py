@@ -6,15 +6,19 @@ the bundled model has changed, `python -m arr_coc.app.samples` writes that trace
 
 from __future__ import annotations
 
+import base64
+import html
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from arr_coc.app.asking import Request
+from arr_coc.core.images import open_image
 from arr_coc.store.checkpoint import BUNDLED_MODEL
 from arr_coc.world import draw_page
 
@@ -31,11 +35,25 @@ COMPARED, COUNTED = "What is larger: the cyan ring or the purple ring?", "How ma
 
 @dataclass(frozen=True)
 class Sample:
-    """An image with a question, and the trace of its answer where there is one."""
+    """An image with a question; where there are, the trace of its answer and answers known to be true."""
 
     image: str | Image.Image
     question: str
     trace: Trace | None = None
+    true_answers: tuple[str, ...] = ()
+
+
+THUMBNAIL = 96
+"""Pixels of a side of a sample's small picture, twice what it takes on the page."""
+
+
+def chip(sample: Sample) -> str:
+    """A sample as HTML: a small picture and the question, which is text whatever it looks like."""
+    file = io.BytesIO()
+    picture = open_image(sample.image).convert("RGB")
+    ImageOps.fit(picture, (THUMBNAIL, THUMBNAIL)).save(file, "jpeg", quality=80)
+    data = base64.b64encode(file.getvalue()).decode()
+    return f'<img src="data:image/jpeg;base64,{data}" alt=""><span>{html.escape(sample.question)}</span>'
 
 
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
@@ -47,19 +65,21 @@ def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
     from arr_coc.inspect.trace import Trace
 
     opened = [trace if isinstance(trace, Trace) else Trace.load(trace) for trace in traces]
-    return [Sample(trace.picture, trace.question, trace) for trace in opened] + built_in()
+    own = [Sample(trace.picture, trace.question, trace, trace.true_answers) for trace in opened]
+    return own + built_in()
 
 
 def built_in() -> list[Sample]:
     """The sample page and a drawn one, with two questions each."""
     from arr_coc.inspect.trace import Trace
 
-    page, drawn = str(SAMPLE.with_suffix(".png")), draw_page(*DRAWN).image
+    page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
+    drawn = draw_page(*DRAWN)
+    answers = {question.text: (question.answer,) for question in drawn.questions}
     return [
-        Sample(page, json.loads(SAMPLE.read_text(encoding="utf-8"))["question"], Trace.load(SHIPPED)),
-        Sample(page, "What does the gray text say?"),
-        Sample(drawn, COMPARED),
-        Sample(drawn, COUNTED),
+        Sample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
+        Sample(page, "What does the gray text say?", true_answers=("CJ",)),
+        *(Sample(drawn.image, text, true_answers=answers[text]) for text in (COMPARED, COUNTED)),
     ]
 
 
@@ -68,12 +88,14 @@ def write_shipped(target: Path = SHIPPED) -> Trace:
     from arr_coc.inspect.observe import observe
     from arr_coc.model import ARRCOCModel
 
-    page, question = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
+    page, first = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))
+    question = first["question"]
     request = Request(str(page), question)
     model = ARRCOCModel.from_pretrained(device="cpu", strict=True)  # the same trace on any machine
     for _ in range(2):  # the first pays for what is set up once
         session = model.session(page)
-        trace = observe(session, question, budget=request.budget, mode=request.mode, compare=request.compare)
+        more: dict[str, Any] = {"compare": request.compare, "true_answers": (first["answer"],)}
+        trace = observe(session, question, budget=request.budget, mode=request.mode, **more)
     trace.save(target)
     return trace
 

@@ -1,7 +1,8 @@
 """The layout of the page and the wiring of its events to `handlers`.
 
-On the left the form, on the right the answer with the cells it was read from; in the accordion "Look closer"
-the microscope: every layer, another question, two models, the balance, worst cases, saving and opening.
+On the left the form, on the right the answer with the cells it was read from; on a phone one below the other.
+In the accordion "Look closer" the microscope: every layer, another question, two models, the balance, worst
+cases, saving and opening.
 """
 
 from __future__ import annotations
@@ -14,34 +15,53 @@ from typing import Any
 import gradio as gr
 
 from arr_coc import __version__
+from arr_coc.app.api import publish
 from arr_coc.app.asking import Request
-from arr_coc.app.canvas import StatusLine, TokenCanvas, Upload
+from arr_coc.app.canvas import Percent, Problem, StatusLine, TokenCanvas
 from arr_coc.app.handlers import (
+    SAVED,
     begin,
     finish,
     on_against,
     on_ask,
     on_case,
+    on_clear,
     on_closed,
     on_closer,
     on_gallery,
+    on_headline,
     on_measure,
     on_open,
     on_pick,
+    on_remember,
+    on_restore,
     on_stop,
     on_swap,
     on_upload,
+    on_visit,
 )
 from arr_coc.app.measuring import PROBES
 from arr_coc.app.models import Models
-from arr_coc.app.samples import Sample
-from arr_coc.app.tab import Tab
+from arr_coc.app.refusal import FIELDS
+from arr_coc.app.samples import Sample, chip
+from arr_coc.app.tab import TABS, Tab
+from arr_coc.app.uploads import Upload, UploadTrace
+from arr_coc.app.visits import Visits
 from arr_coc.app.worst import WorstCases
 from arr_coc.modes import MODES
 from arr_coc.viewer import assets
 
 WAITING, FILES, HOUR = 16, "32mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
+KEPT_BY_BROWSER = "arr-coc"
+"""The name under which a browser keeps the form, which is no secret from it."""
+SHOW_ANSWER = """() => {
+  const [answer, form] = ["#answer", "#form"].map((id) => document.querySelector(id));
+  const isBelow = answer.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
+  if (isBelow) answer.scrollIntoView();
+}"""
+"""Brings the answer into sight where it stands below the form, as on a phone."""
+SHOW_FORM = "() => document.querySelector('#head').scrollIntoView()"
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
@@ -57,7 +77,11 @@ class App(gr.Blocks):
         Args:
             settings: as of `gr.Blocks.launch`.
             more: as there.
+
+        Raises:
+            ValueError: a model is named that isn't there.
         """
+        self.models.check(hub=not self.lazy)
         if not self.lazy:
             self.models.start()
         return super().launch(*settings, **look() | more)
@@ -79,7 +103,8 @@ def look() -> dict[str, Any]:
         font_mono=["ui-monospace", "monospace"],
     )
     head = f"<style>{style}\n{own}</style><script>{script}</script>"
-    return {"theme": theme, "head": head, "max_file_size": FILES, "footer_links": [], "run_history": False}
+    settings = {"theme": theme, "head": head, "max_file_size": FILES, "footer_links": []}
+    return settings | {"run_history": False, "state_session_capacity": TABS}
 
 
 def build(models: Models, samples: Sequence[Sample], results: str | Path | None, *, lazy: bool) -> App:
@@ -91,9 +116,10 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         results: a result file, for the tab of worst cases; None: there is no such tab.
         lazy: load the models with the first question, not before.
     """
-    first = Tab()
     cases = None if results is None else WorstCases(results)
-    view = first.open(samples[0].trace) if samples[0].trace is not None else None
+    first = samples[0].trace
+    view = None if first is None else first.view()
+    visits = Visits(first, view)
     private: dict[str, Any] = {"api_visibility": "private"}
     busy: dict[str, Any] = private | {
         "concurrency_id": "model",
@@ -105,40 +131,48 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
 
     with App(title="arr-coc", analytics_enabled=False, fill_width=True, delete_cache=(HOUR, HOUR)) as app:
         app.models, app.lazy = models, lazy
-        tab = gr.State(first, delete_callback=Tab.close)  # an hour after the tab was closed
+        tab = gr.State(Tab(), delete_callback=Tab.close)  # an hour after the tab was closed
         gr.HTML(
             f"<header><h1>arr-coc</h1><p>Ask about an image, and see what the answer was read from.</p>"
             f"<small>{__version__}</small></header>",
             apply_default_css=False,
             elem_id="head",
         )
+        headline = StatusLine("", elem_id="model")
+        last = gr.BrowserState(None, storage_key=KEPT_BY_BROWSER, secret=KEPT_BY_BROWSER)
         with gr.Row(elem_id="first", equal_height=False):
             with gr.Column(scale=4, min_width=300, elem_id="form"):
                 image = Upload(
                     samples[0].image, label="Image", alt_text="what is asked about", height=300, buttons=[],
                     type="filepath", format="png", sources=["upload", "clipboard"], elem_id="image",
                 )  # fmt: skip
+                problems = {"image": Problem(elem_id="image-problem")}
                 question = gr.Textbox(
                     samples[0].question, label="Question", lines=1, max_lines=3, elem_id="question"
                 )
+                problems["question"] = Problem(field="#question textarea", elem_id="question-problem")
                 with gr.Row(elem_id="buttons"):
                     ask = gr.Button("Ask", variant="primary", scale=3, min_width=120, elem_id="ask")
                     stop = gr.Button("Stop", scale=1, min_width=80, interactive=False, elem_id="stop")
-                status = StatusLine("", elem_id="status")
+                problems["form"] = Problem(elem_id="form-problem")
                 picks = gr.Dataset(
-                    label="Or one of these", components=["textbox"], type="index",
-                    samples=[[sample.question] for sample in samples], elem_id="samples",
+                    label="Or one of these", components=["html"], type="index",
+                    samples=[[chip(sample)] for sample in samples], elem_id="samples",
                 )  # fmt: skip
                 with gr.Row(elem_id="budget-row"):
-                    percent = gr.Slider(
+                    percent = Percent(
                         1, 100, value=Request.percent, step=1, label="Budget, % of all tokens",
                         scale=4, min_width=180, elem_id="budget",
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
+                problems["budget"] = Problem(field="#budget input[type=number]", elem_id="budget-problem")
                 modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
-                mode = gr.Dropdown(modes, value=Request.mode, label="How it reads", elem_id="mode")
+                modes = [("as the model does by default", ""), *modes]
+                mode = gr.Dropdown(modes, value=Request.mode or "", label="How it reads", elem_id="mode")
                 compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
             with gr.Column(scale=7, min_width=300, elem_id="answer"):
+                status = StatusLine("" if view is None else SAVED, elem_id="status")
+                stale = StatusLine("", elem_id="stale")
                 canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
@@ -150,7 +184,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             measured = StatusLine("", elem_id="measured")
             with gr.Tabs():
                 with gr.Tab("Every layer"):
-                    microscope = TokenCanvas(kind="full", elem_id="microscope")
+                    microscope = TokenCanvas(kind="closer", elem_id="microscope")
                 with gr.Tab("Another question", elem_id="swap-tab"):
                     with gr.Row():
                         other = gr.Textbox(
@@ -166,18 +200,23 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                     history = TokenCanvas(kind="history", elem_id="history")
                 if cases is not None:
                     with gr.Tab("Worst cases") as worst:
+                        worst_title = StatusLine("", elem_id="worst-title")
                         gallery = gr.Gallery(
                             label="where most was lost", show_label=False, columns=4, height="auto",
                             format="png", buttons=[], allow_preview=False, interactive=False, elem_id="worst",
                         )  # fmt: skip
-                with gr.Tab("Save and open"), gr.Row():
-                    page = gr.DownloadButton("Save as one HTML page", elem_id="page")
-                    record = gr.DownloadButton("Save the trace", elem_id="record")
-                    saved = gr.UploadButton(
-                        "Open a saved trace", file_types=[".safetensors"], elem_id="saved"
-                    )
+                with gr.Tab("Save and open"):
+                    with gr.Row():
+                        page = gr.DownloadButton("Save as one HTML page", elem_id="page")
+                        record = gr.DownloadButton("Save the trace", elem_id="record")
+                        saved = UploadTrace(
+                            "Open a saved trace", file_types=[".safetensors"], elem_id="saved"
+                        )
+                    unreadable = Problem(elem_id="saved-problem")
 
         form = [image, question, percent, auto, mode, compare]
+        settings = form[1:]
+        shown_by_form = [status, canvas, stale, *(problems[name] for name in FIELDS)]
         close_up = [microscope, history, page, record]
         running = [ask, stop, end, *probes.values(), swap]
 
@@ -185,19 +224,25 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             event: Any, handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]
         ) -> None:
             """Run a handler with Stop enabled from the click on; an open microscope is redrawn after."""
-            begun = event(partial(begin, len(running)), [tab], [outputs[0], *running], **quick)
+            ended = [part for part in outputs if isinstance(part, Problem)]
+            start = partial(begin, len(running), problems=len(ended))
+            begun = event(start, [tab], [outputs[0], *running, *ended], **quick)
             ran = begun.then(handler, [tab, *inputs], outputs, **busy)
             ran.then(partial(finish, len(running)), [tab], [*running, *close_up], **quick)
+            ran.then(partial(on_headline, models), None, [headline], **quick)
 
-        while_running(
-            partial(gr.on, [ask.click, question.submit]), partial(on_ask, models), form, [status, canvas]
-        )
+        asks = partial(gr.on, [ask.click, question.submit])
+        while_running(asks, partial(on_ask, models), form, shown_by_form)
         while_running(
             picks.click,
             partial(on_pick, models, samples),
             [picks, *form[2:]],
-            [status, canvas, image, question],
+            [*shown_by_form, image, question],
         )
+        for event in (asks, picks.click):
+            event(None, None, None, js=SHOW_ANSWER, **quick)
+        asks(partial(on_remember, samples), settings, [last], **quick)
+        picks.click(partial(on_remember, samples), [picks, *settings[1:]], [last], **quick)
         for name, button in probes.items():
             while_running(button.click, partial(on_measure, models, name), [], [measured, microscope])
         while_running(
@@ -207,18 +252,26 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             while_running(both.click, partial(on_against, models), [], [measured, sides])
         for button in (stop, end):
             button.click(on_stop, [tab], None, **quick)
-        image.upload(on_upload, [tab, image], [image, status], **light)
+        image.upload(on_upload, [tab, image], [image, status, stale, problems["image"]], **light)
+        image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [percent], **quick)
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)
-        saved.upload(on_open, [tab, saved], [status, canvas, image, question, *close_up], **light)
+        opened = [*shown_by_form, image, question, unreadable, *close_up]
+        saved.upload(on_open, [tab, saved], opened, **light)
         if cases is not None:
-            worst.select(partial(on_gallery, cases), None, [gallery], **private, concurrency_limit=None)
+            worst.select(partial(on_gallery, cases), None, [worst_title, gallery], **light)
 
             def choose(state: Tab, event: gr.SelectData) -> list[Any]:
                 return on_case(cases, state, event.index)
 
-            gallery.select(choose, [tab], [image, question, status], scroll_to_output=True, **quick)
+            gallery.select(choose, [tab], [image, question, status, stale], **quick)
+            gallery.select(None, None, None, js=SHOW_FORM, **quick)
         # Gradio deletes the state of a closed tab only if something has set it.
-        app.load(lambda state: state, [tab], [tab], **quick)
+        app.load(visits.begin, [tab], [tab], **quick)
+        app.unload(visits.end)
+        app.load(partial(on_visit, models, lazy), None, [headline], **light)
+        if not lazy:
+            app.load(on_restore, [last, *settings], settings, **quick)
+        publish(models, **busy | {"api_visibility": "public"})
     return app.queue(max_size=WAITING, api_open=False)

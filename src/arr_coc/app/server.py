@@ -1,13 +1,22 @@
-"""Serving the app on one address until it is interrupted; uploads and exports are deleted then."""
+"""Serving the app on one address until it is interrupted; uploads and exports are deleted then.
+
+A page of another site must not reach a server on this machine through the browser. Two things tell it: the
+name by which it was called (a site can point its own name at 127.0.0.1, but not call itself localhost), and
+the page that the browser says a request comes from. See `OwnOriginOnly`.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import tempfile
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, Generator, MutableMapping, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address
 from threading import Event
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
@@ -28,11 +37,26 @@ OWN_ORIGIN = "; ".join(
 """The content security policy: the browser lets the page load nothing but from its own server."""
 
 
-class OwnOriginOnly:
-    """ASGI middleware that adds `OWN_ORIGIN` to the headers of every response."""
+LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+"""Names of this machine that nobody else can have."""
+WRONG_HOST, FORBIDDEN = 421, 403
+PATIENCE = 5.0
+"""Seconds for which the end waits for what a model is doing."""
+ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals that end the server."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+
+class OwnOriginOnly:
+    """ASGI middleware: refuses what other sites send, and adds `OWN_ORIGIN` to the headers of every response.
+
+    Args:
+        app: what is wrapped.
+        names: hosts by which the server may be called, without ports: a tunnel may have another port.
+        addresses: whether any address in numbers may, too: no site can pass one off as its own name.
+    """
+
+    def __init__(self, app: Any, names: Collection[str] = LOCAL, addresses: bool = False) -> None:
+        self.app, self.names, self.addresses = app, {name.lower() for name in names}, addresses
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Call the wrapped app, with the policy among the headers of its response."""
@@ -43,29 +67,82 @@ class OwnOriginOnly:
                 message["headers"] = [*message["headers"], policy, (b"referrer-policy", b"no-referrer")]
             await send(message)
 
-        await self.app(scope, receive, with_policy)
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self.app(scope, receive, with_policy)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            from starlette.responses import PlainTextResponse
+
+            await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, with_policy)
+
+    def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
+        """The status and the reason for which a request is refused; None: it isn't."""
+        from starlette.datastructures import Headers
+
+        headers = Headers(raw=scope["headers"])
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if len(headers.getlist("host")) != 1 or not self._is_own(_host_name(host)):
+            return (
+                WRONG_HOST,
+                f"this server isn't called {host!r}: use its own name, or allow this one with --allow-host",
+            )
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return FORBIDDEN, f"a page of {origin!r} asks, and only pages of {host!r} may"
+        return None
+
+    def _is_own(self, name: str) -> bool:
+        return name in self.names or (self.addresses and _is_address(name))
 
 
-def serve(build: Callable[[], App], host: str, port: int, share: bool, ready: Callable[[str], None]) -> None:
-    """Build and serve until interrupted (Ctrl-C or a SIGTERM).
+def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
+    """The arguments of `OwnOriginOnly` for a server.
+
+    Args:
+        host: the address that it listens on.
+        allowed: more names by which it may be called.
+    """
+    names = {*LOCAL, *allowed}
+    if host in LOCAL:
+        return {"names": names, "addresses": False}
+    return {"names": names | {host, socket.gethostname(), socket.getfqdn()}, "addresses": True}
+
+
+def serve(
+    build: Callable[[], App],
+    host: str,
+    port: int,
+    share: bool,
+    ready: Callable[[str], None],
+    allow_hosts: Sequence[str] = (),
+) -> bool:
+    """Build and serve until interrupted (Ctrl-C, SIGTERM or SIGHUP); then nothing is left on the disk.
 
     Args:
         build: makes the app; called once the folder for its files is there.
         host: the address to listen on.
         port: the port there.
-        share: make a public link.
+        share: make a public link; then any page may ask.
         ready: called with the address once the page can be opened.
+        allow_hosts: names by which the server may be called, beside the machine's own.
+
+    Returns:
+        Whether a model is still at work after `PATIENCE`, such as one that is being downloaded.
 
     Raises:
         ValueError: the port is taken, or the app can't be built.
     """
-    with tempfile.TemporaryDirectory(prefix="arr-coc-app-", ignore_cleanup_errors=True) as folder:
+    app: App | None = None
+    with (
+        _interruptible(),
+        tempfile.TemporaryDirectory(prefix="arr-coc-app-", ignore_cleanup_errors=True) as folder,
+    ):
         # Gradio reads these when it is imported and when a component is made.
         os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False"}
         app = build()
-        signal.signal(signal.SIGTERM, _interrupt)
         try:
-            policy = {} if share else own_origin()
+            policy = {} if share else own_origin(host, allow_hosts)
             _, local, public = app.launch(
                 server_name=host,
                 server_port=port,
@@ -78,18 +155,57 @@ def serve(build: Callable[[], App], host: str, port: int, share: bool, ready: Ca
             Event().wait()
         except OSError as error:
             raise ValueError(f"port {port} of {host} can't be used: choose another with --port") from error
-        except KeyboardInterrupt:
-            pass
         finally:
             app.close(verbose=False)
+    return app is not None and app.models.busy(PATIENCE)
 
 
-def own_origin() -> dict[str, Any]:
-    """Arguments of Gradio's `launch` that add the policy."""
+def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict[str, Any]:
+    """Arguments of Gradio's `launch` that add the policy.
+
+    Args:
+        host: the address to listen on.
+        allow_hosts: as of `serve`.
+    """
     from starlette.middleware import Middleware
 
-    return {"app_kwargs": {"middleware": [Middleware(OwnOriginOnly)]}}
+    return {"app_kwargs": {"middleware": [Middleware(OwnOriginOnly, **own_names(host, allow_hosts))]}}
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """End the block when the process is told to end; told once more, it still cleans up."""
+    kinds = [getattr(signal, name) for name in ENDINGS if hasattr(signal, name)]
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def interrupt(*_: object) -> None:
+        for kind in kinds:
+            signal.signal(kind, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for kind, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(kind, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without the port; "" where there is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

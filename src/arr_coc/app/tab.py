@@ -1,6 +1,6 @@
 """The state of one browser tab: its image, the trace of its last answer, its history.
 
-Tabs share nothing but the models, which keep nothing of a question.
+Tabs share the models, which keep nothing of a question, and the memory for encoded images (`Encoded`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +20,16 @@ if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
 
+TABS = 64
+"""Tabs whose answers are kept, the last used; an older one has to ask again."""
+MEGAPIXELS = 16
+"""Of the images that are kept encoded, over all tabs: an encoded pixel takes about 40 bytes, so 640 MB."""
+SMALLEST = 0.25
+"""Megapixels that an image counts for at least: a small one is encoded larger than it is."""
 HISTORY = 50
 """Questions of a tab whose balance is kept, at most."""
+DRAWN = ("format", "question", "weights", "tensions")
+"""What the viewer draws of a question in the history."""
 
 
 @dataclass(eq=False)
@@ -31,8 +41,9 @@ class Tab:
         view: what the viewer draws of it.
         image: of the sessions: a path or a picture.
         sessions: of that image, by the number of the model.
-        history: what the viewer needs of the tab's questions, without their images, oldest first.
+        history: what the viewer draws of the tab's questions beside each other, oldest first.
         form_image: the image in the form, the last one that could be read.
+        truths: answers that are known to be true of it, by question.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
         folder: where its exports lie; None: there are none.
@@ -44,6 +55,7 @@ class Tab:
     sessions: dict[int, Session] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     form_image: ImageSource | None = None
+    truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stopping: bool = False
     closer: bool = False
     folder: Path | None = None
@@ -55,27 +67,44 @@ class Tab:
             ValueError: the image can't be read.
         """
         same = image is self.image or (isinstance(image, str) and image == self.image)
-        if not same or which not in self.sessions:
-            opened = model.session(image)
+        session = self.sessions.get(which) if same else None
+        if session is None:
+            session = model.session(image)
             if not same:
                 self.image, self.sessions = image, {}
-            self.sessions[which] = opened
-        return self.sessions[which]
+            self.sessions[which] = session
+        return session
 
-    def show(self, trace: Trace) -> dict[str, Any]:
-        """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history."""
-        view = trace.view()
+    @property
+    def megapixels(self) -> float:
+        """Of the images of its sessions, together."""
+        sizes = [session.image.size for session in list(self.sessions.values())]
+        return sum(max(SMALLEST, width * height / 1e6) for width, height in sizes)
+
+    def show(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history.
+
+        Args:
+            trace: the trace.
+            view: of it, where it has been made already.
+        """
+        view = trace.view() if view is None else view
         if self.trace is None or self.trace.allocation is not trace.allocation:
-            small = {key: value for key, value in view.items() if key not in ("image", "layers", "words")}
-            self.history = [*self.history, small][-HISTORY:]
+            self.history = [*self.history, {key: view[key] for key in DRAWN}][-HISTORY:]
         self.trace, self.view = trace, view
         return view
 
-    def open(self, trace: Trace) -> dict[str, Any]:
-        """Make a saved trace the tab's own, its picture the image of later questions and probes."""
+    def open(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Make a saved trace the tab's own, its picture the image of later questions and probes.
+
+        Args:
+            trace: the trace.
+            view: as of `show`.
+        """
         self.image = self.form_image = trace.picture
+        self.truths = {trace.question: trace.true_answers}
         self.sessions = {}
-        return self.show(trace)
+        return self.show(trace, view)
 
     def export(self) -> tuple[str, str]:
         """Write the trace as one HTML page and as one trace file; returns their paths.
@@ -88,11 +117,21 @@ class Tab:
         from arr_coc.viewer import page
 
         kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes it when it ends
-        self.folder = self.folder or Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         html, record = self.folder / "arr-coc.html", self.folder / "arr-coc.safetensors"
         html.write_text(page([self.view], title=self.trace.question), encoding="utf-8")
         self.trace.save(record)
         return str(html), str(record)
+
+    def rest(self) -> None:
+        """The page was closed: end what runs for it, and let the encoded image go.
+
+        A page that has only lost its connection goes on: its image is encoded again.
+        """
+        self.stopping = True
+        self.sessions = {}
 
     def close(self) -> None:
         """Delete the exports and forget the image."""
@@ -100,3 +139,27 @@ class Tab:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.trace = self.view = self.image = self.form_image = self.folder = None
         self.sessions, self.history = {}, []
+
+
+class Encoded:
+    """The memory for encoded images, over all tabs: the last used are kept, of `MEGAPIXELS` in all.
+
+    A tab whose image was let go encodes it again with its next question; nothing is said of it.
+    """
+
+    def __init__(self, megapixels: float = MEGAPIXELS) -> None:
+        self.megapixels = megapixels
+        self._tabs: OrderedDict[int, weakref.ref[Tab]] = OrderedDict()
+
+    def use(self, tab: Tab) -> None:
+        """Note that a tab's sessions are in use, and let go those that were not for longest, but its own."""
+        self._tabs[id(tab)] = weakref.ref(tab)
+        self._tabs.move_to_end(id(tab))
+        alive = [other for ref in self._tabs.values() if (other := ref()) is not None and other.sessions]
+        self._tabs = OrderedDict((id(other), weakref.ref(other)) for other in alive)
+        held = sum(other.megapixels for other in alive)
+        for other in alive[:-1]:
+            if held <= self.megapixels:
+                return
+            held -= other.megapixels
+            other.sessions = {}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.evaluate.worst import Case, case_image, worst_cases
+from arr_coc.core.paths import input_file
+from arr_coc.evaluate.worst import Case, case_images, worst_cases
 
 WORST = 12
 
@@ -23,8 +24,19 @@ class WorstCases:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = input_file(path)
         self.cases: list[Case] = worst_cases(self.path, count=WORST)
+
+    @property
+    def title(self) -> str:
+        """What the cases are, in a sentence."""
+        if not self.cases:
+            return f"No answer of {self.path.name} is wrong."
+        which = "The answer" if len(self.cases) == 1 else f"The {len(self.cases)} answers"
+        it = "it" if len(self.cases) == 1 else "one"
+        return (
+            f"{which} of {self.path.name} where most was lost against all tokens: choose {it} to ask again."
+        )
 
     @cached_property
     def images(self) -> list[Image.Image]:
@@ -33,7 +45,7 @@ class WorstCases:
         Raises:
             ValueError: they can't be drawn or opened here.
         """
-        return [case_image(self.path, case) for case in self.cases]
+        return case_images(self.path, self.cases)
 
 
 def caption(case: Case) -> str:

@@ -1,6 +1,6 @@
 """The command line `arr-coc`: each command checks its options, calls the library and prints the result.
 
-    arr-coc ask [IMAGE] [QUESTION]    answer from a fraction of the visual tokens, and draw which ones
+    arr-coc ask [IMAGE]... [QUESTION] answer from a fraction of the visual tokens, and draw which ones
     arr-coc look [IMAGE] [QUESTION]   the allocation alone, all layers
     arr-coc draw                      make sample pages with questions and answers
     arr-coc app                       ask and look in a browser
@@ -14,27 +14,53 @@
 
 One file per command, each with a function `command`; a module of --import may add its own with
 `register_command`. Exit codes: 0 done, 1 failed, 2 bad use. Results go to
-stdout, everything else to stderr; with --json stdout holds exactly one object. Whatever can be refused is
-refused before a model is loaded. torch and transformers are imported only by the commands that need them.
+stdout, everything else to stderr; with --json stdout holds exactly one object, of a folder of images one per
+line. Whatever can be refused is refused before a model is loaded. torch and transformers are imported only by
+the commands that need them, and by no completion of a shell.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
 from arr_coc.cli import app, ask, bench, draw, eval, info, look, report, space, terminal, train, view
+from arr_coc.cli.examples import EXAMPLES
 from arr_coc.core.user_modules import import_modules
 
 __all__ = ["commands", "main", "register_command"]
 
+
+class _Untyped:
+    """Help that names the type of a value, and none of a flag or an argument."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, and --help."""
+        params = super().get_params(ctx)  # ty: ignore[missing-attribute] (of the class it is mixed into)
+        for param in params:
+            if getattr(param, "is_flag", False) or param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: ""
+        return params
+
+
+class Command(_Untyped, TyperCommand):
+    """One command."""
+
+
+class Commands(_Untyped, TyperGroup):
+    """All of them."""
+
+
 commands = typer.Typer(
+    cls=Commands,
     help="Answer questions about an image from a fraction of its visual tokens, and see which ones.",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -44,8 +70,8 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
 
     Args:
         name: as it is typed.
-        function: its arguments, with their types and defaults, are those of the command; the first sentences
-            of its docstring are its help. See `typer`.
+        function: its arguments, with their types and defaults, are those of the command; its docstring is its
+            help, up to a line "Args:". See `typer`.
 
     Raises:
         ValueError: the name is taken, or can't be typed as one word.
@@ -54,7 +80,11 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
         raise ValueError(f"command name {name!r} is empty, begins with - or has a space: use one word")
     if any(command.name == name for command in commands.registered_commands):
         raise ValueError(f"command {name!r} is registered already: give yours another name")
-    commands.command(name)(function)
+    text = (inspect.getdoc(function) or "").split("\nArgs:")[0].strip()
+    # Lines are broken where the terminal ends, not where the source does.
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    examples = "\n".join(("Examples:", *(f"  {line}" for line in EXAMPLES[name]))) if name in EXAMPLES else ""
+    commands.command(name, cls=Command, help=escape(text), epilog=escape(examples) or None)(function)
 
 
 register_command("ask", ask.command)
@@ -126,10 +156,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         usage = getattr(error, "format_message", None)
         if usage:  # typer's own: an unknown option, a missing value
             context = getattr(error, "ctx", None)
-            terminal.complain(usage() + (f" (see {context.command_path} --help)" if context else ""))
+            reason = usage().replace("Value error, ", "")  # the words of the library that checks types
+            terminal.complain(reason + (f" (see {context.command_path} --help)" if context else ""))
             return 2
         if isinstance(error, ValueError):
             terminal.complain(str(error))
+            return 2
+        if isinstance(error, RecursionError):  # of a parser: JSON, TOML and headers nest as deep as they like
+            terminal.complain("a file among the inputs is nested too deeply to be read: correct it")
             return 2
         terminal.complain(f"failed: {type(error).__name__}: {error} (--debug shows where)")
         return 1

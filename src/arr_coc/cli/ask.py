@@ -2,81 +2,172 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.cli.sources import folder_images, open_picture
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from arr_coc.session import Answer
+
+PICTURE = "arr-coc-ask.png"
 
 
 def command(
-    image: options.ImagePath = None,
-    question: options.Question = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE... QUESTION",
+            help=options.IMAGE_HELP
+            + ". Several are asked about together, a folder's one by one. The last word is the question. "
+            "None: the built-in sample.",
+        ),
+    ] = None,
     budget: options.Budget = None,
-    mode: options.Mode = options.DEFAULT_MODE,
+    mode: options.Mode = None,
     gestalt: options.Gestalt = None,
     model: options.Model = options.DEFAULT_MODEL,
+    allocator: options.Allocator = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    page: options.Page = None,
+    max_new_tokens: options.MaxNewTokens = 32,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Answer with all tokens too, and time both.")
+        bool, typer.Option("--compare", help="Answer with all tokens too, and time both from the start.")
     ] = False,
     out: options.Out = None,
     trace: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.safetensors", help="Save all there is to see, for arr-coc view and arr-coc app."
+            metavar="FILE",
+            help="Save all there is to see, as .safetensors, for arr-coc view and arr-coc app.",
         ),
     ] = None,
     as_json: options.AsJson = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if choosing fails; else all are used.")
     ] = False,
-) -> None:
+) -> int:
     """Answer a question about an image, and draw what the answer was made from.
 
-    Without IMAGE and QUESTION: the built-in sample. The picture goes to arr-coc-ask.png; with --json
-    only to where --out says.
+    The picture goes to arr-coc-ask.png if that can be written; with --json only to where --out says.
+
+    Of a folder, each image gets an answer in a row of its own, with --json a JSON object per line; one that
+    can't be opened gets the reason, and the exit code is 1. Nothing is drawn then.
     """
-    picture, name, text = inputs.open_question(image, question)
-    if out is None and not as_json:
-        out = "arr-coc-ask.png"
-    drawing_path = inputs.optional_path("--out", out, inputs.PICTURE_TYPES, image)
-    trace_path = inputs.optional_path("--trace", trace, (".safetensors",), image)
+    request = inputs.read_question(words or ())
+    load = partial(
+        inputs.load_model, model, device, dtype, as_json, allocator=allocator, mode=mode, strict=strict
+    )
+    length = {"max_new_tokens": max_new_tokens}
+    if request.folder is not None:
+        options_of_one = {"--out": out, "--trace": trace, "--page": page, "--compare": compare}
+        if option := next((option for option, value in options_of_one.items() if value), None):
+            raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
+        files = folder_images(request.folder)
+        with terminal.quiet_stdout(as_json):
+            allowed = inputs.read_budget(budget, as_json)
+            reply = partial(load().ask, question=request.question, budget=allowed, gestalt=gestalt, **length)
+        return _answer_each(files, reply, as_json)
+
+    pictures = inputs.open_pictures(request, page)
+    if trace and len(pictures) > 1:
+        raise ValueError("--trace is of one image: leave it out, or ask about one")
+    subject: Any = pictures if len(pictures) > 1 else pictures[0]
+    drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
+    trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
-        loaded = inputs.load_model(model, device, dtype, as_json, mode=mode, strict=strict)
+        loaded = load()
+        # Each call opens a session of its own, so both sides of a comparison encode the image themselves.
+        every = partial(loaded.ask, subject, request.question, mode="full", **length)
+        ours = partial(loaded.ask, subject, request.question, budget=allowed, gestalt=gestalt, **length)
         with terminal.status("answering", as_json):
             if compare:  # the first calls pay for what is set up only once, which is no one's cost
-                loaded.ask(picture, text, budget=allowed, max_new_tokens=1, gestalt=gestalt)
-                loaded.ask(picture, text, mode="full", max_new_tokens=1)
-            answer = loaded.ask(picture, text, budget=allowed, gestalt=gestalt)
-            full = loaded.ask(picture, text, mode="full") if compare else None
+                ours(max_new_tokens=1)
+                every(max_new_tokens=1)
+            answer = ours()
+            full = every() if compare else None
         if trace_path:
             with terminal.status("looking closer", as_json):
                 from arr_coc.inspect.observe import observe
 
-                observe(loaded.session(picture), text, budget=allowed, gestalt=gestalt).save(trace_path)
+                session = loaded.session(pictures[0])
+                observe(session, request.question, budget=allowed, gestalt=gestalt).save(trace_path)
     if as_json:
-        terminal.print_json(_to_dict(answer, full))
+        terminal.print_json(_to_dict(request.names, answer, full))
     else:
-        terminal.print_answer(name, text, answer, full)
+        terminal.print_answer(request.title, request.question, answer, full, loaded.about)
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
         from arr_coc.inspect.picture import draw_allocation
 
-        terminal.save_picture(
-            draw_allocation(picture, answer.allocation, text, answer.text), drawing_path, as_json
-        )
+        allocations = answer.allocations
+        drawings = [
+            draw_allocation(picture, allocation, request.question, answer.text)
+            for picture, allocation in zip(pictures, allocations, strict=True)
+        ]
+        terminal.save_picture(_below_each_other(drawings), drawing_path, as_json, needed=out is not None)
+    return 0
 
 
-def _to_dict(answer: Answer, full: Answer | None) -> dict[str, object]:
+def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:
+    """One picture of several."""
+    if len(drawings) == 1:
+        return drawings[0]
+    from PIL import Image
+
+    width, height = max(d.width for d in drawings), sum(d.height for d in drawings)
+    sheet = Image.new("RGB", (width, height), "white")
+    top = 0
+    for drawing in drawings:
+        sheet.paste(drawing, (0, top))
+        top += drawing.height
+    return sheet
+
+
+def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
+    """Answer one question about every image of a folder, a row each as it comes; the exit code."""
+    from arr_coc.core.familiarity import FOREIGN
+
+    width = max(len(file.name) for file in files)
+    failures = foreign = 0
+    for file in files:
+        try:
+            picture = open_picture(str(file))
+        except ValueError as error:
+            failures += 1
+            if as_json:
+                terminal.print_json({"images": [str(file)], "error": str(error)})
+            else:
+                terminal.print_rows([(file.name, f"not answered: {error}")], width)
+            continue
+        with terminal.quiet_stdout(as_json), terminal.status(f"answering {len(files)} images", as_json):
+            answer = reply(picture)
+        foreign += answer.foreign
+        if as_json:
+            terminal.print_json(_to_dict([str(file)], answer, None))
+        else:
+            terminal.print_rows([(file.name, answer.text)], width)
+    if foreign:
+        terminal.complain(f"{foreign} of {len(files)} images: {FOREIGN}")
+    if failures:
+        terminal.complain(f"{failures} of {len(files)} images could not be opened")
+    return 1 if failures else 0
+
+
+def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[str, object]:
     """What --json prints."""
     return {
+        "images": list(names),
         "answer": answer.text,
         "kept": answer.kept,
         "total": answer.total,
@@ -84,6 +175,7 @@ def _to_dict(answer: Answer, full: Answer | None) -> dict[str, object]:
         "grid": list(answer.grid),
         "mode": answer.mode,
         "note": answer.note,
+        "foreign": answer.foreign,
         "budget": answer.budget,
         "fallback": answer.fallback,
         "ms": _rounded(answer.ms),

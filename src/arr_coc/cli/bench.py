@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.cli.sources import open_picture
 
 if TYPE_CHECKING:
     from arr_coc.evaluate.speed import Row
@@ -24,14 +22,24 @@ def command(
     image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="An image file; a drawn page if not given.")
     ] = None,
-    question: Annotated[str | None, typer.Option(help="What is asked about it.")] = None,
-    size: Annotated[int, typer.Option(min=64, max=4096, help="Side of the drawn page in px.")] = 1024,
+    question: Annotated[str | None, typer.Option(metavar="TEXT", help="What is asked about it.")] = None,
+    size: Annotated[
+        int, typer.Option(min=64, max=4096, metavar="N", help="Side of the drawn page in px.")
+    ] = 1024,
     modes: Annotated[
         str | None,
-        typer.Option(metavar="stock,prune@273,...", help="The ways, modes and rivals; ours if not given."),
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="The ways: stock, modes alone or with a budget (prune@64), rivals with a count "
+            "(visionzip@64); ours if not given.",
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds, after one that is not.")] = 3,
-    batch: Annotated[int, typer.Option(min=1, help="Rows of the same image and question.")] = 1,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Measured rounds, after one that is not.")
+    ] = 3,
+    batch: Annotated[
+        int, typer.Option(min=1, max=1024, metavar="N", help="Rows of the same image and question.")
+    ] = 1,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
@@ -40,13 +48,11 @@ def command(
 
     From picture and question to logits, in interleaved rounds; medians.
     """
-    from arr_coc.core.images import open_image
-
-    picture = None if image is None else open_image(image)
+    picture = None if image is None else open_picture(image)
     with terminal.quiet_stdout(as_json):
-        with terminal.status("starting", as_json):
+        with terminal.starting(as_json):
             from arr_coc.evaluate.methods import load_scorer
-            from arr_coc.evaluate.speed import COMMON, bench, circumstances
+            from arr_coc.evaluate.speed import COMMON, bench, circumstances, read_way
             from arr_coc.world import draw_page
 
         text = question or ANY_QUESTION
@@ -54,6 +60,8 @@ def command(
             page = draw_page(0, (size, size), "test")
             picture, text = page.image, question or page.questions[0].text
         ways = COMMON if modes is None else tuple(name.strip() for name in modes.split(","))
+        for way in ways:
+            read_way(way)  # before a model is loaded
         loaded = inputs.load_model(model, device, dtype, as_json)
         scorer = load_scorer(None, loaded)
         with terminal.status("measuring", as_json) as spinner:
@@ -75,29 +83,42 @@ def print_bench(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     from arr_coc.evaluate.speed import STAGES
 
     terminal.print_rows([(name, _words(value)) for name, value in facts.items()])
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("ms to the first token", no_wrap=True)
-    heads = ("tokens", *STAGES, "all", "x stock", "TFLOP", "x fewer", "of limit", "choosing", "peak MiB")
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in rows:
-        times = [_time(ms) if ms else "-" for ms in (row.stages[stage] for stage in STAGES)]
-        table.add_row(
+    head = (
+        "ms to the first token",
+        "tokens",
+        *STAGES,
+        "all",
+        "x stock",
+        "TFLOP",
+        "x fewer",
+        "GB",
+        "x fewer",
+        "of limit",
+    )
+    lines = [
+        (
             row.mode,
             f"{row.tokens:,.0f}",
-            *times,
+            *(_time(ms) if ms else "-" for ms in (row.stages[stage] for stage in STAGES)),
             _time(row.ms),
             _or_dash(row.speed, ".2f"),
             f"{row.tflop:.3g}",
             _or_dash(row.flop_ratio, ".2f"),
+            f"{row.gbyte:.3g}",
+            _or_dash(row.byte_ratio, ".2f"),
             _or_dash(row.of_limit, ".0%"),
             _or_dash(row.select_share, ".1%"),
             f"{row.peak_mb:,.0f}",
         )
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        for row in rows
+    ]
+    terminal.print_table((*head, "choosing", "peak MiB"), lines)
     notes = [(row.mode, row.note) for row in rows if row.note]
     notes.append(
-        ("x fewer", "operations than stock: the limit of x stock; of limit is how much of it there is")
+        (
+            "x fewer",
+            "operations, then bytes, than stock: x stock is expected between; of limit is of the larger",
+        )
     )
     notes.append(("choosing", "as a share of stock's time from tensors to the first token"))
     terminal.print_rows(notes)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from arr_coc.cli import options, terminal
+from arr_coc.core.paths import local_path
 
 
 def command(
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many pages.")] = 4,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=100_000, metavar="N", help="How many pages.")
+    ] = 4,
     size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "1024x1024",
-    seed: Annotated[int, typer.Option(min=0, help="The first page's seed; each page has the next one.")] = 0,
-    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose seeds.")] = "test",
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Another seed draws other pages, none of them twice.")
+    ] = 0,
+    split: Annotated[
+        Literal["train", "validation", "test"],
+        typer.Option(metavar="NAME", help="Whose seeds: train, validation or test."),
+    ] = "test",
     out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Where.")] = "arr-coc-pages",
     as_json: options.AsJson = False,
 ) -> None:
@@ -25,7 +32,7 @@ def command(
     Writes page-0000.png ... and questions.jsonl: one question a line with image, question, answer,
     family and boxes [x0, y0, x1, y1] in pixels.
     """
-    from arr_coc.world import draw_page
+    from arr_coc.world import draw_page, pages_of
 
     sides = re.fullmatch(r"(\d{1,6})[xX×](\d{1,6})", size.strip())
     if not sides:
@@ -33,8 +40,9 @@ def command(
             f"size {size!r} is not WIDTHxHEIGHT: give two numbers of pixels, for example 1024x768"
         )
     width_height = int(sides[1]), int(sides[2])
-    draw_page(seed, width_height, split)  # a size out of range should leave no folder behind
-    folder = Path(out).expanduser()
+    pages = pages_of(seed)
+    draw_page(pages[0], width_height, split)  # a size out of range should leave no folder behind
+    folder = local_path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lines = (folder / "questions.jsonl").open("w", encoding="utf-8")
@@ -44,7 +52,7 @@ def command(
     questions = 0
     with lines:
         for i in terminal.track(range(count), "drawing", as_json):
-            page = draw_page(seed + i, width_height, split)
+            page = draw_page(pages[i], width_height, split)
             image = f"page-{i:04d}.png"
             page.image.save(folder / image)
             for q in page.questions:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from arr_coc.cli import options, terminal
 from arr_coc.cli.report import show_summary
+from arr_coc.core.paths import local_path
+
+STOPPED = 130
+"""The exit code of a run that Ctrl-C has stopped, as shells have it."""
 
 
 def command(
@@ -35,7 +38,9 @@ def command(
     split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
     per_image: Annotated[int, typer.Option(min=1, help="Most questions of a drawn page.")] = 5,
     timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, one method at a time.")] = 10,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of all that is random, and of which held-out pages are drawn.")
+    ] = 0,
     part: Annotated[
         str, typer.Option(metavar="I/N", help="Every N-th image from the I-th on; `report` joins the files.")
     ] = "1/1",
@@ -56,7 +61,7 @@ def command(
             from arr_coc.core.device import resolve_device
             from arr_coc.evaluate import Settings, evaluate
             from arr_coc.evaluate.run import WORLD
-            from arr_coc.world import draw_page
+            from arr_coc.world import draw_page, pages_of
 
             terminal.quiet_transformers()
         resolve_device(device)  # refused before a folder is made
@@ -76,17 +81,25 @@ def command(
             query_blind=query_blind,
             device=None if device == "auto" else device,  # as files of earlier runs have it
             dtype=None if dtype == "auto" else dtype,
-            out=Path(out).expanduser(),
+            out=local_path(out),
         )
         if data == WORLD:
-            draw_page(0, (size, size), split or "test")  # a bad size or split should leave no file behind
+            draw_page(
+                pages_of(seed)[0], (size, size), split or "test"
+            )  # a bad size or split should leave no file behind
         try:
             settings.lines.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = f"cannot be made ({error.strerror}): choose another --out"
             raise ValueError(f"folder {str(settings.lines.parent)!r} {reason}") from error
-        summary = evaluate(settings, progress=not as_json)
-    show_summary(summary, settings.out, "short", as_json)
+        try:
+            summary = evaluate(settings, progress=not as_json)
+        except KeyboardInterrupt as stopped:
+            terminal.complain(
+                str(stopped) or "stopped before the first question; the same command begins anew"
+            )
+            raise typer.Exit(STOPPED) from stopped
+    show_summary(summary, settings.file(".png"), "short", as_json)
 
 
 def _part(text: str) -> tuple[int, int]:

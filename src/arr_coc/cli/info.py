@@ -35,6 +35,7 @@ def command(
         "allocator_trained": bool(loaded.layer.trained),
         "stem_parameters": 0 if loaded.stem is None else sum(p.numel() for p in loaded.stem.parameters()),
         "compressors": list(loaded.convs),
+        "about": getattr(loaded, "about", None),
         "device": str(loaded.device),
         "dtype": str(loaded.base.dtype).removeprefix("torch."),
         "seam": True,  # a model without it does not load
@@ -50,8 +51,9 @@ def command(
         if facts["stem_parameters"]
         else "none: the gestalt chooses"
     )
-    rows = [
-        ("model", f"{model} ({facts['model_type']})"),
+    rows = [("model", f"{model} ({facts['model_type']})")]
+    rows += [("can", facts["about"])] if facts["about"] else []
+    rows += [
         ("device", f"{facts['device']}, {facts['dtype']}"),
         ("parameters", f"{facts['parameters']:,}"),
         ("allocator", f"{facts['allocator_parameters']:,} parameters, {trained}"),

@@ -1,13 +1,16 @@
-"""What commands read before they work: modules of the user's, an image with a question, a budget, a model."""
+"""What commands read before they work: images with a question, places to write to, a budget, a model."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arr_coc.cli import terminal
+from arr_coc.cli.sources import STDIN, is_folder, open_picture
+from arr_coc.core.paths import local_path
+from arr_coc.core.question import check_question
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,46 +22,98 @@ SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
 
 
-def open_question(image: str | None, question: str | None) -> tuple[Image.Image, str, str]:
-    """The image, what to call it, and the question; the built-in sample's where no image is named.
+class Request(NamedTuple):
+    """What a line of `ask` or `look` is about.
+
+    Attributes:
+        names: of the images, as they were written; none: the built-in sample.
+        question: in one line or more, without space around it.
+        folder: whose images are asked about one by one; None: the images of `names`, together.
+    """
+
+    names: tuple[str, ...]
+    question: str
+    folder: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """What to call the images in a row of its own."""
+        return ", ".join(self.names) or "the built-in sample"
+
+
+def read_question(words: Sequence[str]) -> Request:
+    """Names of images and the question behind them; the built-in sample's where there are no words.
 
     Raises:
-        ValueError: an image that can't be read, or no question about it.
+        ValueError: no question, one that is no text, or a folder beside other images.
     """
-    from arr_coc.core.images import open_image
-
-    if image is None:
+    if not words:
         if not SAMPLE.is_file():
             raise ValueError(
                 "the built-in sample is missing from this installation: give an image and a question"
             )
-        sample = json.loads(SAMPLE.read_text(encoding="utf-8"))
-        return open_image(SAMPLE.with_suffix(".png")), "the built-in sample", sample["question"]
-    if question is None:
-        raise ValueError(f'no question about {image!r}: add one in quotes, for example "What is the title?"')
-    if not question.strip():
-        raise ValueError(f"the question is empty ({question!r}): ask something about the image")
-    return open_image(image), image, question.strip()
+        return Request((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
+    names, last = tuple(words[:-1]), words[-1]
+    if not names or _is_file(last):
+        raise ValueError(
+            f'no question about {words[0]!r}: add one in quotes, for example "What is the title?"'
+        )
+    question = check_question(last).strip()
+    folders = [name for name in names if is_folder(name)]
+    if folders and len(names) > 1:
+        raise ValueError(
+            f"{folders[0]!r} is a folder, whose images are asked about one by one: give it alone"
+        )
+    if names.count(STDIN) > 1:
+        raise ValueError("standard input (-) holds one image: name it once")
+    return Request(names, question, local_path(folders[0]) if folders else None)
 
 
-def output_path(option: str, path: str, suffixes: Sequence[str], image: str | None = None) -> Path:
+def open_pictures(request: Request, page: int | None) -> list[Image.Image]:
+    """The images that are asked about together.
+
+    Raises:
+        ValueError: one that can't be opened.
+    """
+    if not request.names:
+        if page is not None:
+            raise ValueError(f"the built-in sample is no PDF, so it has no page {page}: leave --page out")
+        return [open_picture(str(SAMPLE.with_suffix(".png")))]
+    try:
+        return [open_picture(name, page) for name in request.names]
+    except ValueError as error:
+        if len(request.names) > 1 and not any(map(_is_file, request.names[1:])):
+            raise ValueError(f"{error}; a question of several words goes into quotes") from error
+        raise
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return local_path(name).is_file()
+    except ValueError:
+        return False
+
+
+def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequence[str] = ()) -> Path:
     """Where to write, tried now, so that no answer is computed for nothing.
 
     Args:
         option: of the command line.
         path: its value.
         suffixes: those that are allowed, such as ".png".
-        image: the user's own file, which is not to be written over.
+        images: the user's own files, which are not to be written over.
 
     Raises:
-        ValueError: another suffix, the image itself, or a place that can't be written.
+        ValueError: another suffix, one of the images, or a place that can't be written.
     """
-    target = Path(path).expanduser()
+    target = local_path(path)
     if target.suffix.lower() not in suffixes:
         raise ValueError(f"{option} {str(target)!r} must end in {' or '.join(suffixes)}")
     try:
         existed = target.exists()
-        if existed and image is not None and target.samefile(Path(image).expanduser()):
+        if existed and not (target.is_file() or target.is_dir()):  # a pipe would wait for its reader
+            raise ValueError(f"{option} {str(target)!r} is not a regular file: choose another place")
+        if existed and any(_is_file(image) and target.samefile(local_path(image)) for image in images):
             raise ValueError(f"{option} {str(target)!r} is the image itself: choose another place")
         with target.open("ab"):
             pass
@@ -71,10 +126,33 @@ def output_path(option: str, path: str, suffixes: Sequence[str], image: str | No
 
 
 def optional_path(
-    option: str, path: str | None, suffixes: Sequence[str], image: str | None = None
+    option: str, path: str | None, suffixes: Sequence[str], images: Sequence[str] = ()
 ) -> Path | None:
     """As `output_path`; None where the option isn't given."""
-    return None if path is None else output_path(option, path, suffixes, image)
+    return None if path is None else output_path(option, path, suffixes, images)
+
+
+def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bool) -> Path | None:
+    """Where to draw: where --out says; else to the usual file, or nowhere if that can't be written.
+
+    Args:
+        out: the option's value.
+        usual: the file of a command that names none; with --json there is none.
+        images: the user's own files, which are not to be written over.
+        as_json: whether --json is given.
+
+    Raises:
+        ValueError: as `output_path`, for a place that the user named.
+    """
+    if out is not None:
+        return output_path("--out", out, PICTURE_TYPES, images)
+    if as_json:
+        return None
+    try:
+        return output_path("--out", usual, PICTURE_TYPES, images)
+    except ValueError as error:  # a folder that is read-only is no reason to give no answer
+        terminal.complain(f"no picture will be drawn: {error}")
+        return None
 
 
 def read_budget(text: str | None, quiet: bool) -> Budget | None:
@@ -85,7 +163,7 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
     """
     if text is None:
         return None
-    with terminal.status("starting", quiet):
+    with terminal.starting(quiet):
         from arr_coc.core.attending import parse_budget
     return parse_budget(text)
 
@@ -103,16 +181,17 @@ def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any)
     Raises:
         ValueError: what can't be loaded, or a device that isn't there.
     """
-    with terminal.status("starting", quiet):
+    with terminal.starting(quiet):
         from arr_coc.core.device import resolve_device
         from arr_coc.model import ARRCOCModel
         from arr_coc.store.hub import BUNDLED, is_local
 
     settings |= {"device": resolve_device(device), "dtype": dtype}
+    settings = {name: value for name, value in settings.items() if value is not None}
     download = name != BUNDLED and not is_local(name)
     terminal.quiet_transformers(bars=download and not quiet)
     if download and not quiet:  # a download shows its own progress
         terminal.note(f"loading {name}")
         return ARRCOCModel.from_pretrained(name, **settings)
-    with terminal.status("loading the model", quiet):
+    with terminal.starting(quiet, "loading the model"):
         return ARRCOCModel.from_pretrained(name, **settings)

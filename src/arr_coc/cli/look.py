@@ -8,45 +8,56 @@ import typer
 
 from arr_coc.cli import inputs, options, terminal
 
+PICTURE = "arr-coc-look.png"
+
 
 def command(
-    image: options.ImagePath = None,
-    question: options.Question = None,
+    image: Annotated[
+        str | None,
+        typer.Argument(metavar="IMAGE", help=options.IMAGE_HELP + ". None: the built-in sample."),
+    ] = None,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="What you want to know about it.")
+    ] = None,
     budget: options.Budget = None,
-    mode: options.ChoosingMode = options.DEFAULT_MODE,
+    mode: options.ChoosingMode = None,
     model: options.Model = options.DEFAULT_MODEL,
+    allocator: options.Allocator = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    page: options.Page = None,
     out: options.Out = None,
     save: Annotated[
-        str | None, typer.Option(metavar="FILE.safetensors", help="Where to save the allocation record.")
+        str | None, typer.Option(metavar="FILE", help="Where to save the allocation record, a .safetensors.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show where the model would look, layer by layer; nothing is answered.
 
-    The picture goes to arr-coc-look.png; with --json, which prints the whole record, only to where --out
-    says.
+    The picture goes to arr-coc-look.png if that can be written; with --json, which prints the whole record,
+    only to where --out says.
     """
-    picture, name, text = inputs.open_question(image, question)
-    if out is None and not as_json:
-        out = "arr-coc-look.png"
-    drawing_path = inputs.optional_path("--out", out, inputs.PICTURE_TYPES, image)
-    record_path = inputs.optional_path("--save", save, (".safetensors",), image)
+    request = inputs.read_question([word for word in (image, question) if word is not None])
+    if request.folder is not None:
+        raise ValueError(f"{image!r} is a folder: give the path of one image file")
+    (picture,) = inputs.open_pictures(request, page)
+    drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
+    record_path = inputs.optional_path("--save", save, (".safetensors",), request.names)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
-        loaded = inputs.load_model(model, device, dtype, as_json)
+        loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
         with terminal.status("looking", as_json):
-            allocation = loaded.look(picture, text, budget=allowed, mode=mode)
+            allocation = loaded.look(picture, request.question, budget=allowed, mode=mode)
     if record_path:
         allocation.save(record_path)
     if as_json:
         terminal.print_json(allocation.to_dict())
     else:
-        terminal.print_allocation(name, text, allocation)
+        terminal.print_allocation(request.title, request.question, allocation)
         if record_path:
             terminal.print_rows([("record", str(record_path))])
     if drawing_path:
         from arr_coc.inspect.picture import draw_layers
 
-        terminal.save_picture(draw_layers(picture, allocation, text), drawing_path, as_json)
+        drawing = draw_layers(picture, allocation, request.question)
+        terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from arr_coc.modes import MODES
 
-DEFAULT_MODE = "prune"
 GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16")
 """Ways to make the coarse view of modes saccade and compress."""
 DEFAULT_MODEL = "bundled"
 
 if TYPE_CHECKING:
     GestaltName = str
-    Mode = str
-    ChoosingMode = str
+    Mode = str | None
+    ChoosingMode = str | None
 else:  # Typer reads the choices from here; a type checker can't
     GestaltName = Literal[GESTALT_NAMES]
 
@@ -48,40 +48,55 @@ def choosing_mode_name(text: str) -> str:
     return _one_of([name for name, mode in MODES.items() if mode.chooses], text)
 
 
+def recipe_names() -> list[str]:
+    """The built-in recipes, by their files alone: a shell completes them without the room they belong to."""
+    recipes = Path(__file__).parents[1] / "training" / "recipes"
+    return ["list", *sorted(file.stem for file in recipes.glob("*.toml"))]
+
+
 def _mode_option() -> object:
     return Annotated[
-        str,
+        str | None,
         typer.Option(
             parser=mode_name,
-            metavar="|".join(MODES),
-            help="What is read; " + "; ".join(f"{mode.name}: {mode.help}" for mode in MODES.values()) + ".",
+            metavar="MODE",
+            autocompletion=lambda: [(mode.name, mode.help) for mode in MODES.values()],
+            help="What is read; "
+            + "; ".join(f"{mode.name}: {mode.help}" for mode in MODES.values())
+            + ". Not given: the model's own, sparse where it has learned a stem, else prune.",
         ),
     ]
 
 
 def _choosing_mode_option() -> object:
     return Annotated[
-        str,
+        str | None,
         typer.Option(
             parser=choosing_mode_name,
-            metavar="|".join(mode.name for mode in MODES.values() if mode.chooses),
-            help="As in ask; it decides what the choice is made from.",
+            metavar="MODE",
+            autocompletion=lambda: [(mode.name, mode.help) for mode in MODES.values() if mode.chooses],
+            help="What the choice is made from, as in ask: "
+            + ", ".join(mode.name for mode in MODES.values() if mode.chooses)
+            + ".",
         ),
     ]
 
 
 def _one_of(names: Iterable[str], text: str) -> str:
     if text not in names:
-        raise typer.BadParameter(f"{text!r} is unknown; use one of {', '.join(names)}")
+        own = "one of your own needs --import MODULE before the command"
+        raise typer.BadParameter(f"{text!r} is unknown; use one of {', '.join(names)}; {own}")
     return text
 
 
-ImagePath = Annotated[
-    str | None, typer.Argument(metavar="IMAGE", help="An image file; none: the built-in sample.")
-]
-Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What you want to know about it.")]
+IMAGE_HELP = "An image file, a PDF (see --page), or - for standard input"
+Page = Annotated[int | None, typer.Option(min=1, metavar="N", help="Which page of a PDF, from 1.")]
 Model = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|FOLDER", help="A model on the Hub or on this disk.")
+]
+Allocator = Annotated[
+    str | None,
+    typer.Option(metavar="NAME|FOLDER", help="What was learned for it (the model's own if not given)."),
 ]
 Budget = Annotated[
     str | None,
@@ -94,19 +109,29 @@ Budget = Annotated[
 ]
 Gestalt = Annotated[
     GestaltName | None,
-    typer.Option(help="How the coarse view of saccade and compress is made (resize if not given)."),
+    typer.Option(
+        metavar="NAME",
+        help=f"How the coarse view of saccade and compress is made: {', '.join(GESTALT_NAMES)} "
+        "(resize if not given).",
+    ),
 ]
 Device = Annotated[
     str,
     typer.Option(
-        metavar="auto|cpu|cuda|mps",
-        help="Where the model runs; auto: CUDA or MPS where there is one, else the CPU. cuda:1: the second.",
+        metavar="NAME",
+        help="Where the model runs: cpu, cuda, mps; cuda:1: the second; auto: CUDA or MPS where there is "
+        "one, else the CPU.",
     ),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
-    typer.Option(help="Numbers that the base model computes in; auto: those its weights were saved in."),
+    typer.Option(
+        metavar="TYPE",
+        help="Numbers that the base model computes in: float32, bfloat16, float16, or auto, those that its "
+        "weights were saved in.",
+    ),
 ]
+MaxNewTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Where an answer is cut off.")]
 Out = Annotated[
     str | None, typer.Option("--out", "-o", metavar="PICTURE", help="Where to write the picture.")
 ]

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import sys
+import textwrap
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from arr_coc.cli import options, terminal
+from arr_coc.core.paths import input_file, local_path
+from arr_coc.store.validation import nearest
+
+COLUMNS = ("short", "budgets", "families", "time")
+ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")
+"""Of a result file, which its plot's name doesn't have."""
+
+
+def _columns(text: str) -> str:
+    """The name of a table.
+
+    Raises:
+        BadParameter: there is no such table.
+    """
+    if text not in COLUMNS:
+        raise typer.BadParameter(
+            f"{text!r} is unknown; use one of {', '.join(COLUMNS)}{nearest(text, COLUMNS)}"
+        )
+    return text
 
 
 def command(
@@ -17,10 +40,12 @@ def command(
         typer.Argument(metavar="RESULT...", help="OUT.jsonl, .jsonl.gz or .json of eval; or all its parts."),
     ],
     columns: Annotated[
-        Literal["short", "budgets", "families", "time"],
+        str,
         typer.Option(
+            parser=_columns,
+            metavar="|".join(COLUMNS),
             help="Every figure, one row per method, by question family, or what each reaches in the time of "
-            "ours."
+            "ours.",
         ),
     ] = "short",
     out: Annotated[
@@ -33,27 +58,34 @@ def command(
 
     Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
     """
+    from arr_coc.core.saved import write_whole
     from arr_coc.evaluate.summary import read_summary, summarise
     from arr_coc.store.results.files import join_results, write_results
 
-    paths = [Path(result).expanduser() for result in results]
-    path = paths[0]
-    target = Path(out).expanduser() if out else path.with_name(path.name.split(".json")[0])
+    paths = [input_file(result) for result in results]
+    stem = local_path(out) if out else paths[0]
+    if not stem.name:
+        raise ValueError(f"out {out!r} is no name of a picture: give one such as study.png")
+    stem = stem.with_name(ENDINGS.sub("", stem.name) or stem.name)
     if len(paths) > 1:
         if out is None:
             raise ValueError("joining parts needs a name for the whole: give --out NAME")
         header, records = join_results(paths)
         summary = summarise(header, records)
-        write_results(target.with_name(target.name + ".jsonl"), header, records)
-        text = json.dumps(summary, indent=1) + "\n"
-        target.with_name(target.name + ".json").write_text(text, encoding="utf-8")
+        try:
+            write_results(stem.with_name(f"{stem.name}.jsonl"), header, records)
+            text = json.dumps(summary, indent=1) + "\n"
+            write_whole(text.encode(), stem.with_name(f"{stem.name}.json"))
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror}): choose another with --out"
+            raise ValueError(f"result {str(stem)!r} {reason}") from error
     else:
-        summary = read_summary(path)
-    show_summary(summary, target, columns, as_json)
+        summary = read_summary(paths[0])
+    show_summary(summary, stem.with_name(f"{stem.name}.png"), columns, as_json)
 
 
-def show_summary(summary: dict[str, Any], out: Path, columns: str, as_json: bool) -> None:
-    """Draw the plot to OUT.png, if there is anything to plot; print the table, or the summary as JSON.
+def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: bool) -> None:
+    """Draw the plot, if there is anything to plot; print the table, or the summary as JSON.
 
     Raises:
         ValueError: the plot can't be written.
@@ -62,7 +94,7 @@ def show_summary(summary: dict[str, Any], out: Path, columns: str, as_json: bool
     from arr_coc.store.results.kinds import kind
     from arr_coc.store.results.table import table
 
-    picture = out if out.suffix == ".png" else out.with_name(out.name + ".png")
+    text = table(summary, columns)
     drawn = any(kind(method) != "full" for method in summary["methods"])  # alone it is no trade to draw
     if drawn:
         try:
@@ -73,6 +105,28 @@ def show_summary(summary: dict[str, Any], out: Path, columns: str, as_json: bool
     if as_json:
         terminal.print_json(summary)
         return
-    print(table(summary, columns))
+    print(fitted(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
+    terminal.print_rows([("questions", f"{summary['questions']:,}, images {summary['images']:,}")])
     if drawn:
         terminal.print_rows([("picture", str(picture))])
+
+
+def fitted(text: str, width: int) -> str:
+    """A markdown table for a terminal: where it is too narrow, a paragraph per row in place of the table.
+
+    No figure is lost or cut in two; what follows the table is wrapped.
+    """
+    if max(map(len, text.splitlines())) <= width:
+        return text
+    blocks = []
+    for block in text.split("\n\n"):
+        if not block.startswith("| "):
+            blocks.append(textwrap.fill(block, width, break_long_words=False, break_on_hyphens=False))
+            continue
+        head, _, *lines = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in block.splitlines())
+        for first, *cells in lines:
+            pairs = [f"{name} {cell}" for name, cell in zip(head[1:], cells, strict=True) if cell != "-"]
+            whole = ", ".join(pair.replace(" ", "\u00a0") for pair in pairs)  # a pair stays in one line
+            rest = textwrap.wrap(whole, width - 2, break_long_words=False, break_on_hyphens=False)
+            blocks.append("\n  ".join([first, *rest]).replace("\u00a0", " "))
+    return "\n\n".join(blocks)

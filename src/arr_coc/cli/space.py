@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from arr_coc.cli import options, terminal
+from arr_coc.core.paths import local_path
 
 
 def command(
@@ -18,19 +18,19 @@ def command(
     ] = options.DEFAULT_MODEL,
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
-        typer.Option(help="Where the model runs there; auto: CUDA if there is."),
+        typer.Option(metavar="NAME", help="Where the model runs there: cpu, cuda, or auto."),
     ] = "auto",
     dtype: options.Dtype = "auto",
-    title: Annotated[str, typer.Option(help="Of the Space.")] = "See what it saw",
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Of the Space.")] = "See what it saw",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Write the folder of a Space that shows a model in the app; nothing is uploaded."""
-    with terminal.status("starting", as_json):
+    with terminal.starting(as_json):
         from arr_coc.app.space import space_files, write_space
 
         files = space_files(model, title, device=device, dtype=dtype)
-    write_space(Path(folder).expanduser(), files, force)
+    write_space(local_path(folder), files, force)
     if as_json:
         terminal.print_json({"folder": folder, "files": list(files), "model": model})
         return

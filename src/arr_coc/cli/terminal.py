@@ -1,16 +1,23 @@
-"""Printing of the command line: results on stdout as rows, tables or one JSON object, all else on stderr."""
+"""Printing of the command line: results on stdout as rows, tables or JSON objects, all else on stderr.
+
+Law: no text that came from outside (a file's name, a question, an answer, an error about one) reaches the
+terminal with a control character in it; see `printable`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track as rich_track
 from rich.table import Table
@@ -23,21 +30,63 @@ if TYPE_CHECKING:
     from arr_coc.session import Answer
 
 
+MOST_MESSAGE = 900
+"""Characters of a complaint; the middle of a longer one is left out."""
+NAME_WIDTH = 13
+"""Columns of the names in front of values."""
+_CONTROLS = "\x00-\x1f\x7f-\x9f"
+_UNPRINTABLE = re.compile(
+    # also: line separators, marks that reverse the order of what follows, halves of characters, tags
+    f"[{_CONTROLS}\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\U000e0000-\U000e001f]"
+)
+
+
+def printable(text: str, lines: bool = False) -> str:
+    """A text whose control characters are written out as escapes, so that it can't command a terminal.
+
+    Args:
+        text: anything.
+        lines: line feeds and tabs stay.
+    """
+
+    def written(match: re.Match[str]) -> str:
+        sign = match[0]
+        return sign if lines and sign in "\n\t" else repr(sign)[1:-1]
+
+    return _UNPRINTABLE.sub(written, text)
+
+
 def complain(message: str) -> None:
     """One line on stderr, whatever the message looks like."""
-    print("arr-coc: " + " ".join(message.splitlines()), file=sys.stderr)
+    line = printable(" ".join(message.split("\n")))
+    if len(line) > MOST_MESSAGE:  # what is wrong stands at the start, the remedy at the end
+        line = f"{line[: MOST_MESSAGE - 305]} ... {line[-300:]}"
+    print("arr-coc: " + line, file=sys.stderr)
 
 
 def note(message: str) -> None:
     """A line on stderr about what is going on; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     if console.is_terminal:
-        console.print(message, style="dim", markup=False)
+        console.print(printable(message), style="dim", markup=False)
 
 
 def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
     """A spinner on stderr while a block runs; nothing where stderr is not a terminal."""
     return contextlib.nullcontext() if quiet else Console(stderr=True).status(f"{text} ...")
+
+
+@contextlib.contextmanager
+def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]:
+    """A spinner while libraries are imported or a model is loaded; garbage waits, there is none yet."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with status(text, quiet):
+            yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def track(steps: Sequence[int], text: str, quiet: bool) -> Iterable[int]:
@@ -62,6 +111,9 @@ def logs_on_stderr(debug: bool) -> Generator[None, None, None]:
         def formatException(self, ei: Any) -> str:
             return super().formatException(ei) if debug else f"  {ei[0].__name__}: {ei[1]}"
 
+        def format(self, record: logging.LogRecord) -> str:
+            return printable(super().format(record), lines=True)
+
     logger, handler = logging.getLogger("arr_coc"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(Short("arr-coc: %(levelname)s: %(message)s"))
     level = logger.level
@@ -84,28 +136,76 @@ def quiet_transformers(bars: bool = False) -> None:
 
 
 def tolerate_any_text() -> None:
-    """Let stdout escape what its encoding has no character for: no answer is lost to a locale."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    """Let both streams escape what their encoding has no character for: no answer is lost to a locale."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: dict[str, Any]) -> None:
     """One object, one line."""
-    print(json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    # JSON itself writes out only the first 32; all of these stand inside of strings.
+    print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text), flush=True)
 
 
-def print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Names and values in two columns; the answer stands out."""
+def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None:
+    """Names and values in two columns, of which the first is `width` wide; the answer stands out."""
+    console = _stdout()
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True, min_width=13)
+    table.add_column(style="dim", min_width=width, max_width=max(width, console.width // 3), overflow="fold")
     table.add_column(overflow="fold")
     for name, value in rows:  # as Text, since an answer may look like markup
-        table.add_row(name, Text(value, style="bold" if name == "answer" else ""))
-    _stdout().print(table)
+        words = printable(value, lines=name == "answer")
+        table.add_row(Text(printable(name)), Text(words, style="bold" if name == "answer" else ""))
+    console.print(table)
 
 
-def print_answer(name: str, question: str, answer: Answer, full: Answer | None) -> None:
-    """The answer, what it was made from and how long each stage took."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Figures in columns: a line per row where the terminal is wide enough, else a column per row.
+
+    Nothing is cut off: where not even those columns fit, they follow each other in blocks.
+
+    Args:
+        head: names of the columns; the first is that of the rows' names.
+        rows: as many texts each, the row's name first.
+    """
+    console, gap = _stdout(), 2
+    widths = [max(cell_len(text) for text in column) for column in zip(head, *rows, strict=True)]
+    if sum(widths) + gap * len(widths) <= console.width:
+        console.print(_table(head, rows, gap))
+        return
+    names = max(cell_len(name) for name in head)
+    blocks: list[list[Sequence[str]]] = []
+    room = 0
+    for row in rows:
+        width = gap + max(cell_len(text) for text in row)
+        if not blocks or room < width:
+            blocks.append([])
+            room = console.width - names - gap
+        blocks[-1].append(row)
+        room -= width
+    for number, block in enumerate(blocks):
+        if number:
+            console.print()
+        first, *others = zip(head, *block, strict=True)
+        console.print(_table(first, others, gap))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Table:
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
+    for number, name in enumerate(head):
+        side = "right" if number else "left"
+        table.add_column(Text(name), justify=side, style="" if number else "dim", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def print_answer(
+    name: str, question: str, answer: Answer, full: Answer | None, about: str | None = None
+) -> None:
+    """The answer, what it was made from, what its model can do, and how long each stage took."""
     from arr_coc.modes import find_mode
 
     rows = [("image", name), ("question", question), ("answer", answer.text)]
@@ -120,16 +220,14 @@ def print_answer(name: str, question: str, answer: Answer, full: Answer | None) 
         if answer.fallback
         else []
     )
+    rows += [("model", about)] if about else []
     print_rows(rows)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("ms", style="dim", min_width=13)
-    for stage in _times(answer):
-        table.add_column(stage, justify="right", no_wrap=True)
     stock = answer.fallback or find_mode(answer.mode).stock
-    table.add_row("all tokens" if stock else answer.mode, *_times(answer).values())
-    if full:
-        table.add_row("all tokens", *_times(full).values())
-    _stdout().print(table)
+    ways = [("all tokens" if stock else answer.mode, _times(answer))]
+    ways += [("all tokens", _times(full))] if full else []
+    stages = [stage for stage in ways[0][1] if any(ms[stage] >= 0.05 for _, ms in ways)]
+    head = ("ms".ljust(NAME_WIDTH), *stages)
+    print_table(head, [(name, *(f"{ms[stage]:,.1f}" for stage in stages)) for name, ms in ways])
 
 
 def print_allocation(name: str, question: str, allocation: Allocation) -> None:
@@ -138,24 +236,38 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
     reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
-    gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
-    print_rows(
-        [
-            ("image", name),
-            ("question", question),
-            ("visual tokens", f"{_share(allocation.kept, allocation.total)}: {reasons}"),
-            ("weights", ", ".join(f"{scorer} {gate:.2f}" for scorer, gate in gates)),
-            (
-                "tensions",
-                ", ".join(f"{tension} {value:.2f}" for tension, value in allocation.tensions.items()),
-            ),
-        ]
-    )
+    rows = [
+        ("image", name),
+        ("question", question),
+        ("visual tokens", f"{_share(allocation.kept, allocation.total)}: {reasons}"),
+    ]
+    if allocation.gates is not None:  # no scorer has a say where all cells are kept
+        gates = (f"{scorer} {gate:.2f}" for scorer, gate in allocation.gates.items())
+        rows.append(("weights", ", ".join(gates)))
+        tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
+        rows.append(("tensions", ", ".join(tensions)))
+    print_rows(rows)
 
 
-def save_picture(picture: Image.Image, target: Path, quiet: bool) -> None:
-    """Write a picture and say where it is."""
-    picture.save(target)
+def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) -> None:
+    """Write a picture and say where it is.
+
+    Args:
+        picture: in mode RGB.
+        target: where.
+        quiet: don't say it.
+        needed: the user asked for it; else a line says that there is none.
+
+    Raises:
+        OSError: a needed picture can't be written.
+    """
+    try:
+        picture.save(target)
+    except OSError as error:
+        if needed:
+            raise
+        complain(f"no picture was written to {str(target)!r}: {error.strerror or error}")
+        return
     if not quiet:
         print_rows([("picture", str(target))])
 
@@ -169,10 +281,12 @@ def _share(kept: int, total: int) -> str:
     return f"{kept:,} of {total:,} ({kept / total:.0%})"
 
 
-def _times(answer: Answer) -> dict[str, str]:
-    """Milliseconds by stage, those of choosing as one: so many columns fit on a terminal."""
+def _times(answer: Answer) -> dict[str, float]:
+    """Milliseconds by stage, in order, those of choosing as one: so many columns fit on a terminal."""
     from arr_coc.core.realizing import CHOOSING
 
-    others = {stage: value for stage, value in answer.ms.items() if stage not in CHOOSING}
-    times = {"choosing": sum(answer.ms[stage] for stage in CHOOSING)} | others
-    return {stage: f"{value:,.1f}" for stage, value in times.items()}
+    times: dict[str, float] = {}
+    for stage, value in answer.ms.items():
+        name = "choosing" if stage in CHOOSING else stage
+        times[name] = times.get(name, 0.0) + value
+    return times

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-import os
+import re
+import shlex
+import shutil
+import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arr_coc.cli import options, terminal
+from arr_coc.core.paths import local_path
+
+if TYPE_CHECKING:
+    from arr_coc.training.recipe import Recipe
+
+WIDTH = 80
+"""Columns of the descriptions, where the terminal isn't narrower."""
+INTERRUPTED = 130
+"""The exit code of a line that Ctrl-C ended."""
 
 
 def command(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A built-in recipe or a .toml file; `list` names them.")
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A built-in recipe or a .toml file; `list` names them.",
+            autocompletion=options.recipe_names,
+        ),
     ],
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that replace the recipe's.")
@@ -24,42 +41,97 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
-) -> None:
+) -> int:
     """Teach an allocator where to look; killed, the same line goes on where it was.
 
     `arr-coc train list` shows the built-in recipes. Every setting of a recipe can be replaced:
     arr-coc train distill data=folder:my-pages model=Qwen/Qwen3-VL-2B-Instruct steps=500
-    --dtype is the recipe's setting `precision`.
+    model=bundled needs no download. Ctrl-C keeps what was learned. --dtype is the recipe's `precision`.
     """
     with terminal.status("starting", as_json):
+        from arr_coc.training.descriptions import describe
         from arr_coc.training.recipe import built_in, load_recipe, parse_override
 
     if recipe == "list":
-        recipes = {
-            name: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-            for name, path in built_in().items()
-        }
+        descriptions = {name: describe(name) for name in built_in()}
         if as_json:
-            terminal.print_json(recipes)
+            terminal.print_json({name: "\n".join(text) for name, text in descriptions.items()})
         else:
-            terminal.print_rows(list(recipes.items()))
-        return
+            _print_descriptions(descriptions)
+        return 0
     overrides = dict(parse_override(change) for change in changes or ())
     if dtype != "auto":
         overrides = {"precision": dtype} | overrides
     settings = load_recipe(recipe, overrides)
-    with terminal.quiet_stdout(as_json):
-        with terminal.status("starting", as_json):
-            from arr_coc.training.trainer import train
+    try:
+        with terminal.quiet_stdout(as_json):
+            with terminal.status("starting", as_json):
+                from arr_coc.training.folder import is_main_process
+                from arr_coc.training.trainer import train
 
-            terminal.quiet_transformers()
-        result = train(settings, Path(out).expanduser(), progress=not as_json, device=device)
-    if os.environ.get("RANK", "0") != "0":  # one process of several prints
-        return
-    facts = {"folder": out, **result}
+                terminal.quiet_transformers()
+            name = Path(recipe).stem
+            result = train(settings, local_path(out), name=name, progress=not as_json, device=device)
+    except KeyboardInterrupt:
+        terminal.complain("stopped; what was learned since the last checkpoint, if there was one, is lost")
+        return INTERRUPTED
+    if not is_main_process():
+        return 0
     if as_json:
-        terminal.print_json(facts)
-        return
-    terminal.print_rows(
-        [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in facts.items()]
-    )
+        terminal.print_json({"folder": out, **result})
+    if result["signal"] is not None:
+        terminal.complain(
+            f"stopped after step {result['steps']:,} of {result['of']:,}; what was learned so far is usable: "
+            f"{_next(settings, out)}; the same line goes on from there"
+        )
+        return 128 + result["signal"]
+    if not as_json:
+        _print_result(settings, out, result)
+    return 0
+
+
+def _print_descriptions(descriptions: dict[str, list[str]]) -> None:
+    """Each recipe's name and its paragraphs, indented; labels stand out of their text."""
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    for name, paragraphs in descriptions.items():
+        print(name)
+        for paragraph in paragraphs:
+            label = re.match(r"\S+ {2,}", paragraph)
+            indent = "    " if label is None else "              "
+            first = "    " if label is None else f"    {label[0].strip():<9} "
+            text = paragraph if label is None else paragraph[label.end() :]
+            for line in textwrap.wrap(
+                text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
+            ):
+                print(line)
+        print()
+    print("arr-coc train RECIPE [KEY=VALUE]... --out FOLDER")
+
+
+def _print_result(settings: Recipe, out: str, result: dict[str, Any]) -> None:
+    """Where the allocator is, what it reached, and what to do with it."""
+    from arr_coc.training.progress import duration, in_words
+
+    rows = [
+        ("folder", out),
+        (
+            "learned",
+            f"{result['learned']:,} parameters in {result['steps']:,} steps; this sitting "
+            + duration(result["seconds"]),
+        ),
+    ]
+    if "loss" in result:
+        rows.append(("reached", f"{in_words(result)} (mean since the last line of the log)"))
+    rows.append(("next", _next(settings, out)))
+    terminal.print_rows(rows)
+
+
+def _next(settings: Recipe, out: str) -> str:
+    """The command that uses what was learned."""
+    folder = shlex.quote(out)
+    if settings.allocator == "query-blind":
+        from arr_coc.training.query_blind import WEIGHTS
+
+        return f"arr-coc eval --query-blind {shlex.quote(str(Path(out) / WEIGHTS))} --model {settings.model}"
+    mode = " --mode sparse" if settings.eyes == "stem" else ""
+    return f"arr-coc ask IMAGE QUESTION --model {folder}{mode}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.core.paths import input_file
 
 
 def command(
@@ -22,11 +22,11 @@ def command(
     Everything can be looked at there that the app shows of an answer: layers, cells, words, the budget.
     """
     target = inputs.output_path("--out", out, (".html",))
-    with terminal.status("starting", as_json):
+    with terminal.starting(as_json):
         from arr_coc.inspect.trace import Trace
         from arr_coc.viewer import page
 
-        views = [Trace.load(Path(trace).expanduser()).view() for trace in traces]
+        views = [Trace.load(input_file(trace)).view() for trace in traces]
     target.write_text(page(views), encoding="utf-8")
     size = target.stat().st_size
     if as_json:

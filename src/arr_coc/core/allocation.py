@@ -21,6 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from arr_coc.core.drawing import figure, relevance_picture
+
 Grid = tuple[int, int, int]
 """(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
 TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
@@ -56,7 +58,7 @@ class Allocation:
         order: Long [K], the same indices, most relevant first.
         positions: Long [K, 3], (t, y, x) of `keep`.
         information: Float [T, H, W] in [0, 1], as are `perspectival`, `participatory` and `balanced`.
-        weights: Float [3] in [0, 1], gates of the three maps in the order above.
+        weights: Float [3] in [0, 1], gates of the three maps in the order above; `gates` has them by name.
         tensions: `compress`, `exploit`, `focus`, each in [0, 1]; 0.5 is neutral.
         budget: The requested budget: a count, a fraction or "auto".
         reasons: Long [K], a `Reason` for each of `keep`.
@@ -98,6 +100,29 @@ class Allocation:
             shape = tuple(getattr(self, name).shape)
             if shape != tuple(self.grid):
                 raise ValueError(f"{name} has shape {shape}, the grid is {self.grid}")
+
+    def __repr__(self) -> str:
+        """One line, without the tensors."""
+        size = "x".join(str(side) for side in self.grid)
+        facts = f"{self.kept:,} of {self.total:,} cells, grid {size}, budget {self.budget}"
+        return f"Allocation({facts}{', void' * self.void})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the relevance of each cell, the kept ones in colour."""
+        return figure([relevance_picture(self.balanced, self.mask())], [("cells", str(self))])
+
+    @property
+    def gates(self) -> dict[str, float] | None:
+        """What the balancer made of each scorer, `weights` by name, in [0, 1].
+
+        None where no scorer had a say: all cells were kept unseen, or they were chosen by scores from
+        elsewhere. `weights` are placeholders there, all 1 or all 0.
+        """
+        maps = torch.stack([self.information, self.perspectival, self.participatory])
+        if bool((self.weights == 0).all()) or bool((self.weights == 1).all() and (maps == 1).all()):
+            return None
+        names = ("information", "perspectival", "participatory")
+        return dict(zip(names, self.weights.tolist(), strict=True))
 
     @property
     def kept(self) -> int:
@@ -185,14 +210,14 @@ class Allocation:
             with safe_open(str(path), framework="pt") as file:
                 meta = file.metadata() or {}
                 tensors = {k: file.get_tensor(k) for k in file.keys()}
-        except (OSError, SafetensorError) as error:
-            remedy = "write one with Allocation.save"
-            raise ValueError(f"{path} is not a saved allocation ({error}); {remedy}") from error
-        if meta.get("format") != _FORMAT:
-            wrong = f"format {meta.get('format')!r}, need {_FORMAT!r}"
-            raise ValueError(f"{path} is not a saved allocation ({wrong}); write one with Allocation.save")
-        plain = json.loads(meta["plain"])
-        return cls(**tensors, **plain | {"grid": tuple(plain["grid"])})
+            if meta.get("format") != _FORMAT:
+                raise ValueError(f"format {meta.get('format')!r}, need {_FORMAT!r}")
+            return cls(**_checked(tensors, json.loads(meta.get("plain", "null"))))
+        except (OSError, ValueError, RecursionError, SafetensorError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"{path} is not a saved allocation ({reason}); write one with Allocation.save"
+            ) from error
 
     def _tensors(self) -> dict[str, Tensor]:
         """Every tensor of the record by name: indices as they are, maps and weights in float32."""
@@ -202,3 +227,31 @@ class Allocation:
 
 _LONGS = ("keep", "order", "positions", "reasons")
 _FLOATS = ("information", "perspectival", "participatory", "balanced", "weights")
+
+
+def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
+    """The fields of a file from anywhere, of the types that `save` writes; the record checks its own laws.
+
+    Raises:
+        ValueError: a field is missing, too much, of another type or out of its range.
+    """
+    kinds = dict.fromkeys(_LONGS, torch.int64) | dict.fromkeys(_FLOATS, torch.float32)
+    if {name: tensor.dtype for name, tensor in tensors.items()} != kinds:
+        raise ValueError(f"its tensors are not {', '.join(kinds)}")
+    if not isinstance(plain, dict) or set(plain) != {"grid", "tensions", "budget", "void"}:
+        raise ValueError("it does not have the fields grid, tensions, budget and void")
+    grid, tensions, budget = plain["grid"], plain["tensions"], plain["budget"]
+    if not isinstance(grid, list) or len(grid) != 3 or any(type(side) is not int for side in grid):
+        raise ValueError("its grid is not three whole numbers")
+    if tuple(tensors["information"].shape) != tuple(grid):  # before anything is computed with the sides
+        raise ValueError(f"information has shape {tuple(tensors['information'].shape)}, not that of the grid")
+    shares = list(tensions.values()) if isinstance(tensions, dict) else [None]
+    if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
+        raise ValueError("its tensions are not numbers from 0 to 1")
+    if type(budget) not in (int, float, str) or type(plain["void"]) is not bool:
+        raise ValueError("its budget is no count, fraction or text, or its void is no truth value")
+    if wrong := [name for name in _FLOATS if not ((tensors[name] >= 0) & (tensors[name] <= 1)).all()]:
+        raise ValueError(f"{wrong[0]} is not within 0 and 1")
+    if not set(tensors["reasons"].flatten().tolist()) <= set(Reason):
+        raise ValueError("it gives a reason that there is none of")
+    return tensors | plain | {"grid": tuple(grid)}

@@ -53,6 +53,10 @@ class Selection(NamedTuple):
     reasons: Tensor
     void: bool
 
+    def __repr__(self) -> str:
+        """One line, without the tensors."""
+        return f"Selection({len(self.keep):,} cells{', void' * self.void})"
+
 
 def parse_budget(value: Budget) -> Budget:
     """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto".
@@ -318,20 +322,15 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
 
 
 def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
-    """The budget of one image of `total` cells.
+    """The budget of one image of `total` cells: a count is cut to the cells there are.
 
     Args:
         own: The model's budget, already parsed.
-        requested: That of a call; None takes the model's, of which only the default count is cut to smaller
-            images.
+        requested: That of a call; None takes the model's.
         total: N, cells of the image.
 
     Raises:
-        ValueError: not a budget, or above `total`.
+        ValueError: not a budget.
     """
     budget = own if requested is None else parse_budget(requested)
-    if requested is None and budget == DEFAULT_BUDGET:
-        return min(DEFAULT_BUDGET, total)
-    if budget != "auto":
-        budget_count(budget, total)
-    return budget
+    return min(budget, total) if isinstance(budget, int) else budget

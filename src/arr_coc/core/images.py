@@ -1,6 +1,6 @@
 """Open any image a user has, or say in one line why not.
 
-    open_image(path | bytes | PIL image) -> RGB PIL image, upright, ready for a processor
+    open_image(path | bytes | file | array | tensor | PIL image) -> RGB PIL image, ready for a processor
 
 The first frame of an animation, CMYK, palette, 16-bit and alpha images are converted; the EXIF
 orientation is applied; very thin and very small images grow by repeating their edge. Law: top left stays
@@ -11,13 +11,20 @@ ValueError that names the file and the remedy. Nothing is fetched and no externa
 from __future__ import annotations
 
 import io
+import os
 import re
 import warnings
-from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
+from PIL.Image import Transpose
+
+from arr_coc.core.arrays import array_picture, tensor_picture
+from arr_coc.core.paths import local_path
+
+if TYPE_CHECKING:
+    from torch import Tensor  # at run time a path needs no torch
 
 MAX_PIXELS = 100_000_000
 """Larger images are refused from their header alone: 100 megapixels are 300 MB as RGB, and every model
@@ -29,7 +36,8 @@ MAX_ASPECT = 200
 MIN_SIDE = 4
 """Arrays with a side of 1 or 3 can be mistaken for channels by image processors."""
 
-ImageSource = str | Path | bytes | Image.Image
+ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
+"""A path, the bytes of an image file, a file object of them, pixels, or an opened image."""
 
 _PROGRAMS = {
     "EPS",
@@ -41,31 +49,54 @@ def open_image(source: ImageSource) -> Image.Image:
     """Open an image and make it RGB and upright.
 
     Args:
-        source: a path, the bytes of an image file, or an opened PIL image (which is left unchanged).
+        source: a path; the bytes of an image file, or a file object that can be rewound, which stays open and
+            where it stands; pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C],
+            uint8, bool, or floating point in [0, 1]; or an opened PIL image, which is left unchanged.
 
     Returns:
         A new image in mode RGB, at most `MAX_ASPECT` times longer than wide, at least `MIN_SIDE` px on
         each side. Transparency is laid on white; deeper values are scaled to 8 bits.
 
     Raises:
-        ValueError: a missing, unreadable, empty, damaged or too large file, or no image at all.
+        ValueError: a missing, unreadable, empty, damaged or too large file, pixels of another shape, type or
+            range, or no image at all.
     """
     if isinstance(source, Image.Image):
-        return _upright_rgb(source, f"image of mode {source.mode}")
-    if isinstance(source, bytes):
-        return _decode(io.BytesIO(source), "image bytes", empty=not source)
+        file = getattr(source, "filename", "")
+        return _upright_rgb(source, f"image {str(file)!r}" if file else f"image of mode {source.mode}")
+    if isinstance(source, np.ndarray):
+        return _upright_rgb(array_picture(source, MAX_PIXELS), "image array")
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _decode(io.BytesIO(source), "image bytes", empty=not len(source))
+    if isinstance(source, str | os.PathLike):
+        return _open_path(os.fsdecode(source))
+    other: Any = source
+    if hasattr(other, "is_floating_point"):
+        return _upright_rgb(tensor_picture(other, MAX_PIXELS), "image tensor")
+    if hasattr(other, "read"):
+        return _open_file(other)
+    raise ValueError(
+        f"the image is a {type(source).__name__}: give a path, bytes, a file opened with 'rb', an array, a "
+        "tensor or a PIL image"
+    )
 
-    name = f"image {str(source)!r}"
-    if re.match(r"(?i)[a-z][a-z0-9+.-]+:(//|.*;base64,)", str(source)):
+
+def _open_path(text: str) -> Image.Image:
+    name = f"image {text!r}"
+    if re.match(r"(?i)[a-z][a-z0-9+.-]+:(//|.*;base64,)", text):
         raise ValueError(
             f"{_short(name)} is an address and nothing is fetched: download it and give the file's path"
         )
-    path = Path(source).expanduser()
+    try:
+        path = local_path(text)
+    except ValueError as error:
+        raise ValueError(f"the image's {error}") from error
     try:
         if path.is_dir():
             raise ValueError(f"{name} is a folder: give the path of one image file")
         if not path.exists():
-            raise ValueError(f"{name} does not exist: check the path (looked in {path.parent.absolute()})")
+            folder = str(path.parent.absolute())
+            raise ValueError(f"{name} does not exist: check the path (looked in {folder!r})")
         if not path.is_file():
             raise ValueError(f"{name} is not a regular file: give the path of an image file")
         with path.open("rb") as file:
@@ -75,6 +106,27 @@ def open_image(source: ImageSource) -> Image.Image:
         raise ValueError(
             f"{_short(name)} cannot be read ({reason}): check its name and permissions"
         ) from error
+
+
+def _open_file(file: Any) -> Image.Image:
+    """An image of a file object, which is left open and where it stands."""
+    name = getattr(file, "name", None)
+    label = _short(f"image file {name!r}" if isinstance(name, str) else f"image file ({type(file).__name__})")
+    if getattr(file, "closed", False):
+        raise ValueError(f"{label} is closed: open it again, or give its path")
+    try:
+        start = file.tell()
+        file.seek(0, os.SEEK_END)
+        size = file.tell()
+        file.seek(0)
+        if not isinstance(file.read(0), bytes):
+            raise ValueError(f"{label} was opened as text: open it with 'rb'")
+    except (OSError, AttributeError, NotImplementedError) as error:
+        raise ValueError(f"{label} can't be rewound: read it, and give its bytes") from error
+    try:
+        return _decode(file, label, empty=size == 0)
+    finally:
+        file.seek(start)
 
 
 def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
@@ -105,12 +157,37 @@ def _upright_rgb(image: Image.Image, name: str) -> Image.Image:
         raise ValueError(_too_large(name, width * height, f"{width}x{height} px, "))
     try:
         image.load()  # an animation stands at its first frame
-        image = ImageOps.exif_transpose(image)
-        return _grow(_to_rgb(image))
+        image = _grow(_to_rgb(_upright(image)))
+        image.info = {}  # with the orientation that was applied: opened again, it must not turn again
+        return image
     except Exception as error:  # see _decode; a truncated file is an OSError, a broken chunk a SyntaxError
         reason = " ".join(str(error).split()) or type(error).__name__
         remedy = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
         raise ValueError(f"{name} cannot be decoded ({reason}): {remedy}") from error
+
+
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+"""What makes an image upright, by its EXIF orientation."""
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF orientation says; as it is where the EXIF data can't be read.
+
+    Pillow's `exif_transpose` also writes the data anew, and refuses a sound image with one junk entry.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except Exception:  # junk raises anything; the pixels don't depend on it
+        return image
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -97,7 +97,10 @@ class ARRCOCLayer(nn.Module):
     """The learned part of ARR-COC: three scorers, the balancer and the allocator as one module."""
 
     def __init__(self, config: ARRCOCConfig) -> None:
-        """Build the untrained layer; `trained` tells whether weights were loaded since."""
+        """Build the untrained layer; `trained` tells whether weights were loaded since.
+
+        `trained_on` has what is on record of how they were made, see `arr_coc.core.provenance`.
+        """
         super().__init__()
         self.config = config
         c = config
@@ -108,6 +111,7 @@ class ARRCOCLayer(nn.Module):
             self.balancer = AdaptiveTensionBalancer(c.dim, preset=c.preset)
         self.allocator = TokenAllocator(c.explore)
         self.trained = False
+        self.trained_on: tuple[dict[str, Any], ...] = ()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
         """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""

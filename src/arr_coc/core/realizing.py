@@ -32,6 +32,7 @@ from arr_coc.core.attending import (
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 
 STAGES = (
+    "prompt",
     "texture",
     "scoring",
     "balancing",
@@ -40,10 +41,11 @@ STAGES = (
     "encode",
     "prefill",
     "decode",
+    "other",
     "total",
 )
-"""The stages of a call whose time is taken, in order."""
-CHOOSING = STAGES[:4]
+"""The stages of a call whose time is taken, in order; all add up to the last."""
+CHOOSING = ("texture", "scoring", "balancing", "allocating")
 """Those that choosing consists of."""
 
 
@@ -67,6 +69,11 @@ class Stopwatch:
     def choosing(self) -> float:
         """Milliseconds of all stages of choosing together."""
         return sum(self.ms[stage] for stage in CHOOSING)
+
+    def settle(self) -> None:
+        """Count the time of "total" that no stage has as "other"."""
+        self.ms["other"] = 0.0
+        self.ms["other"] = max(0.0, 2 * self.ms["total"] - sum(self.ms.values()))
 
     @contextmanager
     def __call__(self, stage: str) -> Generator[None, None, None]:

@@ -4,32 +4,117 @@
     arr_coc.safetensors    its weights
 
 Only safetensors are ever read. Whatever can't be read is a ValueError of one line that names the file and the
-remedy.
+remedy. Every file is written whole or not at all (`write_whole`, `write_tensors`).
 """
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
 
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.provenance import check_records
 
 CONFIG_NAME = "arr_coc_config.json"
 WEIGHTS_NAME = "arr_coc.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 """Files of weights that can run code, which are never loaded."""
+MOST_BYTES = 1_000_000
+"""The most bytes of a file with settings."""
 BUNDLED = Path(__file__).parents[1] / "bundled"
 """The model, the allocator and the sample inside the package."""
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """The message of an error in one line of at most `most` characters."""
-    return " ".join(str(error).split())[:most]
+    """The message of an error in one printable line of at most `most` characters."""
+    text = " ".join(str(error).split())[:most] or type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+@contextmanager
+def reading(what: str, remedy: str) -> Generator[None, None, None]:
+    """Turn whatever a parser of a file raises inside the block into a ValueError of one line.
+
+    A damaged file leads to any error at all: of types, of keys, of a library's own kind, or of a panic in
+    Rust, which is no Exception. Lack of memory is no fault of a file and stays what it is.
+
+    Args:
+        what: beginning of the message, with the file's name: "the stem in 'a' can't be read".
+        remedy: its end.
+
+    Raises:
+        ValueError: "WHAT (the error's message); REMEDY".
+    """
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what} ({one_line(error, 200)}); {remedy}") from error
+
+
+def write_whole(content: bytes, path: Path) -> None:
+    """Write a file under another name beside its own, then rename it: a reader sees the old one or the new.
+
+    It gets the mode that the umask allows, as any new file does.
+
+    Args:
+        content: all of the file.
+        path: its name, in a folder that exists; an older file of that name is replaced.
+
+    Raises:
+        OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
+    """
+    beside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as one safetensors file by `write_whole`.
+
+    safetensors' own `save_file` lets nobody but the owner read what it writes.
+
+    Args:
+        tensors: by name, of any device and layout; no two share memory.
+        path: as in `write_whole`.
+        metadata: texts to keep in the file's header.
+
+    Raises:
+        OSError: as in `write_whole`.
+        RuntimeError: two tensors share memory.
+    """
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_whole(save(plain, metadata=metadata), path)
+
+
+def made_folder(folder: Path) -> Path:
+    """A folder that exists, made with those above it if it was missing.
+
+    Raises:
+        ValueError: it is a file, or can't be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # FileExistsError and NotADirectoryError where a file has the name
+        reason = error.strerror or type(error).__name__
+        raise ValueError(f"{str(folder)!r} can't be made a folder ({reason}); name another one") from error
+    return folder
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -39,20 +124,25 @@ def read_settings(folder: Path) -> dict[str, Any]:
         ValueError: no such file, or no valid one.
     """
     path = folder / CONFIG_NAME
-    try:
+    with reading(
+        f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read",
+        "save the allocator again with save_pretrained",
+    ):
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES / 1e6:g} MB")
         settings = json.loads(path.read_text(encoding="utf-8"))
         missing = {"layer", "base_model", "base_model_type", "base_dim"} - set(settings)
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read ({one_line(error)})"
-        ) from error
+        if not missing and not isinstance(settings, dict):
+            raise ValueError("it holds no object")
     if missing:
         raise ValueError(
             f"{str(path)!r} lacks {', '.join(sorted(missing))}; save the allocator again with save_pretrained"
         )
-    for name in ("base_model", "base_revision"):
+    for name in ("base_model", "base_beside", "base_revision"):
         if not isinstance(settings.get(name), str | None):
-            raise ValueError(f"{name} in {str(path)!r} is {settings[name]!r} and not a name: correct it")
+            raise ValueError(
+                f"{name} in {str(path)!r} is {repr(settings[name])[:80]} and not a name: correct it"
+            )
     return settings
 
 
@@ -62,21 +152,26 @@ def read_layer(folder: Path) -> ARRCOCLayer:
     Raises:
         ValueError: no settings; weights missing, pickled or of other shapes.
     """
-    settings, weights = read_settings(folder), folder / WEIGHTS_NAME
-    if not weights.is_file():
+    settings, path = read_settings(folder), folder / WEIGHTS_NAME
+    if not path.is_file():
         pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
         hint = f" (it has {pickles[0]}, but pickles are never loaded: convert them)" if pickles else ""
         raise ValueError(
             f"the allocator {str(folder)!r} has no {WEIGHTS_NAME}{hint}; save it again with save_pretrained"
         )
-    try:
-        layer = ARRCOCLayer(ARRCOCConfig.from_dict(settings["layer"]))
-        layer.load_state_dict(load_file(weights), strict=True)
-    except (RuntimeError, SafetensorError, OSError, TypeError) as error:
-        raise ValueError(
-            f"the weights in {str(weights)!r} don't fit {CONFIG_NAME}: {one_line(error)}"
-        ) from error
+    with reading(
+        f"the weights in {str(path)!r} don't fit {CONFIG_NAME}",
+        "save the allocator again with save_pretrained",
+    ):
+        config, weights = ARRCOCConfig.from_dict(settings["layer"]), load_file(path)
+        most = max((max(value.shape, default=0) for value in weights.values()), default=0)
+        for name in ("dim", "heads", "rank"):
+            if (getattr(config, name) or 0) > most:
+                raise ValueError(f"{name} is {getattr(config, name)}, and no weight is that large")
+        layer = ARRCOCLayer(config)
+        layer.load_state_dict(weights, strict=True)
     layer.trained = bool(settings.get("trained", True))
+    layer.trained_on = check_records(settings.get("trained_on", ()))
     return layer
 
 
@@ -87,9 +182,13 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
         layer: the learned part.
         folder: made if it is missing.
         base: base_model, base_revision, base_model_type, base_dim.
+
+    Raises:
+        ValueError: the folder can't be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in layer.state_dict().items()}
-    save_file(weights, folder / WEIGHTS_NAME)
+    made_folder(folder)
+    write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
     settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base}
-    (folder / CONFIG_NAME).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    if layer.trained_on:
+        settings = {"trained_on": layer.trained_on, **settings}
+    write_whole((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)

@@ -22,9 +22,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.attending import Budget
+from arr_coc.core.attending import Budget, budget_of, parse_budget
 from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.location import located
+from arr_coc.core.paths import local_path
+from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Stopwatch, decide
 from arr_coc.core.saved import BUNDLED, one_line, read_layer, read_settings
 from arr_coc.core.stem import Stem, load_stem
@@ -120,7 +123,7 @@ class Selector:
         Raises:
             ValueError: something is missing there or doesn't fit.
         """
-        place = BUNDLED / "allocator" if folder is None else Path(folder).expanduser()
+        place = BUNDLED / "allocator" if folder is None else local_path(folder)
         layer = read_layer(place)
         stem = load_stem(place, layer.config.dim)
         if stem is None or not layer.trained:
@@ -129,8 +132,9 @@ class Selector:
                 f"the allocator {str(place)!r} has not {lacks}, so it can't choose without its model: train "
                 "one with `arr-coc train stem`, or use ARRCOCModel"
             )
-        name = read_settings(place)["base_model"] if base is None else str(base)
-        model = BUNDLED / "model" if name == BUNDLED.name else Path(name or "").expanduser()
+        settings = read_settings(place)
+        name = (settings["base_model"] and located(settings, place)) if base is None else str(base)
+        model = BUNDLED / "model" if name == BUNDLED.name else local_path(name or "")
         if not (model / "tokenizer.json").is_file():
             raise ValueError(
                 f"the base model {name!r} of the allocator is no folder here with a tokenizer.json: give the "
@@ -150,28 +154,35 @@ class Selector:
         """Choose the cells that matter to a question.
 
         Args:
-            picture: a path, bytes or PIL image.
+            picture: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image.
             question: any text.
-            budget: cells to keep: a count, a fraction or "auto".
+            budget: cells to keep: a count (at most all are kept), a fraction or "auto".
             grid: (H, W) cells; None: as the base model's image processor cuts the picture.
 
         Raises:
-            ValueError: a picture that can't be read, a question without words, or a budget above the number
-                of cells.
+            ValueError: a picture that can't be read, a question without words, or a bad budget.
         """
-        if not isinstance(question, str) or not question.strip():
-            raise ValueError(f"the question is empty ({question!r}); ask something about the image")
-        pixels, grid = self._pixels(picture, grid)
+        check_question(question)
+        allowed = parse_budget(budget)
+        pixels, grid = self.pixels(picture, grid)
+        allowed = budget_of(allowed, None, grid[0] * grid[1])
         query = self._query(question)
         mask = torch.ones(query.shape[:2], dtype=torch.bool)
         texture = generate_texture_array(pixels, grid, self.layer.config.channels)
         vision = self.stem(pixels, grid).float()
         watch = Stopwatch(pixels.device)
         cues = [Cues(texture, query, mask, vision)]
-        return decide(self.layer, cues, [(1, *grid)], [budget], watch).allocations[0]
+        return decide(self.layer, cues, [(1, *grid)], [allowed], watch).allocations[0]
 
-    def _pixels(self, picture: ImageSource, grid: tuple[int, int] | None) -> tuple[Tensor, tuple[int, int]]:
-        """The picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid."""
+    def pixels(
+        self, picture: ImageSource, grid: tuple[int, int] | None = None
+    ) -> tuple[Tensor, tuple[int, int]]:
+        """The picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid.
+
+        Args:
+            picture: as in a call.
+            grid: as in a call.
+        """
         image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
         grid = self.sizing.grid(*image.shape[-2:]) if grid is None else grid
         size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)

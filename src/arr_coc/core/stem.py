@@ -20,12 +20,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from arr_coc.core.config import CELL
+from arr_coc.core.familiarity import Familiarity
 from arr_coc.core.knowing import same_start
+from arr_coc.core.saved import reading, write_tensors
 
 FILE = "stem.safetensors"
 """The stem's file in an allocator folder."""
@@ -71,11 +72,15 @@ class Stem(nn.Module):
         dim: D, width of the encoder's tokens, in whose place its vectors are used.
         width: Channels of the blocks.
         blocks: Number of blocks.
+
+    Attributes:
+        familiarity: tells pictures like those that it was taught on from others; None: nobody fitted one.
     """
 
     def __init__(self, dim: int, width: int = WIDTH, blocks: int = BLOCKS) -> None:
         super().__init__()
         self.dim, self.width = dim, width
+        self.familiarity: Familiarity | None = None
         with same_start():
             self.downs = nn.ModuleList(
                 (Down(3, 32, 4, 4), Down(32, 64, 3, 2), Down(64, 128, 3, 2), Down(128, width, 2, 2))
@@ -115,13 +120,13 @@ class Stem(nn.Module):
 
 
 def save_stem(stem: Stem, folder: Path) -> None:
-    """Write a stem as one safetensors file, in bfloat16, into a folder that exists."""
+    """Write a stem as one safetensors file into a folder that exists: in bfloat16, but its familiarity."""
     weights = {
-        name: tensor.detach().cpu().to(torch.bfloat16).contiguous()
+        name: tensor if name.startswith("familiarity.") else tensor.to(torch.bfloat16)
         for name, tensor in stem.state_dict().items()
     }
     shape = {"dim": str(stem.dim), "width": str(stem.width), "blocks": str(len(stem.blocks))}
-    save_file(weights, folder / FILE, metadata=shape)
+    write_tensors(weights, folder / FILE, shape)
 
 
 def load_stem(folder: Path, dim: int) -> Stem | None:
@@ -137,17 +142,17 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    try:
+    with reading(f"{str(path)!r} is not a saved stem", "save it again with save_pretrained"):
         with safe_open(path, framework="pt") as file:
             shape = {name: int((file.metadata() or {})[name]) for name in ("dim", "width", "blocks")}
             weights = {name: file.get_tensor(name).float() for name in file.keys()}
+        most = sum(weight.numel() for weight in weights.values())
+        if not (0 < shape["dim"] * shape["width"] <= most and 0 <= shape["blocks"] <= len(weights)):
+            raise ValueError(f"its sizes are {shape}, and its weights have {most} numbers")
         stem = Stem(**shape)
+        if any(name.startswith("familiarity.") for name in weights):
+            stem.familiarity = Familiarity(stem.dim)
         stem.load_state_dict(weights, strict=True)
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        detail = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"{str(path)!r} is not a saved stem ({detail}); save it again with save_pretrained"
-        ) from error
     if stem.dim != dim:
         raise ValueError(
             f"the stem in {str(path)!r} is {stem.dim} wide but the base model {dim}; use its own"

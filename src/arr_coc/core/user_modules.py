@@ -41,7 +41,7 @@ def _import(name: str) -> None:
             f"module {name!r} does not exist: put it into the current folder, or beside the recipe that "
             "names it, or install it"
         ) from error
-    except Exception as error:  # whatever the user's own code raises
+    except (Exception, SystemExit) as error:  # whatever the user's own code raises
         detail = " ".join(str(error).split())[:200]
         raise ValueError(
             f"module {name!r} can't be imported ({type(error).__name__}: {detail}): correct it"

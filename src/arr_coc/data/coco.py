@@ -36,6 +36,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
+from arr_coc.store.validation import bare, nearest, short
 
 
 class _ImageEntry(Fields):
@@ -107,7 +108,7 @@ def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:
         annotation = _Annotation.of(record, where)
         image, kind = annotation.image_id, annotation.category_id
         if image not in images or kind not in names:
-            missing = f"image {image}" if image not in images else f"category {kind}"
+            missing = f"image {bare(image)}" if image not in images else f"category {bare(kind)}"
             raise ValueError(f"{where}: {missing} is not in the file: give the file as it is published")
         if 0 not in annotation.bbox[2:]:
             images[image].boxes[annotation.id] = names[kind], corners(annotation.bbox, "xywh", where)
@@ -126,7 +127,7 @@ def _example(
     question = _Question.of(record, where)
     key = question.image_id
     if key not in images:
-        raise ValueError(f"{where}: image_id {key} is not in the annotations: use one of their ids")
+        raise ValueError(f"{where}: image_id {bare(key)} is not in the annotations: use one of their ids")
     return Example(
         id=str(i) if question.id is None else question.id,
         image=find_image(folder, images[key].name, where, under),
@@ -146,16 +147,18 @@ def _evidence(question: _Question, image: _Image, categories: set[str], where: s
         missing = [each for each in ids if each not in image.boxes]
         if missing:
             raise ValueError(
-                f"{where}: annotation {missing[0]} is not one of image {image.name}: correct the id"
+                f"{where}: annotation {bare(missing[0])} is not one of image {bare(image.name)}: "
+                "correct the id"
             )
         return tuple(image.boxes[each][1] for each in ids)
     if category is None:
         return ()
     if category not in categories:
-        some = ", ".join(sorted(categories)[:12])
-        raise ValueError(f"{where}: category {category!r} is unknown: the annotations have {some}")
+        some = ", ".join(map(bare, sorted(categories)[:12]))
+        hint = nearest(category, categories)
+        raise ValueError(f"{where}: category {short(category)} is unknown: the annotations have {some}{hint}")
     boxes = tuple(box for kind, box in image.boxes.values() if kind == category)
     if not boxes:
         remedy = "correct it, or leave category out where the evidence is no box"
-        raise ValueError(f"{where}: image {image.name} has no box of {category!r}: {remedy}")
+        raise ValueError(f"{where}: image {bare(image.name)} has no box of {short(category)}: {remedy}")
     return boxes

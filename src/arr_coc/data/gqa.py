@@ -21,6 +21,7 @@ from arr_coc.data.record import (
     read_json,
     take,
 )
+from arr_coc.store.validation import bare
 
 
 class _TestQuestion(Fields):
@@ -52,7 +53,7 @@ def read_gqa(folder: Path, split: str = "testdev", limit: int | None = None) -> 
 
 
 def _example(folder: Path, path: Path, key: str, record: Any, hidden: bool) -> Example:
-    where = f"{path}, question {key}"
+    where = f"{path}, question {bare(key)}"
     if not isinstance(record, dict):
         raise ValueError(f"{where} is no object: give the file as it is published")
     question = (_TestQuestion if hidden else _Question).of(record, where)

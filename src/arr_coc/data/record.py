@@ -10,20 +10,22 @@ field and its value. An example's image exists when it is handed out; it is not 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
-from arr_coc.store.validation import short, validated
+from arr_coc.store.validation import parse_json, short, validated
 
 Box = tuple[float, float, float, float]
 
+LONGEST_LINE = 2**24
+"""The most bytes of a line of a JSON lines file."""
+_REMEDY = "it may be damaged or cut off; download or write it again"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 
@@ -108,7 +110,9 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
     for path in chain((place / named for place in places), others):
         if _is_file(path):
             return path
-    searched = _listed([str(place) for place in places])
+    # A place may hold a part of the name, which is the file's.
+    texts = (str(place) for place in places)
+    searched = _listed([text if text.isprintable() else repr(text) for text in texts])
     raise ValueError(f"{where}: image {short(name)} is not in {searched}: unpack the images there")
 
 
@@ -143,7 +147,7 @@ def read_json(path: Path) -> Any:
         ValueError: the file can't be read or is no JSON; names the line where it stops being it.
     """
     try:
-        return _parse(path.read_bytes(), str(path), lines=True)
+        return parse_json(path.read_bytes(), str(path), _REMEDY)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
 
@@ -156,30 +160,19 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
+            for number in count(1):
+                line = lines.readline(LONGEST_LINE + 1)
+                if len(line) > LONGEST_LINE:
+                    raise ValueError(
+                        f"{path}, line {number} is longer than {LONGEST_LINE:,} bytes: {_REMEDY}"
+                    )
+                if not line:
+                    return
                 if line.strip():
                     where = f"{path}, line {number}"
-                    yield where, _object(_parse(line, where, lines=False), where)
+                    yield where, _object(parse_json(line, where, _REMEDY), where)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
-
-
-def _parse(content: bytes, where: str, lines: bool) -> Any:
-    try:
-        return json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where} is not UTF-8 text (byte {error.start}): save it as UTF-8") from error
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, " if lines else ""  # `where` names the line of a JSON lines file
-        remedy = "it may be cut off; download or write it again"
-        raise ValueError(
-            f"{where}: {place}column {error.colno} is not JSON ({error.msg}): {remedy}"
-        ) from error
-    except (RecursionError, ValueError) as error:  # nested too deep, or a number of thousands of digits
-        reason = "nested too deep" if isinstance(error, RecursionError) else "a number is too long"
-        raise ValueError(
-            f"{where} is not a data set ({reason}): give an official or your own file"
-        ) from error
 
 
 def records(path: Path, content: Any, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from arr_coc.core.paths import local_path
 from arr_coc.data.chartqa import read_chartqa
 from arr_coc.data.coco import read_coco
 from arr_coc.data.docvqa import read_docvqa
@@ -21,6 +22,7 @@ from arr_coc.data.metrics import anls, loose_match, relaxed_accuracy, vqa_accura
 from arr_coc.data.record import Example
 from arr_coc.data.textvqa import read_textvqa
 from arr_coc.data.vqav2 import read_vqav2
+from arr_coc.store.validation import nearest
 
 Metric = Callable[[str, Sequence[str]], float]
 
@@ -86,7 +88,8 @@ def open_data(
     if not colon or not folder.strip():
         raise ValueError(f"data {spec!r} is not NAME:DIR: write for example textvqa:/data/textvqa ({names})")
     if name.strip().lower() not in DATASETS:
-        raise ValueError(f"data set {name!r} is unknown: use one of {names}, or jsonl:DIR for your own")
+        hint = nearest(name.strip(), DATASETS)
+        raise ValueError(f"data set {name!r} is unknown: use one of {names}, or jsonl:DIR for your own{hint}")
     data = DATASETS[name.strip().lower()]
-    path = Path(folder.strip()).expanduser()
+    path = local_path(folder.strip())
     return data, data.read(path, limit=limit) if split is None else data.read(path, split, limit)

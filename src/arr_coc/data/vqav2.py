@@ -26,6 +26,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
+from arr_coc.store.validation import bare
 
 
 class _Question(Fields):
@@ -88,7 +89,9 @@ def _example(
     question = _Question.of(record, where)
     key = question.question_id
     if truths is not None and key not in truths:
-        raise ValueError(f"{where}: question {key} has no annotation: give both files of the same split")
+        raise ValueError(
+            f"{where}: question {bare(key)} has no annotation: give both files of the same split"
+        )
     name = f"COCO_{images}_{question.image_id:0>12}.jpg"
     under = (images, f"images/{images}", f"Images/mscoco/{images}", "")
     answers, meta = truths[key] if truths is not None else ((), {})

@@ -198,9 +198,9 @@ def pruned_answers(
     return PrunedAnswers(answers, start.keep, sum(tokens) / len(tokens))
 
 
-def cut_layer(model: ARRCOCModel) -> int:
-    """The layer after which tokens are dropped: 2 as published, less in a model of two layers."""
-    return min(2, model.config.get_text_config().num_hidden_layers - 1)
+def cut_layer(model: ARRCOCModel, layers: int = 2) -> int:
+    """How many layers read all tokens: those that a method names, at most all but the last one."""
+    return min(layers, model.config.get_text_config().num_hidden_layers - 1)
 
 
 def _text_model(model: ARRCOCModel, layer: int) -> Any:

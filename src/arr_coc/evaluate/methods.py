@@ -17,17 +17,27 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES, cut_layer
+from arr_coc.core.paths import input_file
+from arr_coc.core.saved import one_line
+from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES
 from arr_coc.evaluate.ours import ours
 from arr_coc.evaluate.view import check_tower
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import METHODS, QueryBlindScorer
-from arr_coc.rivals.method import Method
+from arr_coc.rivals.method import Method, find_method
 from arr_coc.seam import Qwen2_5VLAdapter
 from arr_coc.store import checkpoint
 from arr_coc.store.results.kinds import OURS
 
-__all__ = ["METHODS", "Method", "load_scorer", "load_variant", "pick_methods", "split_allocators"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "check_names",
+    "load_scorer",
+    "load_variant",
+    "pick_methods",
+    "split_allocators",
+]
 
 BUNDLED_SCORER = checkpoint.BUNDLED_MODEL.parent / "query_blind.safetensors"
 
@@ -42,7 +52,7 @@ def pick_methods(
 
     Args:
         model: the model.
-        names: wanted methods; None: all.
+        names: wanted methods, variations NAME:ARGUMENT among them; None: all but variations.
         variants: further allocators, "arr-coc:NAME" each; with `names` given, those named there.
         scorer: a trained query-blind scorer.
 
@@ -53,31 +63,49 @@ def pick_methods(
     Raises:
         ValueError: an unknown name, or nothing can run.
     """
+    check_names(names, [name for name, _ in variants])
     table = dict(METHODS)
     for name, layer in variants:
         table[f"{OURS}:{name}"] = ours(f"{OURS}:{name}", layer)
-    wanted = list(table if names is None else dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in table]:
-        raise ValueError(f"method {unknown[0]!r} is unknown; use some of {', '.join(table)}")
+    wanted = table if names is None else {name: find_method(name, table) for name in names}
+    order = list(table)
     methods: list[Method] = []
     notes: dict[str, str] = {}
-    for method in table.values():
-        if method.name in wanted:
-            try:
-                _check_needs(method, model, scorer)
-                methods.append(method)
-            except ValueError as error:
-                notes[method.name] = str(error)
+
+    def place(name: str) -> tuple[int, bool]:  # a variation comes after the method that it varies
+        return order.index(name if name in table else name.partition(":")[0]), name not in table
+
+    for name in sorted(wanted, key=place):
+        try:
+            _check_needs(wanted[name], model, scorer)
+            methods.append(wanted[name])
+        except ValueError as error:
+            notes[name] = str(error)
     if not methods:
         raise ValueError(f"none of the methods can run: {next(iter(notes.values()), 'none was named')}")
     return methods, notes
+
+
+def check_names(names: Sequence[str] | None, variants: Sequence[str]) -> None:
+    """Check the names of methods before anything is loaded.
+
+    Args:
+        names: wanted methods; None: all.
+        variants: names of further allocators.
+
+    Raises:
+        ValueError: one is unknown; names the one that may have been meant.
+    """
+    table = METHODS | {f"{OURS}:{name}": METHODS[OURS] for name in variants}
+    for name in names or ():
+        find_method(name, table)
 
 
 def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | None) -> None:
     """Raises ValueError where the model lacks what the method needs."""
     family = model.config.model_type
     if "tower" in method.needs:
-        check_tower(family)
+        check_tower(model.adapter)
     if "scorer" in method.needs and scorer is None:
         raise ValueError("no trained query-blind scorer: give its .safetensors file as --query-blind")
     if "sizes" in method.needs and not isinstance(model.adapter, Qwen2_5VLAdapter):
@@ -92,12 +120,17 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
             raise ValueError(
                 f"the layers of {family!r} can't be called one by one: use {', '.join(LAYER_FAMILIES)}"
             )
-        if cut_layer(model) < 1:
+        depth = model.config.get_text_config().num_hidden_layers
+        if depth < 2:
             raise ValueError("the language model has one layer: there is no place to cut")
+        if method.layers >= max(depth, 3):  # the published two are one in a model of two
+            raise ValueError(f"the language model has {depth} layers: there is a cut after 1 to {depth - 1}")
 
 
 def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer | None:
     """The trained query-blind scorer of a file with query.weight and key.weight [width, D].
+
+    With query.bias and key.bias [width] or, as of version 0.1, without.
 
     Args:
         path: None: the bundled one, for the bundled model, if there is one.
@@ -110,22 +143,24 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
         if model.base_name != checkpoint.BUNDLED or not BUNDLED_SCORER.is_file():
             return None
         path = BUNDLED_SCORER
-    file = Path(path).expanduser()
+    file = input_file(path)
     try:
         weights = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"scorer {str(path)!r} can't be read ({checkpoint.one_line(error)}): "
+        raise ValueError(f"scorer {str(path)!r} can't be read ({one_line(error)}): "
                          "give the query_blind.safetensors that training wrote") from error  # fmt: skip
     dim = model.config.get_text_config().hidden_size
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     width = shapes.get("query.weight", (0,))[0]
-    if shapes != {"query.weight": (width, dim), "key.weight": (width, dim)}:
+    matrices = {"query.weight": (width, dim), "key.weight": (width, dim)}
+    biases = {"query.bias": (width,), "key.bias": (width,)}
+    if shapes not in (matrices, matrices | biases):
         raise ValueError(
             f"scorer {str(path)!r} has {shapes}: it needs query.weight and key.weight of [width, {dim}], "
-            "trained for this base model"
+            "with or without biases of [width], trained for this base model"
         )
     with torch.random.fork_rng(devices=[]):  # drawn, before its weights are read
-        scorer = QueryBlindScorer(dim, width)
+        scorer = QueryBlindScorer(dim, width, bias=len(shapes) > len(matrices))
     scorer.load_state_dict(weights)
     return scorer.requires_grad_(False).to(model.device)
 

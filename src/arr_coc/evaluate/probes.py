@@ -4,7 +4,11 @@
     contenders(session, question, 64)         from as many cells chosen by nulls and rivals
     faithfulness(session, question)           as the most relevant cells are taken away, or are the only ones
 
-Each returns a JSON-safe dict. Laws: all N cells in mode "prune" give the stock model's own answer (but for a
+Each returns a JSON-safe dict. *Right* is in all of them what `right` says: the stock model's own answer with
+all tokens, unless another is given (`right_from` tells which). That answer may be wrong of the image; where
+true answers are known, `true` says of each answer whether it is one of them.
+
+Laws: all N cells in mode "prune" give the stock model's own answer (but for a
 LoRA, which answers with them too); equal calls give equal results; the session answers afterwards as before.
 
 A cell that is taken away is not there for the language model, as in every answer of this package: nothing is
@@ -22,6 +26,7 @@ from typing import Any
 import torch
 
 from arr_coc.core.attending import Budget
+from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.answering import CellPrompt, answer_rows, with_merged
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_answers
 from arr_coc.evaluate.methods import METHODS, load_scorer, pick_methods
@@ -48,6 +53,7 @@ def budget_sweep(
     *,
     mode: str = "prune",
     right: str | None = None,
+    true_answers: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Probe:
     """Answer from the k most relevant cells, for k = 1, 2, 4, ... N, and find the least that is enough.
@@ -63,10 +69,12 @@ def budget_sweep(
         question: any text.
         mode: "prune" or "sparse".
         right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
+        true_answers: answers that are known to be true of the image.
         progress: called with the share that is done.
 
     Returns:
-        `right`, `order` ("balanced"), `points` by rising `kept`, with `answer`, `right` and `logprob` each;
+        `right`, `right_from` ("all tokens" or "given"), `true_answers`, `order` ("balanced"), `points` by
+        rising `kept`, with `answer`, `right`, `true` (None where no true answer is known) and `logprob` each;
         and `smallest`: the least count tried from which on every larger one tried is right, or None where
         even all cells are wrong.
 
@@ -81,7 +89,8 @@ def budget_sweep(
     def is_enough(count: int) -> bool:
         keep = order[:count].sort().values
         row = reader.read(reader.encode(keep), keep)
-        points[count] = {"kept": count} | {name: row[name] for name in ("answer", "right", "logprob")}
+        facts = {name: row[name] for name in ("answer", "right", "logprob")}
+        points[count] = {"kept": count, "true": _is_true(row["answer"], true_answers)} | facts
         _tell(progress, min(1.0, len(points) / (2 * len(ladder))))
         return points[count]["right"]
 
@@ -93,8 +102,7 @@ def budget_sweep(
         middle = (smallest + wrong) // 2
         smallest, wrong = (middle, wrong) if is_enough(middle) else (smallest, middle)
     _tell(progress, 1.0)
-    return {
-        "right": reader.right,
+    return _reference(reader, right, true_answers) | {
         "points": [points[count] for count in sorted(points)],
         "smallest": None if smallest == none else smallest,
         "order": "balanced",
@@ -110,6 +118,7 @@ def contenders(
     mode: str = "prune",
     methods: Sequence[str] | None = None,
     right: str | None = None,
+    true_answers: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Probe:
     """Answer from as many tokens as ours keeps, chosen by nulls and rivals.
@@ -127,13 +136,15 @@ def contenders(
         mode: of ours, "prune" or "sparse".
         methods: names of nulls and rivals in `METHODS`; None: those registered as `contender`.
         right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
+        true_answers: answers that are known to be true of the image.
         progress: called with the share that is done.
 
     Returns:
-        `budget` (the count), `right`, `left_out` (by method, why it can't run here), and `rows`, ours first:
-        `method`, `kind` ("ours", "null" or "rival"), `tokens` (visual tokens read, the mean over layers),
-        `answer`, `right`, `logprob` (None where tokens are dropped between layers), and `keep`, the kept
-        cells in raster order (None where they are no cells of this image).
+        `budget` (the count), `right`, `right_from` and `true_answers` as of `budget_sweep`, `left_out` (by
+        method, why it can't run here), and `rows`, ours first: `method`, `kind` ("ours", "null" or "rival"),
+        `tokens` (visual tokens read, the mean over layers), `note` (why that is not the budget, in a line, or
+        None), `answer`, `right`, `true`, `logprob` (None where tokens are dropped between layers), and
+        `keep`, the kept cells in raster order (None where they are no cells of this image).
 
     Raises:
         ValueError: an empty or too long question, a bad budget or mode, an unknown or unfit method, or
@@ -177,11 +188,14 @@ def contenders(
     _tell(progress, 1.0)
     own = METHODS[SPARSE if reader.mode == "sparse" else OURS]
     named = [
-        {"method": method.name, "kind": method.kind} | rows[name]
+        {"method": method.name, "kind": method.kind, "note": None}
+        | rows[name]
+        | {"true": _is_true(rows[name]["answer"], true_answers)}
         for name, method in [(OURS, own), *((method.name, method) for method in others)]
         if name in rows
     ]
-    return {"budget": count, "right": reader.right, "rows": named, "left_out": left_out}
+    reference = _reference(reader, right, true_answers)
+    return reference | {"budget": count, "rows": named, "left_out": left_out}
 
 
 @torch.no_grad()
@@ -215,10 +229,11 @@ def faithfulness(
         progress: called with the share that is done.
 
     Returns:
-        `right`; `share` [steps + 1] of cells taken away or kept, 0 to 1; the log-probabilities `deletion`
-        and `insertion` [steps + 1], `random` [steps + 1][draws] of insertion in random orders and
-        `random_deletion` of taking away in those orders turned round; and `auc`, the areas under `deletion`,
-        `insertion` and `random` (the mean of its draws, and of `random_deletion` as well).
+        `right` and `right_from` as of `budget_sweep`; `share` [steps + 1] of cells taken away or kept, 0 to
+        1; the log-probabilities `deletion` and `insertion` [steps + 1], `random` [steps + 1][draws] of
+        insertion in random orders and `random_deletion` of taking away in those orders turned round; and
+        `auc`, the areas under `deletion`, `insertion` and `random` (the mean of its draws, and of
+        `random_deletion` as well).
 
     Raises:
         ValueError: an empty or too long question, another mode, steps or draws below 1, or deciding failed.
@@ -245,6 +260,7 @@ def faithfulness(
     randoms = [values[2:] for values in points]
     return {
         "right": reader.right,
+        "right_from": _right_from(right),
         "share": [step / steps for step in range(steps + 1)],
         "deletion": [values[1] for values in reversed(points)],
         "insertion": [values[0] for values in points],
@@ -256,6 +272,24 @@ def faithfulness(
             "random": float(areas[2:].mean()),
         },
     }
+
+
+def _right_from(right: str | None) -> str:
+    return "all tokens" if right is None else "given"
+
+
+def _reference(reader: CellReader, right: str | None, true_answers: Sequence[str]) -> Probe:
+    """What answers are compared with."""
+    return {
+        "right": reader.right,
+        "right_from": _right_from(right),
+        "true_answers": list(true_answers),
+    }
+
+
+def _is_true(answer: str, true_answers: Sequence[str]) -> bool | None:
+    """Whether an answer is one of those known to be true, letter by letter; None where none is."""
+    return exact_match(answer, true_answers) == 1.0 if true_answers else None
 
 
 def _fit(method: Method) -> bool:
@@ -298,8 +332,10 @@ def _between_layers(stock: CellReader, scene: Scene, method: Method, count: int)
         max_new_tokens=LONGEST,
     )
     answer = model.processor.tokenizer.decode(run.ids[0], skip_special_tokens=True).strip()
+    total, layer = scene.view.total, cut_layer(model)
     return {
         "answer": answer,
+        "note": f"reads all {total} tokens in its first {layer} layers, {count} after them",
         "right": stock.is_right(answer),
         "logprob": None,
         "tokens": round(run.mean_tokens, 2),
@@ -310,7 +346,8 @@ def _between_layers(stock: CellReader, scene: Scene, method: Method, count: int)
 def _whole(stock: CellReader, small: Scene) -> Probe:
     view = small.view
     everything = torch.arange(view.total, device=view.tokens.device)
-    return stock.read(view.features, everything) | {"keep": None}
+    note = "reads a smaller image, which has no more cells"
+    return stock.read(view.features, everything) | {"keep": None, "note": note}
 
 
 def _tell(progress: Progress | None, share: float) -> None:

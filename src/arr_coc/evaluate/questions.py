@@ -16,8 +16,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from arr_coc.core.paths import local_path
 from arr_coc.data import Box, DataSet, Example, open_data
-from arr_coc.world import Question, draw_page
+from arr_coc.world import Question, draw_page, pages_of
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,23 @@ class ImageQueries:
         image: an opened image, or a path to open.
         key: the image's name in result files.
         queries: the questions.
+        possible: the boxes of every question that the image could be asked, these among them, where that is
+            known; else ().
     """
 
     image: Image.Image | Path
     key: str
     queries: tuple[Query, ...]
+    possible: tuple[tuple[Box, ...], ...] = ()
 
 
 EMPTY = "empty texture"
 """The family of questions about a page that shows texture alone."""
 
 
-def world_questions(count: int, size: int, per_page: int = 5, split: str = "test") -> Iterator[ImageQueries]:
+def world_questions(
+    count: int, size: int, per_page: int = 5, split: str = "test", seed: int = 0
+) -> Iterator[ImageQueries]:
     """Drawn pages with `count` questions in all, of each page those of the families that are rarest so far.
 
     Args:
@@ -69,14 +75,17 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
         size: side of the pages in px.
         per_page: most questions of a page.
         split: "train", "validation" or "test".
+        seed: which pages of the split; another seed draws other ones.
 
     Raises:
         ValueError: an unknown split, or a size out of range.
     """
     tally: Counter[str] = Counter()
-    seed = total = 0
-    while total < count:
-        page = draw_page(seed, (size, size), split)
+    total = 0
+    for number in pages_of(seed):
+        if total == count:
+            return
+        page = draw_page(number, (size, size), split)
         chosen: list[Question] = []
         for _ in range(min(per_page, len(page.questions), count - total)):
             rest = [q for q in page.questions if q not in chosen]
@@ -88,7 +97,7 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
             empty = not (page.facts or page.things)  # a page of texture alone: a family of its own
             queries = tuple(
                 Query(
-                    f"{seed}.{i}",
+                    f"{number}.{i}",
                     q.text,
                     (q.answer,),
                     EMPTY if empty else q.family,
@@ -97,8 +106,8 @@ def world_questions(count: int, size: int, per_page: int = 5, split: str = "test
                 )
                 for i, q in enumerate(chosen)
             )
-            yield ImageQueries(page.image, f"{split}:{seed}", queries)
-        seed += 1
+            possible = tuple(q.evidence for q in page.questions)
+            yield ImageQueries(page.image, f"{split}:{number}", queries, possible)
 
 
 def data_questions(
@@ -120,7 +129,6 @@ def data_questions(
         raise ValueError(
             f"data {spec!r} has no answers to score: use jsonl:DIR with answers, or a public set"
         )
-    folder = Path(spec.partition(":")[2].strip()).expanduser()
     images: dict[Path, list[Query]] = {}
     places: dict[str, str] = {}
     for example in examples:
@@ -135,8 +143,7 @@ def data_questions(
     if not images:
         raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
     return data, [
-        ImageQueries(image, f"{data.name}:{_inside(image, folder)}", tuple(queries))
-        for image, queries in images.items()
+        ImageQueries(image, image_key(spec, image), tuple(queries)) for image, queries in images.items()
     ]
 
 
@@ -145,9 +152,18 @@ def _query(example: Example, prompt: str) -> Query:
     return Query(example.id, example.question + prompt, example.answers, family, example.boxes or None)
 
 
-def _inside(image: Path, folder: Path) -> str:
-    """The image's place in its data set: results don't tell where on a disk that lies."""
-    return image.relative_to(folder).as_posix() if image.is_relative_to(folder) else image.name
+def image_key(spec: str, image: Path) -> str:
+    """The name of a data set's image in result files: they don't tell where on a disk the data lies.
+
+    Args:
+        spec: `NAME:DIR`, as `arr_coc.data.open_data` takes it.
+        image: a path that its reader gave.
+    """
+    name, _, place = spec.partition(":")
+    folder = local_path(place.strip())
+    folder = folder.parent if folder.is_file() else folder
+    inside = image.relative_to(folder).as_posix() if image.is_relative_to(folder) else image.name
+    return f"{name.strip().lower()}:{inside}"
 
 
 def with_next(images: Iterable[ImageQueries]) -> Iterator[tuple[ImageQueries, tuple[Query, ...]]]:

@@ -58,7 +58,7 @@ class CellReader:
     Attributes:
         session: of the image.
         question: any text.
-        right: what counts as right.
+        right: what counts as right: an answer that was given, or the stock model's with all tokens.
         mode: "sparse": the cells are encoded alone; else they are taken from the encoded image. With the
             LoRA of the mode, if there is one; "full" is the stock model.
     """

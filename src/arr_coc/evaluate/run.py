@@ -4,43 +4,62 @@
 
 Laws: equal settings give equal files but for the times; a killed run goes on with the first image that is not
 whole in the file, and ends in the file that an uninterrupted one writes. An image is encoded once; all
-methods answer from that encoding, in batches of nearly equal length.
+methods answer from that encoding, in batches of nearly equal length. The questions of an image that can't be
+opened get a line with the reason in place of scores; the same run, begun again, tries it anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import platform
 import shlex
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 import transformers
-from tqdm import tqdm
 
 from arr_coc.core.attending import Budget, parse_budget
+from arr_coc.core.images import open_image
+from arr_coc.core.saved import write_whole
 from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.methods import (
+    check_names,
     load_scorer,
     load_variant,
     pick_methods,
     split_allocators,
 )
-from arr_coc.evaluate.questions import ImageQueries, data_questions, with_next, world_questions
+from arr_coc.evaluate.progress import Progress
+from arr_coc.evaluate.questions import ImageQueries, Query, data_questions, with_next, world_questions
 from arr_coc.evaluate.scene import Harness
 from arr_coc.evaluate.summary import summarise
 from arr_coc.model import ARRCOCModel
-from arr_coc.store.results.files import Record, append_results, read_results, write_results
+from arr_coc.store.results.files import (
+    ERROR,
+    Record,
+    append_results,
+    mend_results,
+    read_results,
+    write_results,
+)
 from arr_coc.store.results.fingerprint import fingerprint
 from arr_coc.store.results.summary import Summary
+from arr_coc.store.validation import short
+from arr_coc.world import PAGES, pages_of
 
 WORLD, BUNDLED = "world", "bundled"
+ENDINGS = (".jsonl", ".json", ".png")
+"""Of the files of a run; the name of a run may be given with any of them."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,7 @@ class Settings:
     """What a run is made from; all but `out` and `command` decide its result.
 
     Attributes:
-        out: OUT.jsonl and OUT.json are written.
+        out: OUT.jsonl and OUT.json are written; an ending .jsonl, .json or .png of it does not count.
         data: "world", or `NAME:DIR` as `arr_coc.data.open_data` takes it.
         model: folder or name of the base model, or "bundled".
         allocators: "FOLDER" in place of the model's own, "NAME=FOLDER" for one more method arr-coc:NAME.
@@ -62,7 +81,8 @@ class Settings:
         timed: so many questions, evenly spread, are also run alone to be timed.
         rows: most rows in one forward.
         max_new_tokens: where answers are cut off; None: 8 on the world, else 32.
-        seed: of what is random.
+        seed: of what is random; on the world also of which pages of the split are drawn, no two seeds the
+            same ones.
         query_blind: file of a trained query-blind scorer; None: the bundled one, for the bundled model.
         part: (i, n): only every n-th image from the i-th on, so that n processes share the work;
             `results.join_results` puts their files together.
@@ -108,11 +128,22 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} {value} is too small: use 1 or more")
+        pages_of(self.seed)
+        if self.data == WORLD and (self.questions or 0) > PAGES:
+            raise ValueError(f"questions {self.questions} are too many: use at most {PAGES:,}")
+        if self.out.name in ("", "..") or self.out.suffix == ".gz":
+            raise ValueError(f"out {str(self.out)!r} is no name for OUT.jsonl: give one such as arr-coc-eval")
 
     @property
     def lines(self) -> Path:
         """OUT.jsonl."""
-        return self.out.with_name(self.out.name.removesuffix(".jsonl") + ".jsonl")
+        return self.file(".jsonl")
+
+    def file(self, ending: str) -> Path:
+        """The file of this run with an ending, ".json" or ".png" for example."""
+        name = self.out.name
+        stem = next((name.removesuffix(own) for own in ENDINGS if name.endswith(own) and name != own), name)
+        return self.out.with_name(stem + ending)
 
     @property
     def longest(self) -> int:
@@ -152,10 +183,13 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         The summary that OUT.json holds.
 
     Raises:
-        ValueError: what can't be loaded, read or answered, or a file of another run in the way.
+        ValueError: what can't be loaded, read or answered, or a file of another run in the way; no image
+            could be opened.
+        KeyboardInterrupt: with a message that says how far it came; the file is whole.
     """
     total, metric, name, images = open_questions(settings)
     own, variants = split_allocators(settings.allocators)
+    check_names(settings.methods, [label for label, _ in variants])
     model = ARRCOCModel.from_pretrained(
         None if settings.model == BUNDLED else settings.model,
         allocator=own,
@@ -203,27 +237,79 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         max_new_tokens=settings.longest,
         scorer=scorer,
     )
+    try:
+        sizes = len(records), len(harness.entries), len(harness.marks), settings.part[1]
+        bar = Progress(total, *sizes, hidden=not progress)
+        records = _ask(settings, harness, header, records, images, bar)
+    except KeyboardInterrupt as error:
+        mend_results(settings.lines)
+        count = len(read_results(settings.lines)[1])
+        message = f"stopped after {count:,} of {total:,} questions; the same command goes on from there"
+        raise KeyboardInterrupt(message) from error
+    summary = summarise(header, records)
+    write_whole((json.dumps(summary, indent=1) + "\n").encode(), settings.file(".json"))
+    if failed := summary.get("failed"):
+        names = ", ".join(list(failed["images"])[:3]) + (", ..." if len(failed["images"]) > 3 else "")
+        logger.warning(
+            "%d of %d questions were not asked, for %d images could not be opened (%s): mend them and give "
+            "the same command again",
+            failed["questions"], len(records), len(failed["images"]), names,
+        )  # fmt: skip
+    return summary
+
+
+def _ask(
+    settings: Settings,
+    harness: Harness,
+    header: dict[str, Any],
+    records: list[Record],
+    images: Iterable[ImageQueries],
+    progress: Progress,
+) -> list[Record]:
+    """Ask what the file doesn't have yet and write it there, image by image.
+
+    Returns:
+        All records of the run, in the order of its questions.
+    """
     done = Counter(record["image"] for record in records)
-    with tqdm(total=total, initial=len(records), unit="question", disable=not progress) as bar:
+    order: dict[str, int] = {}
+    with progress:
         for number, (source, others) in enumerate(with_next(images)):
-            count = len(source.queries)
+            count, key = len(source.queries), source.key
             if number % settings.part[1] != settings.part[0] - 1:  # another process has it
+                progress.advance(count)
                 harness.passed += count
-                bar.update(count)
                 continue
-            if 0 < done[source.key] < count:  # the run was killed while it wrote this image
-                bar.update(-done[source.key])
-                records = [record for record in records if record["image"] != source.key]
+            order |= {query.id: len(order) + i for i, query in enumerate(source.queries)}
+            if 0 < done[key] < count:  # the run was killed while it wrote this image
+                progress.advance(-done[key])
+                records = [record for record in records if record["image"] != key]
                 write_results(settings.lines, header, records)
-            if done[source.key] < count:
-                lines = harness.records(source, others)
+            if done[key] < count:
+                start = perf_counter()
+                lines = _lines(harness, source, others)
                 append_results(settings.lines, lines)
                 records += lines
-                bar.update(count)
+                measured = not any("ms" in line or ERROR in line for line in lines)
+                progress.advance(count, perf_counter() - start if measured else None)
             harness.passed += count
-    summary = summarise(header, records)
-    settings.lines.with_suffix(".json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return summary
+    if [record["id"] for record in records] != list(order):  # an image that failed before was asked late
+        records.sort(key=lambda record: order.get(record["id"], len(order)))
+        write_results(settings.lines, header, records)
+    return records
+
+
+def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> list[Record]:
+    """The lines of one image's questions, with the reason where it can't be opened."""
+    try:
+        image = open_image(source.image)
+    except ValueError as error:
+        reason = str(error)
+        if isinstance(source.image, Path):  # results don't tell where on a disk the data lies
+            name, folder = source.key.partition(":")[2], str(source.image.parent.absolute())
+            reason = reason.replace(str(source.image), name).replace(folder, "its folder")
+        return [{"id": query.id, "image": source.key, ERROR: reason} for query in source.queries]
+    return harness.records(replace(source, image=image), others)
 
 
 def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[ImageQueries]]:
@@ -234,7 +320,9 @@ def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Image
     """
     if settings.data == WORLD:
         count = settings.questions or 2000
-        pages = world_questions(count, settings.size, settings.per_image, settings.split or "test")
+        pages = world_questions(
+            count, settings.size, settings.per_image, settings.split or "test", settings.seed
+        )
         return count, exact_match, exact_match.__name__, pages
     data, images = data_questions(settings.data, settings.split, settings.questions)
     assert data.metric is not None, "data_questions refuses data without one"
@@ -247,7 +335,10 @@ def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Image
 
 
 def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
-    """Begin a result file, or go on with one of the same run: its header and records.
+    """Begin a result file, or go on with one of the same run: its header and the questions that were asked.
+
+    A line that a kill has cut off is removed, and so are the questions whose image could not be opened, to be
+    asked again; a warning says so.
 
     Raises:
         ValueError: the file is of another run, or no result file.
@@ -262,12 +353,19 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
     for name in [name for name in {**before, **now} if name not in free]:
         if before.get(name) != now.get(name):
             raise ValueError(
-                f"{path} is of another run: its {name} is {before.get(name)!r}, now {now.get(name)!r}; "
-                "give another --out, or remove the file"
+                f"{path} is of another run: its {name} is {short(before.get(name))}, now "
+                f"{short(now.get(name))}; give another --out, or remove the file"
             )
-    if not path.read_bytes().endswith(b"\n"):  # a line was cut off
-        write_results(path, before, records)
-    return before, records
+    if mend_results(path):
+        logger.warning("%s: its last line was cut off and is asked again", path)
+    answered = [record for record in records if ERROR not in record]
+    if len(answered) < len(records):
+        logger.warning(
+            "%s: %d questions whose images could not be opened are tried again",
+            path, len(records) - len(answered),
+        )  # fmt: skip
+        write_results(path, before, answered)
+    return before, answered
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

@@ -233,7 +233,7 @@ class Harness:
                 scene.view.features.repeat(len(part)),
                 method.between_layers,
                 count,
-                layer=cut_layer(self.model),
+                layer=cut_layer(self.model, method.layers),
                 max_new_tokens=self.max_new_tokens,
             )
             texts = self.model.processor.tokenizer.batch_decode(run.ids, skip_special_tokens=True)

@@ -2,10 +2,10 @@
 
     bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [Row, ...]
 
-Each round goes once through all ways, in turn forwards and backwards, so that a slow minute of the machine
-slows all of them; figures are medians over rounds. Before the first round each way runs once, unmeasured:
-there its arithmetic is counted and its peak memory noted. Every way begins with a PIL image and a question
-and ends with the logits of the first token, its key/value cache filled.
+Each round goes once through all ways, in turn forwards and backwards, so that a slow minute of the
+machine slows all of them; figures are medians over rounds. Before the first round each way runs once,
+unmeasured: there its operations and bytes are counted and its peak memory noted. Every way begins with a
+PIL image and a question and ends with the logits of the first token, its key/value cache filled.
 
 process  picture and prompt to the processor's tensors
 gestalt  the coarse view, where a way has one
@@ -20,7 +20,7 @@ without a trained allocator; or a rival or null of `arr_coc.rivals.METHODS`, on 
 from __future__ import annotations
 
 import logging
-import platform
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from arr_coc.core.attending import Budget, parse_budget
+from arr_coc.core.attending import Budget, budget_count, parse_budget
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.evaluate.answering import prefill, visual_tokens
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_prefill
@@ -42,10 +42,11 @@ from arr_coc.evaluate.methods import METHODS
 from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.timing import peak_megabytes
 from arr_coc.evaluate.view import View, encode
+from arr_coc.evaluate.work import FUSED, ByteCounter, processor_name
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, MODES
 from arr_coc.rivals import QueryBlindScorer
-from arr_coc.rivals.method import Method
+from arr_coc.rivals.method import Method, find_method
 from arr_coc.session import chat_prompt
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,23 @@ class Arrival:
     note: str | None = None
 
 
-Shape = Sequence[int]
+@dataclass(frozen=True)
+class Counted:
+    """The work of one way, counted in a run that is not timed.
+
+    Attributes:
+        tflop: 1e12 floating-point operations.
+        gbyte: 1e9 bytes that they read and write (see `arr_coc.evaluate.work`).
+        peak_mb: the most MiB held at once beyond the weights.
+        arrival: its first token.
+    """
+
+    tflop: float
+    gbyte: float
+    peak_mb: float
+    arrival: Arrival
+
+
 Inputs = Mapping[str, Any]
 Way = Callable[[Inputs, Stopwatch], Arrival]
 """From processor inputs to the first token, with the time of its stages added to the watch."""
@@ -103,10 +120,13 @@ class Row:
         select: milliseconds of choosing, a gestalt that serves nothing else included.
         tflop: 1e12 floating-point operations of matrix products, convolutions and attention, two to a
             multiplication; attention as if it were not causal.
+        gbyte: 1e9 bytes that these read and write: weights, activations, keys and values.
         peak_mb: the most MiB held at once beyond the weights.
-        speed: how many times faster than stock; None where stock did not run, like the next three.
-        flop_ratio: how many times fewer operations than stock: the limit of `speed`.
-        of_limit: `speed` over `flop_ratio`.
+        speed: how many times faster than stock; None where stock did not run, like the next four.
+        flop_ratio: how many times fewer operations than stock: the limit of `speed` where they are what takes
+            the time, as for many tokens.
+        byte_ratio: how many times fewer bytes than stock: the limit where reading the weights is, as for few.
+        of_limit: `speed` over the larger of the two, which no machine is expected to exceed by much.
         select_share: `select` over stock's time from tensors to the first token.
         note: why another mode ran than the one named.
     """
@@ -119,9 +139,11 @@ class Row:
     stages: dict[str, float]
     select: float
     tflop: float
+    gbyte: float
     peak_mb: float
     speed: float | None = None
     flop_ratio: float | None = None
+    byte_ratio: float | None = None
     of_limit: float | None = None
     select_share: float | None = None
     note: str | None = None
@@ -163,7 +185,7 @@ def bench(
     def start() -> Inputs:
         return prompt(model, image, question, batch)
 
-    counts: dict[str, tuple[float, float, Arrival]] = {}
+    counts: dict[str, Counted] = {}
     for mode, way in ways.items():
         progress(f"{mode}: counting")
         try:
@@ -199,28 +221,44 @@ def prompt(model: ARRCOCModel, image: Image.Image, question: str, batch: int = 1
     }
 
 
-def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = None) -> Way:
-    """The way of a name.
+def read_way(mode: str) -> tuple[str, Budget | None]:
+    """The name of a way and its budget, None where it has none; no model is needed.
 
     Raises:
         ValueError: an unknown name or a bad budget.
     """
     name, _, text = mode.partition("@")
+    rivals = rivals_on_stock()
+    ours = name == STOCK or name.removesuffix(GAZE) in MODES
+    try:
+        if not ours:
+            find_method(name, rivals)
+    except ValueError as error:
+        raise ValueError(
+            f"way {mode!r} is unknown; use {STOCK}, a mode ({', '.join(MODES)}) alone or with a budget "
+            f"(prune@64), or one of {', '.join(rivals)} with a count (visionzip@64)"
+        ) from error
     budget = parse_budget(text) if text else None
+    if not ours and not isinstance(budget, int):
+        raise ValueError(f"way {mode!r} needs a count of tokens: write {name}@273")
+    return name, budget
+
+
+def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = None) -> Way:
+    """The way of a name.
+
+    Raises:
+        ValueError: as `read_way`.
+    """
+    name, budget = read_way(mode)
     if name == STOCK:
         return lambda inputs, watch: _stock(model, inputs, watch)
     if (ours := name.removesuffix(GAZE)) in MODES:
         untrained = name.endswith(GAZE)
         chosen = ARRCOCModel(model.base, model.processor, strict=model.strict) if untrained else model
         return lambda inputs, watch: _ours(chosen, ours, budget, inputs, watch)
-    rivals = rivals_on_stock()
-    method = rivals.get(name)
-    if method is None:
-        raise ValueError(
-            f"way {mode!r} is unknown; use {STOCK}, a mode ({', '.join(MODES)}) or one of {', '.join(rivals)}"
-        )
-    if not isinstance(budget, int):
-        raise ValueError(f"{name} needs a count of tokens: write {name}@273")
+    method = find_method(name, rivals_on_stock())
+    assert isinstance(budget, int), "`read_way` takes a rival with a count alone"
     return lambda inputs, watch: _rival(model, method, budget, scorer, inputs, watch)
 
 
@@ -257,6 +295,8 @@ def _ours(model: ARRCOCModel, mode: str, budget: Budget | None, inputs: Inputs, 
     if prepared.fallback:
         raise ValueError(f"choosing failed in mode {mode!r}, which is no time of it; the log has the reason")
     logits = prepared.model(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
+    if isinstance(budget, int) and MODES[prepared.mode].chooses:
+        budget_count(budget, min(prepared.cells))  # all of a small image are no time of so many
     tokens = visual_tokens(model, prepared.compacted) / len(logits)
     return Arrival(logits, tokens, prepared.mode, prepared.note)
 
@@ -274,7 +314,7 @@ def _rival(
     with watch("encode"):
         features, tower = encode(model, inputs, "tower" in method.needs)
     if method.between_layers is not None:
-        layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model)
+        layers, cut = model.config.get_text_config().num_hidden_layers, cut_layer(model, method.layers)
         logits = pruned_prefill(model, inputs, features, method.between_layers, budget, layer=cut).logits
         return Arrival(logits, (features.counts[0] * cut + budget * (layers - cut)) / layers)
     assert method.select is not None, "`rivals_on_stock` has no others"
@@ -289,20 +329,12 @@ def _rival(
 
 
 @torch.no_grad()
-def count(way: Way, start: Callable[[], Inputs], device: torch.device) -> tuple[float, float, Arrival]:
-    """Run a way once: its operations in TFLOP, its peak memory in MiB, and its first token."""
+def count(way: Way, start: Callable[[], Inputs], device: torch.device) -> Counted:
+    """Run a way once, counting."""
     arrived: list[Arrival] = []
-    # Early versions of torch count no fused attention on CPUs.
-    fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
-    with FlopCounterMode(display=False, custom_mapping=fused) as counter:
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter, ByteCounter() as moved:
         peak = peak_megabytes(lambda: arrived.append(way(start(), Stopwatch(device))), device)
-    return counter.get_total_flops() / 1e12, peak, arrived[0]
-
-
-def attention_flops(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """Of fused attention, from the shapes [B, H, Q, d], [B, G, S, d] and [B, G, S, e]."""
-    batch, heads, rows, width = query
-    return 2 * batch * heads * rows * key[-2] * (width + value[-1])
+    return Counted(counter.get_total_flops() / 1e12, moved.total / 1e9, peak, arrived[0])
 
 
 @torch.no_grad()
@@ -323,11 +355,9 @@ def measure(way: Way, start: Callable[[], Inputs], device: torch.device) -> dict
     return times | {"prefill": 1000 * (done - begun) - sum(times.values())}
 
 
-def summarise(
-    mode: str, batch: int, counted: tuple[float, float, Arrival], times: Sequence[Mapping[str, float]]
-) -> Row:
+def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[str, float]]) -> Row:
     """The row of a way from its rounds."""
-    tflop, peak, arrival = counted
+    arrival = counted.arrival
     stages = {stage: median(one[stage] for one in times) for stage in STAGES}
     reads_gestalt = arrival.ran in MODES and MODES[arrival.ran].gestalt  # else it serves the choice alone
     rounds = [sum(one.values()) for one in times]
@@ -339,8 +369,9 @@ def summarise(
         rounds=rounds,
         stages=stages,
         select=stages["select"] + (0.0 if reads_gestalt else stages["gestalt"]),
-        tflop=tflop,
-        peak_mb=peak,
+        tflop=counted.tflop,
+        gbyte=counted.gbyte,
+        peak_mb=counted.peak_mb,
         note=arrival.note,
     )
 
@@ -353,9 +384,10 @@ def compare(rows: Sequence[Row]) -> list[Row]:
     waited = stock.ms - stock.stages["process"]
 
     def against(row: Row) -> Row:
-        speed, ratio = stock.ms / row.ms, stock.tflop / row.tflop
-        share = row.select / waited
-        return replace(row, speed=speed, flop_ratio=ratio, of_limit=speed / ratio, select_share=share)
+        speed = stock.ms / row.ms
+        ratios = {"flop_ratio": stock.tflop / row.tflop, "byte_ratio": stock.gbyte / row.gbyte}
+        limit = max(ratios.values())
+        return replace(row, speed=speed, **ratios, of_limit=speed / limit, select_share=row.select / waited)
 
     return [against(row) for row in rows]
 
@@ -364,9 +396,9 @@ def circumstances(model: ARRCOCModel, image: Image.Image, question: str, batch: 
     """What figures depend on: machine, versions, model, image and prompt."""
     ids = prompt(model, image, question)["input_ids"]
     visual = int((ids == model.adapter.image_token_id).sum())
-    cuda = model.device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name(model.device) if cuda else platform.processor() or "cpu",
+        "device": processor_name(model.device),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "dtype": str(model.base.dtype).removeprefix("torch."),
         "versions": {name: metadata.version(name) for name in ("torch", "transformers", "arr-coc")},

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,9 @@ from arr_coc.modes.call import EncodedImages
 from arr_coc.rivals.method import Count, Method
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures
+
+UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before the profiling started"
+"""What torch's allocator writes when the measured call frees what it did not allocate, as it should here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +107,7 @@ def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
     selected = now()
     if method.between_layers is not None:
         assert isinstance(trial.budget, int), "only ours chooses how many"
-        rule, layer = method.between_layers, cut_layer(model)
+        rule, layer = method.between_layers, cut_layer(model, method.layers)
         pruned_prefill(model, trial.inputs, features, rule, trial.budget, layer=layer)
     else:
         prefill(model, trial.inputs, features, kept, method.mode)
@@ -140,7 +145,8 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
         torch.cuda.synchronize(device)
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else every call writes lines of no use to stderr
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _stderr_without(UNKNOWN_BLOCK), profiler as profiled:
         run()
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
@@ -149,3 +155,21 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
     steps = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
     held = torch.tensor([0, *(size for _, size in steps)], dtype=torch.float64).cumsum(0)
     return float(held.max()) / 2**20
+
+
+@contextmanager
+def _stderr_without(text: bytes) -> Generator[None]:
+    """Leave out lines with a text that native code writes to stderr, past Python; others come at the end."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as written:
+        stderr = os.dup(2)
+        try:
+            os.dup2(written.fileno(), 2)
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            written.seek(0)
+            others = [line for line in written if text not in line]
+            if others:
+                os.write(2, b"".join(others))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 from arr_coc.core.realizing import Cues, Stopwatch, score
+from arr_coc.data import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.evaluate.questions import ImageQueries
 from arr_coc.model import ARRCOCModel
@@ -31,12 +32,12 @@ from arr_coc.modes.call import Call, EncodedImages, prepare
 from arr_coc.modes.cues import gather, question_embeddings
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Count
-from arr_coc.seam import Grid, LlavaAdapter, VisualFeatures
+from arr_coc.seam import FamilyAdapter, Grid, LlavaAdapter, VisualFeatures
 from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
 
-TOWERS = ("qwen3_vl", "qwen3_5", "qwen2_vl", "llava")
 LAYERS = (-2, -1)
-"""The layers of the vision tower that methods read."""
+"""The layers of the vision tower that methods read; in place of one that attends in windows they get the next
+that sees the whole image, as the published ports to Qwen2.5-VL do."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,21 @@ class Tower:
         attention: by layer (of `LAYERS`) its queries and keys [H, S, d] after rotary positions, and scaling.
         states: [N, P * d_v], what was merged or projected into each cell's token.
         class_token: S begins with a class token, which is no cell.
+        places: long [N], where in S (in cells) each cell stands; None for raster order.
     """
 
     attention: Mapping[int, tuple[Tensor, Tensor, float]]
     states: Tensor
     class_token: bool
+    places: Tensor | None = None
 
 
-def check_tower(family: str) -> None:
-    """Raise a ValueError unless the tower's patches lie in the order of the cells."""
-    if family not in TOWERS:
+def check_tower(adapter: FamilyAdapter) -> None:
+    """Raise a ValueError unless what the tower computes can be told by cell."""
+    if not adapter.by_cells:
         raise ValueError(
-            f"the vision attention of {family!r} can't be read cell by cell: its tower works in windows or "
-            f"tiles, or isn't known here; it can of {', '.join(TOWERS)}"
+            f"the vision attention of {adapter.model.config.model_type!r} can't be read cell by cell: its "
+            "tower works on tiles, or isn't known here; it can of the Qwen families and LLaVA 1.5"
         )
 
 
@@ -72,31 +75,40 @@ def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFe
     Raises:
         ValueError: a family whose tower can't be read cell by cell.
     """
-    check_tower(model.config.model_type)
+    check_tower(model.adapter)
     depth = len(attention_modules(model.base, "vision"))
+    order = model.adapter.tower_order(inputs)
     attention: dict[int, tuple[Tensor, Tensor, float]] = {}
-    states: list[Tensor] = []
+    late: dict[int, int] = {}
+    inside: list[Tensor] = []
 
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
-        if layer - depth in LAYERS:
-            attention[layer - depth] = (query[0], key[0], scaling)
+        layer -= depth
+        if order is None:
+            if layer in LAYERS:
+                attention[layer] = (query[0], key[0], scaling)
+        elif key.shape[2] == len(inputs["pixel_values"]):  # no window, or one that holds everything
+            for wanted in LAYERS:  # the first that is late enough, else the last of all
+                if wanted not in attention or late[wanted] < wanted:
+                    attention[wanted], late[wanted] = (query[0], key[0], scaling), layer
 
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        states.append(args[0])
+        inside.append(args[0])
 
     with watch_attention(model.base, "vision", observe) as watched:
-        core: Any = watched.model
-        last = core.multi_modal_projector if isinstance(model.adapter, LlavaAdapter) else core.visual.merger
-        hook = last.register_forward_pre_hook(note)
+        adapter = model.adapter.on(watched)
+        hook = adapter.merger.register_forward_pre_hook(note)
         try:
-            features = model.adapter.on(watched).features(inputs)
+            features = adapter.features(inputs)
         finally:
             hook.remove()
     count = len(features.cells[0])
-    merged = states[0].flatten(0, -2)  # (S or N * P, d_v)
-    merged = merged[int(len(merged) == count + 1) :]  # a class token may stand before the cells
+    merged = inside[0].flatten(0, -2)  # (S or N * P, d_v)
+    merged = merged[int(len(merged) == count + 1) :].reshape(count, -1)  # a class token may stand before
+    places = None if order is None else order.to(merged.device).argsort()
     key = next(iter(attention.values()))[1]
-    return features, Tower(attention, merged.reshape(count, -1), class_token=key.shape[1] == count + 1)
+    states = merged if places is None else merged[places]
+    return features, Tower(attention, states, class_token=key.shape[1] == count + 1, places=places)
 
 
 def encode(
@@ -180,7 +192,7 @@ class View:
             rows = attention_rows(query[None, :, :1], key[None], scaling)[0, :, 0, 1:].mean(0)
         else:
             rows = attention_received(query, key, scaling)
-        return rows.view(self.total, -1).mean(1)
+        return self._in_raster_order(rows.view(self.total, -1).mean(1))
 
     def keys(self, layer: int, joined: bool = False) -> Tensor:
         """Keys of each cell in the vision tower, mean over its patches and heads: [N, d]; joined: [N, H * d].
@@ -191,7 +203,12 @@ class View:
         tower = self._watched()
         key = tower.attention[layer][1][:, int(tower.class_token) :]  # (H, N * P, d)
         heads = key.transpose(0, 1).flatten(1) if joined else key.mean(0)
-        return heads.view(self.total, -1, heads.shape[-1]).mean(1)
+        return self._in_raster_order(heads.view(self.total, -1, heads.shape[-1]).mean(1))
+
+    def _in_raster_order(self, values: Tensor) -> Tensor:
+        """What the tower has of each cell [N, ...], from its own order."""
+        places = self._watched().places
+        return values if places is None else values[places]
 
     @property
     def states(self) -> Tensor:
@@ -201,6 +218,13 @@ class View:
             ValueError: the tower was not watched.
         """
         return self._watched().states
+
+    @property
+    def patches(self) -> int:
+        """P, patches a cell."""
+        tower = self._watched()
+        rows = next(iter(tower.attention.values()))[1].shape[1] - int(tower.class_token)
+        return rows // self.total
 
     def _watched(self) -> Tower:
         if self.tower is None:
@@ -276,11 +300,23 @@ class View:
 
         A LLaVA tower sees the middle square of an image, so boxes have a place on squares alone.
         """
-        boxes = self.source.queries[i].boxes
+        return self._once(("evidence", i), lambda: self._cells_of(self.source.queries[i].boxes))
+
+    def possible_evidence(self) -> list[Tensor]:
+        """Bool [H, W] each, the evidence of every question that the image could be own, as far as known."""
+        return self._once("possible", lambda: self._all_evidence())
+
+    def _all_evidence(self) -> list[Tensor]:
+        own = [query.boxes for query in self.source.queries]
+        masks = [self._cells_of(boxes) for boxes in (self.source.possible or own)]
+        return [mask for mask in masks if mask is not None]
+
+    def _cells_of(self, boxes: Sequence[Box] | None) -> Tensor | None:
+        """The cells of boxes, None where there are none or they are unknown."""
         cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
         if not boxes or cropped:
             return None
-        mask = self._once(("evidence", i), lambda: evidence_cells(boxes, self.grid[1:], self.size))
+        mask = evidence_cells(boxes, self.grid[1:], self.size)
         return mask if bool(mask.any()) else None
 
     def generator(self, method: str, i: int) -> torch.Generator:

@@ -1,16 +1,18 @@
 """The worst cases of a result file: where a method lost most against all tokens, to be looked at.
 
     cases = worst_cases("sparse.jsonl.gz", "arr-coc@64")   [{"id", "question", "answer", "right", ...}, ...]
-    image = case_image("sparse.jsonl.gz", cases[0])        the image of one, drawn or opened again
+    images = case_images("sparse.jsonl.gz", cases)         the image of each, drawn or opened again
 
 Laws: a case is an answer that is not wholly right; the biggest loss against "full" comes first, then the
 lowest score, then the order of the file. A file from elsewhere is read with care: what it lacks is a
-ValueError that names the line.
+ValueError that names the line, and of a data set on this disk no image is opened but one that the data set's
+own questions name under the same id: a result file can't make an app show any other file.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,15 +20,19 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from arr_coc.core.images import open_image
+from arr_coc.data import open_data
+from arr_coc.evaluate.questions import image_key
 from arr_coc.evaluate.run import WORLD
-from arr_coc.store.results.files import Record, decode_kept, read_results
+from arr_coc.store.results.files import ERROR, Record, decode_kept, read_results
 from arr_coc.store.results.kinds import FULL, kind
-from arr_coc.store.validation import validated
+from arr_coc.store.validation import nearest, short, validated
 from arr_coc.world import draw_page
 
 Case = dict[str, Any]
 LARGEST = 4096
 """Most cells along one side of a grid; a file with more is refused."""
+LONGEST_NUMBER = 16
+"""Most digits of a page's number."""
 Side = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
@@ -63,14 +69,17 @@ def worst_cases(path: str | Path, method: str | None = None, count: int = 24) ->
     if count < 1:
         raise ValueError(f"count {count} is too small: use 1 or more")
     header, records = read_results(path)
-    names = list(dict.fromkeys(name for record in records for name in record["score"]))
+    names = list(dict.fromkeys(name for record in records if ERROR not in record for name in record["score"]))
     if method is None:
         method = next((name for name in names if kind(name, header) == "ours"), None)
         if method is None:
             raise ValueError(f"{path} has no answers of arr-coc: name one of {', '.join(names) or 'nothing'}")
     if method not in names:
-        raise ValueError(f"{path} has no method {method!r}: use one of {', '.join(names)}")
-    imperfect = [n for n, record in enumerate(records) if record["score"].get(method, 1) < 1]
+        hint = nearest(method, names)
+        raise ValueError(f"{path} has no method {short(method)}: use one of {', '.join(names)}{hint}")
+    imperfect = [
+        n for n, record in enumerate(records) if ERROR not in record and record["score"].get(method, 1) < 1
+    ]
 
     def badness(n: int) -> tuple[float, float]:
         score = records[n]["score"]
@@ -81,35 +90,56 @@ def worst_cases(path: str | Path, method: str | None = None, count: int = 24) ->
 
 
 def case_image(path: str | Path, case: Case) -> Image.Image:
-    """The image of a case: a page is drawn again, a file is opened where the run's data lies.
+    """The image of one case; see `case_images`."""
+    return case_images(path, [case])[0]
+
+
+def case_images(path: str | Path, cases: Sequence[Case]) -> list[Image.Image]:
+    """The images of cases: a page is drawn again, a file is opened where the run's data lies.
 
     Args:
-        path: the result file that the case is from.
-        case: one of `worst_cases`.
+        path: the result file that the cases are from.
+        cases: of `worst_cases`.
 
     Raises:
-        ValueError: the file lacks what finds the image, or it isn't there any more.
+        ValueError: the file lacks what finds an image, or the data set is not there any more, or has not
+            this question about this image.
     """
     header, _ = read_results(path)
-    data, image, size = header.get("data"), case["image"], header.get("size")
+    data = header.get("data")
     if not isinstance(data, str):
         raise ValueError(f"{path}, line 1 has no `data`: give the file that `arr-coc eval` wrote")
-    source, _, place = image.partition(":")
-    if data == WORLD:
-        if not place.isdecimal() or len(place) > 9 or type(size) is not int:
-            raise ValueError(
-                f"{path}: image {image!r} of size {size!r} is no drawn page: it should be SPLIT:NUMBER "
-                "and a number of px"
-            )
-        return draw_page(int(place), (size, size), source).image
-    name, _, folder = data.partition(":")
-    root = Path(folder.strip()).expanduser().resolve()
-    file = (root / place).resolve()
-    if not folder.strip() or source != name.strip().lower() or not file.is_relative_to(root):
-        raise ValueError(f"{path}: image {image!r} is not inside of its data {data!r}: it is not opened")
-    if not file.is_file():
-        raise ValueError(f"image {image!r} is not in {folder.strip()}: put the data set of the run there")
-    return open_image(file)
+    if data != WORLD:
+        return _opened(path, data, header.get("split"), cases)
+    return [_drawn(path, case["image"], header.get("size")) for case in cases]
+
+
+def _drawn(path: str | Path, image: str, size: Any) -> Image.Image:
+    split, _, number = image.partition(":")
+    if not number.isdecimal() or len(number) > LONGEST_NUMBER or type(size) is not int:
+        raise ValueError(
+            f"{path}: image {short(image)} of size {size!r} is no drawn page: it should be SPLIT:NUMBER "
+            "and a number of px"
+        )
+    return draw_page(int(number), (size, size), split).image
+
+
+def _opened(path: str | Path, data: str, split: str | None, cases: Sequence[Case]) -> list[Image.Image]:
+    """Images of a data set, found by its own reader."""
+    wanted = {case["id"]: case["image"] for case in cases}
+    images: dict[str, Image.Image] = {}
+    _, examples = open_data(data, split)
+    for example in examples:
+        if wanted.get(example.id) == image_key(data, example.image):
+            images[example.id] = open_image(example.image)
+            if len(images) == len(wanted):
+                break
+    if missing := [ident for ident in wanted if ident not in images]:
+        question = f"question {short(missing[0])} about image {short(wanted[missing[0]])}"
+        raise ValueError(
+            f"{path}: {question} is not in its data {short(data)}: put the data set of the run there"
+        )
+    return [images[case["id"]] for case in cases]
 
 
 def _case(record: Record, method: str, where: str) -> Case:

@@ -3,15 +3,15 @@
     observe(session, question) -> Trace                       with the answer from all tokens for comparison
     word_heat(session, question, mode, kept=64) -> words      the effect of each word on the kept cells
 
-Observing changes no answer of the session, and encodes an image no oftener than asking does. In mode "full"
-nothing is chosen, so both answers are the same and no word is scored.
+Observing changes no answer of the session. The two answers compare: each is made from scratch, the image not
+encoded yet, whatever was asked before; and beside it stands what a later question of a session costs. In mode
+"full" nothing is chosen, so both answers are the same and no word is scored.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
+from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.texture import channel_names, generate_texture_array
 from arr_coc.inspect.trace import Reply, Trace, Word
@@ -49,7 +50,9 @@ def observe(
     compare: bool = True,
     words: bool = True,
     max_new_tokens: int = 32,
+    true_answers: Sequence[str] = (),
     on_text: Callable[[str], None] | None = None,
+    on_full_text: Callable[[str], None] | None = None,
 ) -> Trace:
     """Ask a question and record the answer in a trace.
 
@@ -62,19 +65,29 @@ def observe(
         budget: as in `Session.ask`.
         mode: as in `Session.ask`.
         gestalt: as in `Session.ask`.
-        compare: answer from all tokens, too. Where both answers need the whole image encoded, the encoding
-            counts in the time of both.
+        compare: answer from all tokens, too, and once more from the kept ones, for `Trace.again`.
         words: score each word of the question by itself.
         max_new_tokens: as in `Session.ask`, for both answers.
+        true_answers: answers that are known to be true, for the record.
         on_text: called with the answer from the kept tokens so far after each token; and with all of it after
-            each token of the answer from all tokens, so that an exception raised in it can end that, too.
+            each token of an answer for comparison, so that an exception raised in it can end that, too.
+        on_full_text: called instead of that with the answer from all tokens so far.
 
     Raises:
-        ValueError: as `Session.ask`.
+        ValueError: as `Session.ask`, or a session of several images.
     """
+    if len(session.images) > 1:
+        raise ValueError(f"a trace is of one image, this session has {len(session.images)}: open one of them")
     options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
+    session.forget()
     answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
-    full = _answer_whole(session, question, answer, max_new_tokens, on_text) if compare else None
+    full, again = None, None
+    if compare:
+        options["on_text"] = None if on_text is None else lambda _: on_text(answer.text)
+        on_full_text = on_full_text or options["on_text"]
+        full, again = _answer_for_comparison(
+            session, question, answer, options | {"max_new_tokens": max_new_tokens}, on_full_text
+        )
     view, texture = _view_and_texture(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
     ran = find_mode(answer.mode)
@@ -95,35 +108,50 @@ def observe(
         note=answer.note,
         ms=answer.ms,
         model=_name(session.model),
+        machine=machine(session.model),
         full=full,
+        again=again,
+        true_answers=tuple(true_answers),
         texture=texture,
         channels=channel_names(session.model.layer.config.channels),
         words=pieces,
     )
 
 
-def _answer_whole(
+def _answer_for_comparison(
     session: Session,
     question: str,
     answer: Answer,
-    max_new_tokens: int,
-    on_text: Callable[[str], None] | None,
-) -> Reply:
-    """The answer from all tokens; `answer` itself where it is one."""
+    options: Mapping[str, Any],
+    on_full_text: Callable[[str], None] | None,
+) -> tuple[Reply, dict[str, float]]:
+    """The answer from all tokens, from scratch, and what the kept ones take once more in the session."""
     if find_mode(answer.mode).stock:
-        return Reply(answer.text, answer.ms)
-    again = None if on_text is None else lambda _: on_text(answer.text)
-    whole = session.ask(question, mode=FULL.name, max_new_tokens=max_new_tokens, on_text=again)
-    shared = 0.0
-    if not find_mode(answer.mode).before_encoder:  # both used the same encoding
-        shared = max(0.0, answer.ms["encode"] - whole.ms["encode"])
-    more = {stage: whole.ms[stage] + shared for stage in ("encode", "total")}
-    return Reply(whole.text, whole.ms | more)
+        later = _without_encoding(answer.ms)
+        return Reply(answer.text, answer.ms, later), later
+    again = session.ask(question, **options)
+    most = options["max_new_tokens"]
+    whole = session.fresh().ask(question, mode=FULL.name, max_new_tokens=most, on_text=on_full_text)
+    return Reply(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
+
+
+def _without_encoding(ms: Mapping[str, float]) -> dict[str, float]:
+    """What the stock model takes for a later question: all but the encoding, which a session keeps."""
+    return {**ms, "encode": 0.0, "total": max(0.0, ms["total"] - ms["encode"])}
+
+
+def machine(model: ARRCOCModel) -> str:
+    """What a model's times were taken on: the device, the base model's dtype and, on a CPU, the threads."""
+    device, dtype = model.device, str(model.base.dtype).removeprefix("torch.")
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {dtype}"
+    threads = torch.get_num_threads()
+    return f"{device.type}, {dtype}" + (f", {threads} threads" if device.type == "cpu" else "")
 
 
 def _name(model: ARRCOCModel) -> str:
     """The base model's name; of a folder its last part alone, as a trace holds no path of the machine."""
-    folder = Path(model.base_name).expanduser()
+    folder = local_path(model.base_name)
     return folder.name if folder.is_dir() else model.base_name
 
 

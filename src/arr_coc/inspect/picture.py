@@ -93,8 +93,10 @@ def draw_layers(image: Image.Image, allocation: Allocation, question: str) -> Im
     names = ("information", "perspectival", "participatory")
     meanings = ("what is inside a cell", "what stands out", "what the question asks for")
     panels = [_Panel("image", f"{image.width} × {image.height} px", base)]
-    for name, meaning, weight in zip(names, meanings, allocation.weights.tolist(), strict=True):
-        panels.append(_heat_panel(name, f"{meaning}, weight {weight:.2f}", base, getattr(allocation, name)))
+    gates = allocation.gates or {}
+    for name, meaning in zip(names, meanings, strict=True):
+        weight = f", weight {gates[name]:.2f}" if gates else ""
+        panels.append(_heat_panel(name, meaning + weight, base, getattr(allocation, name)))
     panels.append(_heat_panel("balanced", "the three as one", base, allocation.balanced))
     panels.append(_kept_panel(base, allocation))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
@@ -213,14 +215,15 @@ def _lay_out(
 def _facts(allocation: Allocation) -> str:
     """The line of figures below question and answer."""
     _, h, w = allocation.grid
-    gates = zip(("information", "perspectival", "participatory"), allocation.weights.tolist(), strict=True)
     kept, total = allocation.kept, allocation.total
     parts = [
         f"{kept:,} of {total:,} visual tokens kept ({kept / total:.0%})",
         f"grid {h} × {w}",
     ]
     parts += [f"budget {allocation.budget}"] if allocation.budget != allocation.kept else []
-    parts.append("weights: " + ", ".join(f"{name} {gate:.2f}" for name, gate in gates))
+    if allocation.gates is not None:
+        gates = ", ".join(f"{name} {gate:.2f}" for name, gate in allocation.gates.items())
+        parts.append(f"weights: {gates}")
     return " · ".join(parts)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,15 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors import SafetensorError
-from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation, Reason
 from arr_coc.inspect.picture import COLOUR_MAP
+from arr_coc.inspect.trace_file import FORMAT, PLAIN, read_parts
+from arr_coc.modes import MODES
 
-FORMAT = "arr-coc trace 1"
 VIEW_FORMAT = "arr-coc view 1"
-MAX_BYTES, MAX_HEADER = 2**29, 2**24
-"""The most bytes of a file, and of its header, that `Trace.load` reads."""
 MAX_WEBP = 16_383
 """The most pixels of a side in WebP; a longer picture is shown as PNG."""
 REASON_NAMES = {
@@ -49,34 +47,21 @@ SCORES = {
 """The maps of an allocation: their names and meanings."""
 
 _MAPS = tuple(SCORES)
-_NUMBER, _BUDGET, _TIMES = (int, float), (int, float, str), {str: (int, float)}
-_PLAIN: dict[str, Any] = {
-    "question": str,
-    "answer": str,
-    "mode": str,
-    "budget": _BUDGET,
-    "kept": int,
-    "total": int,
-    "read": int,
-    "fallback": bool,
-    "note": (str, type(None)),
-    "ms": _TIMES,
-    "model": str,
-    "full": ({"text": str, "ms": _TIMES}, type(None)),
-    "channels": [str],
-    "words": [{"text": str, "pull": _NUMBER, "scored": bool}],
-    "probes": dict,
-    "allocation": {"tensions": {str: _NUMBER}, "budget": _BUDGET, "void": bool},
-}
-"""The fields that are no tensors, and their types in a file (see `_fits`)."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer from all tokens: its text, and milliseconds per stage as in `Answer.ms`."""
+    """An answer from all tokens.
+
+    Attributes:
+        text: the answer.
+        ms: milliseconds per stage, as in `Answer.ms`, from scratch.
+        again: as of `Trace.again`: without the encoding, which the stock model could keep.
+    """
 
     text: str
     ms: dict[str, float]
+    again: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +98,17 @@ class Trace:
             are the coarse view.
         fallback: whether the allocation failed and all tokens were used.
         note: why another mode ran than the one of the call; None: it did not.
-        ms: milliseconds per stage, as in `Answer.ms`.
+        ms: milliseconds per stage, as in `Answer.ms`, from scratch: nothing of the image was computed before.
         model: name of the base model.
         full: the answer from all tokens, if it was made.
         texture: float [C, H, W] in [0, 1].
         channels: names of the C channels.
         words: the pieces of the question; joined, their texts are the question.
         probes: results of `evaluate.probes` by name; JSON holds them unchanged.
+        machine: what the times were taken on, in words; "": not known.
+        again: milliseconds per stage of the question asked once more, in a session that has kept what it
+            computed of the image; None: not measured.
+        true_answers: answers that are known to be true; none: not known.
 
     Raises:
         ValueError: a field is invalid, or does not fit the others.
@@ -143,6 +132,9 @@ class Trace:
     channels: tuple[str, ...] = ()
     words: tuple[Word, ...] = ()
     probes: dict[str, Any] = field(default_factory=dict)
+    machine: str = ""
+    again: dict[str, float] | None = None
+    true_answers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the fields fit each other; all drawing code relies on it."""
@@ -172,7 +164,8 @@ class Trace:
                 _check_map(f"heat of {word.text!r}", word.heat, tuple(grid))
         if self.words and "".join(word.text for word in self.words) != self.question:
             raise ValueError("the words, joined, are not the question")
-        times = [*self.ms.values(), *(self.full.ms.values() if self.full else ())]
+        stages = [self.ms, self.again, *((self.full.ms, self.full.again) if self.full else ())]
+        times = [time for ms in stages if ms is not None for time in ms.values()]
         if not all(0 <= time for time in times):
             raise ValueError(f"milliseconds {times} must not be below 0")
         shares = [*self.allocation.tensions.values(), *(word.pull for word in self.words)]
@@ -190,6 +183,15 @@ class Trace:
     def agree(self) -> bool | None:
         """Whether both answers are the same text; None without an answer from all tokens."""
         return None if self.full is None else self.full.text.strip() == self.answer.strip()
+
+    @property
+    def is_true(self) -> bool | None:
+        """Whether the answer is one of `true_answers`, but for case and spaces; None where none is known."""
+        return self._is_true(self.answer)
+
+    def _is_true(self, answer: str) -> bool | None:
+        truths = [" ".join(truth.split()).casefold() for truth in self.true_answers]
+        return " ".join(answer.split()).casefold() in truths if truths else None
 
     def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
         """A copy of the trace with one more result of a probe.
@@ -225,7 +227,7 @@ class Trace:
             ValueError: the file is missing, or is not a trace.
         """
         try:
-            return cls(**_parts(*_read(Path(path))))
+            return cls(**_parts(*read_parts(Path(path))))
         except (OSError, ValueError, KeyError, RecursionError, SafetensorError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ValueError(
@@ -233,12 +235,13 @@ class Trace:
             ) from error
 
     def _plain(self) -> dict[str, Any]:
-        """The fields that are no tensors, in the types of `_PLAIN`."""
-        record = {name: getattr(self.allocation, name) for name in _PLAIN["allocation"]}
+        """The fields that are no tensors, in the types of `PLAIN`."""
+        record = {name: getattr(self.allocation, name) for name in PLAIN["allocation"]}
         words = [{"text": w.text, "pull": w.pull, "scored": w.heat is not None} for w in self.words]
-        full = None if self.full is None else {"text": self.full.text, "ms": self.full.ms}
-        parts = {"allocation": record, "words": words, "full": full, "channels": list(self.channels)}
-        return {name: getattr(self, name) for name in _PLAIN} | parts
+        full = None if self.full is None else asdict(self.full)
+        lists = {name: list(getattr(self, name)) for name in ("channels", "true_answers")}
+        parts = {"allocation": record, "words": words, "full": full, **lists}
+        return {name: getattr(self, name) for name in PLAIN} | parts
 
     # ---- drawing --------------------------------------------------------------------------------------
 
@@ -265,6 +268,9 @@ class Trace:
             "height": self.picture.height,
             "grid": list(record.grid[1:]),
             "agree": self.agree,
+            **_mode_facts(self.mode),
+            "is_true": self.is_true,
+            "full_is_true": None if self.full is None else self._is_true(self.full.text),
             "void": record.void,
             "weights": dict(zip(_MAPS[1:], record.weights.tolist(), strict=True)),
             "tensions": record.tensions,
@@ -279,6 +285,14 @@ class Trace:
             ],
             "palette": base64.b64encode(scale.tobytes()).decode(),
         }
+
+
+def _mode_facts(name: str) -> dict[str, Any]:
+    """What the viewer says of a mode; nothing, of one that isn't registered here."""
+    mode = MODES.get(name)
+    if mode is None:
+        return {"mode_help": "", "mode_remark": "", "stock": False}
+    return {"mode_help": mode.help, "mode_remark": mode.remark, "stock": mode.stock}
 
 
 def _check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
@@ -307,47 +321,13 @@ def _data_url(picture: Image.Image) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-# ---- reading of untrusted files -------------------------------------------------------------------------
+# ---- the parts of a file ------------------------------------------------------------------------------
 
 
 def _tensors(allocation: Allocation) -> dict[str, Tensor]:
     """The fields of an allocation that are tensors, by name."""
     values = {part.name: getattr(allocation, part.name) for part in fields(allocation)}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of a file that are no tensors, their types checked, and its tensors by name."""
-    size = path.stat().st_size
-    if not 8 < size <= MAX_BYTES:
-        raise ValueError(f"{size:,} bytes; a trace has 9 to {MAX_BYTES:,}")
-    data = path.read_bytes()
-    end = 8 + int.from_bytes(data[:8], "little")
-    if end > MAX_HEADER:
-        raise ValueError(f"a header of {end:,} bytes; a trace has at most {MAX_HEADER:,}")
-    tensors = from_safetensors(data)
-    about = json.loads(data[8:end]).get("__metadata__", {})
-    if about.get("format") != FORMAT:
-        raise ValueError(f"format {about.get('format')!r}, need {FORMAT!r}")
-    plain = json.loads(about.get("plain", "null"))
-    if not _fits(plain, dict) or set(plain) != set(_PLAIN):
-        raise ValueError(f"it does not have the fields {', '.join(_PLAIN)}")
-    if wrong := [name for name, kind in _PLAIN.items() if not _fits(plain[name], kind)]:
-        raise ValueError(f"{', '.join(wrong)}: not of the kind that a trace has there")
-    return plain, tensors
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a JSON value is of a kind: a type; one of a tuple; [of each]; {str: of each}; {name: of it}."""
-    if isinstance(kind, tuple):
-        return any(_fits(value, one) for one in kind)
-    if isinstance(kind, list):
-        return type(value) is list and all(_fits(part, kind[0]) for part in value)
-    if not isinstance(kind, dict):
-        return type(value) is kind
-    if type(value) is not dict or not (str in kind or set(value) == set(kind)):
-        return False
-    return all(_fits(part, kind.get(str, kind.get(name))) for name, part in value.items())
 
 
 def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
@@ -376,5 +356,6 @@ def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
         "full": None if plain["full"] is None else Reply(**plain["full"]),
         "texture": texture,
         "channels": tuple(plain["channels"]),
+        "true_answers": tuple(plain["true_answers"]),
         "words": tuple(words),
     }

@@ -48,7 +48,10 @@ def find_mode(name: str) -> Mode:
         ValueError: there is none of that name.
     """
     if not isinstance(name, str) or name not in MODES:
-        raise ValueError(f"mode {name!r} is unknown; use one of {', '.join(MODES)}")
+        raise ValueError(
+            f"mode {name!r} is unknown; use one of {', '.join(MODES)}, or import the module that registers "
+            "your own (arr-coc --import MODULE ...)"
+        )
     return MODES[name]
 
 

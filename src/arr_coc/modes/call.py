@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
 from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.realizing import Decision, Stopwatch
+from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
 from arr_coc.modes import MODES, Mode
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.lora import LoRAs
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +120,7 @@ class Prepared:
         mode: the name of the mode that ran.
         read: per image the visual tokens that the language model gets.
         cells: per image how many cells it has.
-        note: why another mode ran than was asked for, or why a budget was left out of account; None where
-            neither was.
+        note: what of the call was not followed to the letter, and why (see `notes`); None where all was.
     """
 
     model: Any = field(repr=False)
@@ -161,12 +162,22 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     return replace(prepared, note=note or prepared.note)
 
 
-def guarded(chooser: Chooser, choose: Callable[[], Decision]) -> Decision | None:
-    """A decision, or None where it failed."""
+def guarded(
+    chooser: Chooser,
+    work: Callable[[], T],
+    failure: str = "allocation failed; all visual tokens are used",
+) -> T | None:
+    """What some work returns, a decision say; None where it failed, unless failures are to be raised.
+
+    Args:
+        chooser: says whether they are.
+        work: what the answer doesn't depend on.
+        failure: what the log says then.
+    """
     try:
-        return choose()
+        return work()
     except Exception:  # whatever goes wrong in deciding, the answer must still come
         if chooser.strict:
             raise
-        logger.exception("allocation failed; all visual tokens are used")
+        logger.exception(failure)
         return None

@@ -24,4 +24,5 @@ COMPRESS = Mode(
     prepare=prepare,
     gestalt=True,
     coarse=True,
+    remark="Only a coarse view was read; the cells are those of this view.",
 )

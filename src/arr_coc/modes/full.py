@@ -17,4 +17,11 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     return everything(chooser, call)
 
 
-FULL = Mode("full", help="all tokens", encodes="all", prepare=prepare, loras=())
+FULL = Mode(
+    "full",
+    help="all tokens",
+    encodes="all",
+    prepare=prepare,
+    loras=(),
+    remark="Nothing was chosen: the stock model, which reads every token.",
+)

@@ -19,6 +19,7 @@ class Mode:
         name: as users write it.
         help: what the language model reads, in a few words for `--help`.
         encodes: what the vision encoder works on, in a few words for tables.
+        remark: what must be said beside an answer of this mode, one sentence; "": nothing.
         prepare: everything before the base model is called: encode, decide, drop.
         gather: what scoring reads of each image; None: nothing is scored in this mode.
         chooses: some cells stay and others go.
@@ -41,6 +42,7 @@ class Mode:
     gestalt: bool = False
     coarse: bool = False
     loras: tuple[tuple[str, ...], ...] = (("own",),)
+    remark: str = ""
 
     @property
     def stock(self) -> bool:

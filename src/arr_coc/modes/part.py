@@ -20,6 +20,7 @@ from arr_coc.core.stem import Stem
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
 from arr_coc.modes.cues import gather, pictures, stretch
+from arr_coc.modes.familiar import stem_tokens
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import fall_back, gazed, gestalt_of
 from arr_coc.seam import Layout, VisualFeatures
@@ -150,16 +151,17 @@ def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
     """Per image the cells [N, D] as a stem sees them, over a gestalt if there is one; made once."""
-    stems, under = call.encoded.stems, None if gestalt is None else call.gestalt
-    if under not in stems:
-        adapter = chooser.adapter_for(call.mode)
-        with call.watch("scoring"):
+    adapter, stems = chooser.adapter_for(call.mode), call.encoded.stems
+    with call.watch("scoring"):
+        if gestalt is None:
+            return stem_tokens(adapter, stem, call.inputs, call.encoded)
+        if call.gestalt not in stems:
             views = zip(pictures(adapter, call.inputs, call.encoded), layout.grids, strict=True)
-            stems[under] = [
-                stem(picture[None], grid[1:], None if gestalt is None else coarse_map(gestalt, image))[0]
+            stems[call.gestalt] = [
+                stem(picture[None], grid[1:], coarse_map(gestalt, image))[0]
                 for image, (picture, grid) in enumerate(views)
             ]
-    return stems[under]
+    return stems[call.gestalt]
 
 
 def coarse_map(gestalt: VisualFeatures, image: int) -> Tensor:

@@ -18,4 +18,11 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     return after_encoding(chooser, call, gather, scale=True)
 
 
-WEIGHT = Mode("weight", help="all tokens, scaled by relevance", encodes="all", prepare=prepare, gather=gather)
+WEIGHT = Mode(
+    "weight",
+    help="all tokens, scaled by relevance",
+    encodes="all",
+    prepare=prepare,
+    gather=gather,
+    remark="No token was dropped: all were scaled by their relevance.",
+)

@@ -2,10 +2,15 @@
 
     s_j = mean over heads of A[h, last, j];  keep the k highest s_j
 
-Which layer, and what happens to positions and cache afterwards, is the caller's.
+A comes from the last of the first K layers, which read all tokens; the layers after them read the k kept.
+The paper's K is 2, and the published code with a key/value cache also runs 3: `fastv` is K = 2, `fastv:3` is
+K = 3, and so on. Of N tokens k are kept, but (K N + (L - K) k) / L are read, the mean over L layers. What
+happens to positions and cache is the caller's.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -34,13 +39,24 @@ def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Reduction:
     return Reduction(top_k(scores, k).sort().values)
 
 
-register(
+def _after(argument: str) -> Method:
+    """FastV after another number of layers than two."""
+    if not (argument.isascii() and argument.isdigit() and int(argument) >= 1):
+        raise ValueError(f"method 'fastv:{argument}' needs a number of layers of 1 or more, such as fastv:3")
+    layers = int(argument)
+    return replace(
+        METHOD, name=f"fastv:{layers}", layers=layers, contender=False, label=f"FastV after layer {layers}"
+    )
+
+
+METHOD = register(
     Method(
         "fastv",
         "rival",
         between_layers=fastv,
         by_question=True,
         needs=frozenset({"layers"}),
+        variation=_after,
         contender=True,
         label="FastV",
         paper="Chen et al. 2024, arXiv 2403.06764",

@@ -4,12 +4,13 @@
     METHODS["divprune"].select(view, 0, 64) -> Reduction(keep [64], tokens or None)
 
 An entry holds everything about a method: kind, needs, label, paper, plot style. Evaluation, plots, the app
-and the benchmark read this table and compare no names.
+and the benchmark read this table and compare no names. Of one that can be varied, NAME:ARGUMENT is a method
+too, made when it is asked for: `find_method("fastv:3")`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.store.results.kinds import KINDS, Kind
+from arr_coc.store.validation import nearest
 
 Count = int | Literal["auto"]
 Need = Literal["tower", "scorer", "sizes", "layers", "other", "sparse", "encoded", "conv4", "conv16"]
@@ -46,7 +48,12 @@ class ImageView(Protocol):
 
     @property
     def states(self) -> Tensor:
-        """[N, P * d], before the merger or projector; needs "tower"."""
+        """[N, P * d], before the merger or projector, of P patches a cell; needs "tower"."""
+        ...
+
+    @property
+    def patches(self) -> int:
+        """P."""
         ...
 
     def received(self, layer: int, joined: bool = False) -> Tensor:
@@ -67,6 +74,10 @@ class ImageView(Protocol):
 
     def evidence(self, i: int) -> Tensor | None:
         """Bool [H, W], the cells that hold the answer to question i; None where unknown."""
+        ...
+
+    def possible_evidence(self) -> list[Tensor]:
+        """Bool [H, W] each, the evidence of every question that the image could be asked."""
         ...
 
     def generator(self, method: str, i: int) -> torch.Generator:
@@ -105,7 +116,7 @@ class Method:
         select: chooses cells of the encoded image: (view, question, count or "auto") -> Reduction.
         prepare: makes the prompt itself, with what it encodes for it:
             (view, question, count, "auto" or None, encoded images, stopwatch) -> Ready.
-        between_layers: drops visual tokens inside the language model, after its second layer:
+        between_layers: drops visual tokens inside the language model, after its first `layers`:
             (attention [H, L] of the last prompt token, the image's columns, count) -> Reduction.
         resize: shrinks the image before it is encoded: (grid (H, W), count) -> grid (H, W).
         by_question: it chooses anew for each question; else once for an image.
@@ -116,6 +127,8 @@ class Method:
         fixed: it always spends the same, whatever the budget of a run: one row, named without a budget.
         mode: whose LoRA it answers with, if there is one: that of its own mode if it is ours; "full", all
             else, is the stock model.
+        layers: of the language model that read all tokens, where it drops them `between_layers`.
+        variation: makes the method NAME:ARGUMENT of an argument, or raises a ValueError; None: it has none.
         timed: its time is that of a use; of a control that decides for one question and answers another it
             is not.
         contender: among the few that the app sets beside ours.
@@ -139,6 +152,8 @@ class Method:
     auto: bool = False
     fixed: bool = False
     mode: str = "full"
+    layers: int = 2
+    variation: Callable[[str], Method] | None = None
     timed: bool = True
     contender: bool = False
     label: str = ""
@@ -177,3 +192,26 @@ def register(method: Method) -> Method:
     METHODS.clear()
     METHODS.update((one.name, one) for one in ordered)
     return method
+
+
+def find_method(name: str, table: Mapping[str, Method] | None = None) -> Method:
+    """The method of a name: of the table, or a variation NAME:ARGUMENT of one that stands there.
+
+    Args:
+        name: such as "fastv" or "fastv:3".
+        table: in place of `METHODS`.
+
+    Raises:
+        ValueError: there is none, or the method can't be varied so.
+    """
+    table = METHODS if table is None else table
+    if name in table:
+        return table[name]
+    first, colon, argument = name.partition(":")
+    method = table.get(first)
+    if not colon or method is None or method.variation is None:
+        raise ValueError(
+            f"method {name!r} is unknown{nearest(name, table)}; use some of {', '.join(table)}; "
+            "arr-coc --import MODULE eval ... knows those that your MODULE registers"
+        )
+    return method.variation(argument)

@@ -1,12 +1,16 @@
-"""Nulls: random and even selections, which read nothing, and the oracle, which has the evidence boxes.
+"""Nulls: random and even selections, which read nothing, and oracles, which have the evidence boxes.
 
-    random(n, k, generator)      even((H, W), k)      oracle(evidence, k)
+    random(n, k, generator)      even((H, W), k)      oracle(evidence, k)      blind_oracle(evidences, k)
 
-A method that does not beat the first two is of no use; the third is about the best that cells can do.
+A method that does not beat the first two is of no use. The third has the evidence of the question that is
+asked, and is about the best that cells can do. The fourth has the evidence of every question that the image
+could be asked, but not which one is: about the most that a choice can keep without looking at the question.
 Downsampling to k tokens, the third null, is done on the image and is not a selection.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -66,6 +70,40 @@ def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -
     return Reduction(torch.cat((certain, fill)).sort().values)
 
 
+def blind_oracle(evidences: Sequence[Tensor], k: int) -> Reduction:
+    """One set of cells for all questions: as many of them as possible have all of their evidence in it.
+
+    Greedy maximum coverage of whole questions: near the best choice, not the best. Always that question whose
+    missing cells complete the most questions per cell, of those that fit; then an even fill.
+
+    Args:
+        evidences: Bool [H, W] each, the cells that hold the answer to one question; at least one.
+        k: Tokens to keep.
+
+    Raises:
+        ValueError: there is no evidence, it is not boolean, shapes differ, or k is not in 1..N.
+    """
+    if not evidences or any(one.dtype != torch.bool or one.shape != evidences[0].shape for one in evidences):
+        raise ValueError("pass at least one question's evidence, all boolean and of one shape")
+    grid = (evidences[0].shape[0], evidences[0].shape[1])
+    check_budget(k, evidences[0].numel())
+    wanted = torch.stack([one.flatten() for one in evidences])  # (Q, N)
+    taken = torch.zeros_like(wanted[0])
+    while True:
+        missing = (wanted & ~taken).float()
+        cells = missing.sum(1)  # (Q,), what each question lacks
+        fits = (cells > 0) & (cells <= k - int(taken.sum()))
+        if not bool(fits.any()):
+            break
+        # [a, b]: cells that b lacks and a does not bring; where there are none, a completes b as well.
+        left = (cells[None] - missing @ missing.T).masked_fill(cells[None] == 0, 1)
+        gain = (left == 0).sum(1) / cells.clamp_min(1)
+        taken |= wanted[int(gain.masked_fill(~fits, -1).argmax())]
+    certain = taken.nonzero().flatten()
+    fill = _even_fill(taken, grid, k - len(certain)) if len(certain) < k else certain[:0]
+    return Reduction(torch.cat((certain, fill)).sort().values)
+
+
 def _even_fill(evidence: Tensor, grid: tuple[int, int], count: int) -> Tensor:
     """`count` cells off the evidence: those of the coarsest even grid tried that has as many there."""
     size = count
@@ -97,6 +135,12 @@ def select_oracle(view: ImageView, i: int, k: int) -> Reduction:
     return even(view.grid[1:], k) if evidence is None else oracle(evidence, k)
 
 
+def select_blind_oracle(view: ImageView, i: int, k: int) -> Reduction:
+    """The `blind_oracle`'s cells of an image; an even grid where no question has evidence."""
+    evidences = view.possible_evidence()
+    return blind_oracle(evidences, k) if evidences else even(view.grid[1:], k)
+
+
 register(Method("random", "null", select_random, by_question=True, contender=True, style=Style(marker="o")))
 register(
     Method(
@@ -108,3 +152,4 @@ register(
     )
 )
 register(Method("oracle", "bound", select_oracle, by_question=True))
+register(Method("blind oracle", "bound", select_blind_oracle, style=Style(marker="|")))

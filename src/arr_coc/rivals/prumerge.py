@@ -2,9 +2,15 @@
 
 keep: attention outliers s_j > Q3 + 1.5 IQR, then every floor(floor(N / outliers) / 3)-th token
 x_i <- x_i + sum of s_j x_j over the 32 tokens j with keys most similar to that of i
+
+Published twice: for CLIP, where queries and keys are not split into heads (one softmax over their whole
+width), and for Qwen2.5-VL, where s is the mean over heads of each head's own softmax, over queries too, and a
+key is still the heads' keys side by side. `prumerge+` is the second, `prumerge+:joined` the first.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -59,16 +65,26 @@ def prumerge_plus(attention: Tensor, keys: Tensor, tokens: Tensor, k: int) -> Re
 
 
 def _select(view: ImageView, i: int, k: int) -> Reduction:
-    # Queries and keys are not split into heads, as published.
+    return prumerge_plus(view.received(-1), view.keys(-1, joined=True), view.tokens, k)
+
+
+def _select_joined(view: ImageView, i: int, k: int) -> Reduction:
     return prumerge_plus(view.received(-1, joined=True), view.keys(-1, joined=True), view.tokens, k)
 
 
-register(
+def _variation(argument: str) -> Method:
+    if argument != "joined":
+        raise ValueError(f"method 'prumerge+:{argument}' is unknown; use prumerge+, or prumerge+:joined")
+    return replace(METHOD, name="prumerge+:joined", select=_select_joined, label="PruMerge+, heads joined")
+
+
+METHOD = register(
     Method(
         "prumerge+",
         "rival",
         _select,
         needs=frozenset({"tower"}),
+        variation=_variation,
         label="PruMerge+",
         paper="Shang et al. 2024, arXiv 2403.15388",
         style=Style("#5f7f78", "p"),

@@ -1,9 +1,10 @@
 """VisionSelector (Zhu et al. 2025, arXiv 2510.16598): a learned scorer that never sees the question.
 
-    q = V Wq, k = V Wk;  s_i = mean_j (q_i . k_j) / sqrt(width);  keep the k highest s_i
+    q = V Wq + bq, k = V Wk + bk;  s_i = mean_j (q_i . k_j) / sqrt(width);  keep the k highest s_i
 
-It learns through `arr_coc.core.relaxation`, a soft top-k: p = sigmoid(s + t), with t so that the p sum to k.
-The curriculum from soft to hard masks and the loss are the trainer's, as is detaching the scorer's input.
+It was published with a soft top-k without noise, p = sigmoid(s + t), with t found by bisection so that the
+p sum to k (`arr_coc.core.relaxation.soft_top_k`), and a curriculum from soft to hard masks. How the scorer is
+taught here, and how that differs, is the trainer's: see `runs/study.sh`. The bundled one has no biases.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ class QueryBlindScorer(nn.Module):
     Args:
         dim: Width D of the tokens.
         width: Width of queries and keys; D // 2 as published (12.85 million parameters at D = 3584).
+        bias: Queries and keys have biases, as published; False for weights that were learned without.
     """
 
-    def __init__(self, dim: int, width: int) -> None:
+    def __init__(self, dim: int, width: int, bias: bool = True) -> None:
         super().__init__()
-        self.query = nn.Linear(dim, width, bias=False)
-        self.key = nn.Linear(dim, width, bias=False)
+        self.query = nn.Linear(dim, width, bias=bias)
+        self.key = nn.Linear(dim, width, bias=bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores, [N, D] -> [N] or [B, N, D] -> [B, N] (images of equal N: the mean knows no padding)."""
-        # s_i = mean_j q_i . k_j = q_i . mean_j k_j = q_i . (mean_j v_j) Wk: a dot product is linear in its
-        # second side, and so is Wk. Each token keeps its own query and meets one mean key: O(N), not O(N^2).
+        # s_i = mean_j q_i . k_j = q_i . mean_j k_j = q_i . ((mean_j v_j) Wk + bk): a dot product is linear in
+        # its second side. Each token keeps its own query and meets one mean key: O(N), not O(N^2).
         mean_key = self.key(tokens.mean(-2))  # (..., width)
         return (self.query(tokens) @ mean_key.unsqueeze(-1)).squeeze(-1) / math.sqrt(mean_key.shape[-1])
 

@@ -56,6 +56,8 @@ class FamilyAdapter(ABC):
         std: likewise.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
         sparse: the vision tower can encode some cells alone.
+        by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
+            compute can be told by cell; `merger` and `tower_order` say where.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
             masked equivalent.
 
@@ -73,6 +75,7 @@ class FamilyAdapter(ABC):
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     plain_positions: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
+    by_cells: ClassVar[bool] = False
     recurrent: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
@@ -111,6 +114,19 @@ class FamilyAdapter(ABC):
     @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
+
+    @property
+    def merger(self) -> Any:
+        """The module that makes visual tokens of what the tower computed.
+
+        Raises:
+            NotImplementedError: always, where the family is not `by_cells`.
+        """
+        raise NotImplementedError(f"the vision tower of {self.model.config.model_type} can't be read by cell")
+
+    def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
+        """The cells in the order in which they stand in the tower, long [N]; None for raster order."""
+        return None
 
     # ---- overridden by sparse families, whose tower can encode some cells alone --------------------------
 

@@ -236,7 +236,7 @@ class Generated:
         allocations: one per image, in order of appearance; empty in mode "full".
         fallback: whether the allocation failed and all tokens were used.
         mode: the name of the mode that ran.
-        note: why another mode ran than the one of the call; None where it didn't.
+        note: what of the call was not followed to the letter, and why; None where all was.
         details: the base model's own output where `return_dict_in_generate=True`, else None.
     """
 

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from arr_coc.core.saved import made_folder, reading, write_tensors
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 
 CELLS = 256
@@ -273,13 +273,10 @@ def compress(
 
 def save_convs(convs: Convs, folder: str | Path) -> None:
     """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    place = made_folder(Path(folder))
     for name, conv in convs.items():
-        weights = {
-            key: value.detach().cpu().to(torch.bfloat16).contiguous()
-            for key, value in conv.state_dict().items()
-        }
-        save_file(weights, Path(folder) / f"{name}.safetensors")
+        weights = {key: value.to(torch.bfloat16) for key, value in conv.state_dict().items()}
+        write_tensors(weights, place / f"{name}.safetensors")
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, ConvCompressor]:
@@ -300,16 +297,13 @@ def load_convs(folder: str | Path, dim: int) -> dict[str, ConvCompressor]:
         path = Path(folder) / f"{name}.safetensors"
         if not path.is_file():
             continue
-        try:
+        with reading(
+            f"{str(path)!r} is no compressor of factor {factor} for tokens of width {dim}",
+            "copy it there again, or remove it to do without",
+        ):
             weights = load_file(path)
             levels = {key.split(".")[1] for key in weights if key.startswith("levels.")}
             conv = ConvCompressor(dim, factor, len(levels))
             conv.load_state_dict(weights, strict=True)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            detail = " ".join(str(error).split())[:300]
-            raise ValueError(
-                f"{str(path)!r} is no compressor of factor {factor} for tokens of width {dim} ({detail}); "
-                "copy it there again, or remove it to do without"
-            ) from error
         convs[name] = conv.eval().requires_grad_(False)
     return convs

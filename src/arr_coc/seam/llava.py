@@ -16,6 +16,7 @@ class LlavaAdapter(FamilyAdapter):
     """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
 
     model_types = ("llava",)
+    by_cells = True
     visual_names = (
         "pixel_values",
         "image_sizes",
@@ -23,6 +24,11 @@ class LlavaAdapter(FamilyAdapter):
         "vision_feature_select_strategy",
     )
     plain_positions = True
+
+    @property
+    def merger(self) -> Any:
+        """The module that projects each patch."""
+        return self.model.model.multi_modal_projector
 
     @property
     def side(self) -> int:

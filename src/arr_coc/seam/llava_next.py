@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
 
 from arr_coc.seam.base import Grid, VisualFeatures
 from arr_coc.seam.llava import LlavaAdapter
@@ -37,6 +36,7 @@ class LlavaNextAdapter(LlavaAdapter):
     """LLaVA-NeXT (LLaVA-1.6)."""
 
     model_types = ("llava_next",)
+    by_cells = False  # its tower sees tiles, and the whole picture besides
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
         """Whether the image comes as its base view alone."""
@@ -50,6 +50,12 @@ class LlavaNextAdapter(LlavaAdapter):
         """The tiling of one picture, by the model's own rules."""
         config, side = self.model.config, self.side
         size = [int(n) for n in inputs["image_sizes"][image]]
+        # Imported here: reading this family's model takes as long as all adapters do.
+        from transformers.models.llava_next.modeling_llava_next import (
+            get_anyres_image_grid_shape,
+            unpad_image,
+        )
+
         tiles = get_anyres_image_grid_shape(
             size, config.image_grid_pinpoints, config.vision_config.image_size
         )

@@ -24,18 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from arr_coc.core.saved import made_folder, reading, write_tensors
+from arr_coc.seam.lora_files import CONFIG_NAME, PREFIX, WEIGHTS_NAME, read_lora
 from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
-
-CONFIG_NAME = "adapter_config.json"
-WEIGHTS_NAME = "adapter_model.safetensors"
-FILES = (CONFIG_NAME, WEIGHTS_NAME)
-PREFIX = "base_model.model."
-"""The prefix of peft before the names of modules in its files."""
 
 OWN, PARTIAL, COARSE = "own", "partial", "coarse"
 KINDS = (OWN, PARTIAL, COARSE)
@@ -129,24 +123,21 @@ class LoRAs(nn.Module):
 
     def _combined(self, kinds: tuple[str, ...]) -> PreTrainedModel:
         """A twin of the base with some kinds put in beside the user's own adapters, all of them active."""
-        from peft import inject_adapter_in_model
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         model: Any = twin(self._base[0])
         state = adapter_state(self._base[0])
         own = [] if len(state) < 3 or state[2] else list(state[1])
-        names = {kind: f"arr_coc_{kind}" for kind in kinds}
         with _unchanged_flags(model, self), torch.random.fork_rng(devices=[]):
-            for kind, name in names.items():
-                inject_adapter_in_model(self._configs[kind], model, name)
-                for key, module in self._matrices(kind).items():
-                    path, part = key.rsplit("/", 1)
-                    layer = model.get_submodule(path.replace("/", "."))
-                    getattr(layer, f"lora_{part}")[name] = module
+            for kind in kinds:
+                matrices = self._matrices(kind)
+                for key, place in _inject(model, kind, self._configs[kind]).items():
+                    place[_name(kind)] = matrices[key]
             for module in model.modules():
                 if isinstance(module, BaseTunerLayer):
                     module.enable_adapters(True)
-                    module.set_adapter([*own, *names.values()])
+                    module.set_adapter([*own, *map(_name, kinds)])
+                    module.train(self._base[0].training)  # no dropout of new modules where the base has none
         return model
 
     def _matrices(self, kind: str) -> dict[str, Any]:
@@ -183,56 +174,28 @@ class LoRAs(nn.Module):
             ValueError: weights are missing, left over or of another shape, or the configuration makes other
                 weights than matrices A and B, such as biases.
         """
-        from peft import inject_adapter_in_model
-        from peft.tuners.lora import LoraLayer
-
-        base, name = self._base[0], f"arr_coc_{kind}"
-        model: Any = twin(base)
+        model: Any = twin(self._base[0])
         before = {id(parameter) for parameter in model.parameters()}
         config.inference_mode = False
         with _unchanged_flags(model):
-            inject_adapter_in_model(config, model, name)
-        matrices: dict[str, nn.Module] = {}
-        for path, module in model.named_modules():
-            if isinstance(module, LoraLayer) and name in module.lora_A:
-                for part in ("A", "B"):
-                    matrices[f"{path}.lora_{part}.weight"] = getattr(module, f"lora_{part}")[name]
+            places = _inject(model, kind, config)
+        matrices: dict[str, Any] = {key: place[_name(kind)] for key, place in places.items()}
         ours = {id(matrix.weight) for matrix in matrices.values()} | before
         more = [key for key, parameter in model.named_parameters() if id(parameter) not in ours]
         if more:
             raise ValueError(f"it has more than the two matrices of a layer, first {more[0]}")
         if weights is not None:
-            self._fill(matrices, weights)
-        for key, matrix in matrices.items():
-            path, part = key.removesuffix(".weight").rsplit(".lora_", 1)
-            self.weights[f"{kind}/{path.replace('.', '/')}/{part}"] = matrix
+            _fill({_file_key(key): matrix for key, matrix in matrices.items()}, weights)
+        self.weights.update({f"{kind}/{key}": matrix for key, matrix in matrices.items()})
         self._configs[kind] = config
         self._twins.clear()
-
-    @staticmethod
-    def _fill(matrices: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        """Copy weights into matrices of the same names; a ValueError where names or shapes differ."""
-        unfit = sorted(set(matrices) ^ set(weights))
-        unfit += [key for key in set(matrices) & set(weights)
-                  if matrices[key].weight.shape != weights[key].shape]  # fmt: skip
-        if unfit:
-            raise ValueError(
-                f"{len(unfit)} weights are missing, left over or of another shape, first {unfit[0]}"
-            )
-        with torch.no_grad():
-            for key, matrix in matrices.items():
-                matrix.weight.copy_(weights[key])
 
     def save(self, folder: Path) -> None:
         """Write each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
         for kind in self.kinds:
-            place = folder / FOLDERS[kind]
-            place.mkdir(parents=True, exist_ok=True)
-            weights = {}
-            for key, matrix in self._matrices(kind).items():
-                path, part = key.replace("/", ".").rsplit(".", 1)
-                weights[f"{PREFIX}{path}.lora_{part}.weight"] = matrix.weight.detach().cpu().contiguous()
-            save_file(weights, place / WEIGHTS_NAME, metadata={"format": "pt"})
+            place = made_folder(folder / FOLDERS[kind])
+            weights = {PREFIX + _file_key(key): matrix.weight for key, matrix in self._matrices(kind).items()}
+            write_tensors(weights, place / WEIGHTS_NAME, {"format": "pt"})
             config = self._configs[kind]
             config.base_model_name_or_path = None  # a path on this disk stays private
             config.inference_mode = True
@@ -256,25 +219,48 @@ class LoRAs(nn.Module):
 
     def _load(self, kind: str, folder: Path) -> None:
         """Read one kind from its folder."""
-        try:
-            from peft import LoraConfig
+        with reading(
+            f"the LoRA in {str(folder)!r} can't be loaded", "use the base model that it was trained for"
+        ):
+            self._put(kind, *read_lora(folder))
 
-            config = LoraConfig.from_pretrained(str(folder))
-            weights = {
-                key.removeprefix(PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()
-            }
-            self._put(kind, config, weights)
-        except (
-            ImportError,
-            RuntimeError,
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            SafetensorError,
-        ) as error:
-            detail = " ".join(str(error).split())[:200]
-            raise ValueError(
-                f"the LoRA in {str(folder)!r} can't be loaded ({detail}); use the base model that it was "
-                "trained for"
-            ) from error
+
+def _name(kind: str) -> str:
+    """The name of a kind's adapter in a twin."""
+    return f"arr_coc_{kind}"
+
+
+def _file_key(key: str) -> str:
+    """The name of a matrix in peft's files, without its prefix, by "path of the layer/A or B"."""
+    path, part = key.rsplit("/", 1)
+    return f"{path.replace('/', '.')}.lora_{part}.weight"
+
+
+def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict]:
+    """Let peft put a LoRA into a twin.
+
+    Returns:
+        By "path of the layer/A or B", where the layer holds its matrices by the names of adapters.
+    """
+    from peft import inject_adapter_in_model
+    from peft.tuners.lora import LoraLayer
+
+    inject_adapter_in_model(config, model, _name(kind))
+    return {
+        f"{path.replace('.', '/')}/{part}": getattr(module, f"lora_{part}")
+        for path, module in model.named_modules()
+        if isinstance(module, LoraLayer) and _name(kind) in module.lora_A
+        for part in ("A", "B")
+    }
+
+
+def _fill(matrices: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Copy weights into matrices of the same names; a ValueError where names or shapes differ."""
+    unfit = sorted(set(matrices) ^ set(weights))
+    unfit += [key for key in set(matrices) & set(weights)
+              if matrices[key].weight.shape != weights[key].shape]  # fmt: skip
+    if unfit:
+        raise ValueError(f"{len(unfit)} weights are missing, left over or of another shape, first {unfit[0]}")
+    with torch.no_grad():
+        for key, matrix in matrices.items():
+            matrix.weight.copy_(weights[key])

@@ -1,24 +1,27 @@
-"""Prompts about one image, as the family's own processor writes them, with the image processed once.
+"""Prompts about an image, as the family's own processor writes them, with the image processed once.
 
-    prompt = ImagePrompt(processor, image)
+    prompt = ImagePrompt(processor, [image])
     prompt.inputs("What is the title?") -> the outputs of processor(images=..., text=...)
 
 A processor replaces an image's one token in the text by an expansion: one placeholder per visual token, and
 in many families also frames, rows of tiles or line breaks around them. So the first prompt goes through the
 whole processor, and its expansion is put in the place of that token for every question. Where the expansion
-can't be told apart from the text around it, every question goes through the processor.
+can't be told apart from the text around it, every question goes through the processor, and so it does with
+several images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from arr_coc.core.question import check_question
 from arr_coc.seam.features import PROMPT_NAMES
+from arr_coc.seam.template import render
 
 
 class Expansion(NamedTuple):
@@ -28,38 +31,50 @@ class Expansion(NamedTuple):
     columns: dict[str, Tensor]
 
 
-def chat_prompt(processor: Any, question: str) -> str:
-    """The chat template's text for one question about one image, with one placeholder for the image."""
-    content = [{"type": "image"}, {"type": "text", "text": question}]
-    return processor.apply_chat_template(
-        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-    )
+def chat_prompt(processor: Any, question: str, images: int = 1) -> str:
+    """The chat template's text for one question about so many images, with one placeholder for each.
+
+    Raises:
+        ValueError: what is no question; see `check_question`.
+    """
+    content = [{"type": "image"}] * images + [{"type": "text", "text": check_question(question)}]
+    return render(processor, [{"role": "user", "content": content}])
 
 
 class ImagePrompt:
-    """Processor inputs for any question about one image.
+    """Processor inputs for any question about the same images.
 
     Args:
         processor: of the model, with a chat template.
-        image: the image.
+        images: one, or several that the question is about together.
 
     Attributes:
-        visual: the processor's outputs for the image (`pixel_values` and what goes with it).
+        visual: the processor's outputs for the images (`pixel_values` and what goes with it).
+
+    Raises:
+        ValueError: several images for a chat template that doesn't write all of them into a prompt.
     """
 
-    def __init__(self, processor: Any, image: Image.Image) -> None:
-        self._processor, self._image = processor, image
-        text = chat_prompt(processor, "?")
+    def __init__(self, processor: Any, images: Sequence[Image.Image]) -> None:
+        self._processor, self._images = processor, list(images)
+        text = chat_prompt(processor, "?", len(images))
+        written = text.count(processor.image_token)
+        if len(images) > 1 and written != len(images):
+            raise ValueError(
+                f"the chat template of this {type(processor).__name__} writes {written} of {len(images)} "
+                "images into a prompt: ask about one image at a time"
+            )
         whole = self._process(text)
         self.visual = {name: value for name, value in whole.items() if name not in PROMPT_NAMES}
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
         added = processor.tokenizer.added_tokens_decoder
-        self._expansion = _expansion(self._tokenize(text), prompt, added)
+        one = len(images) == 1
+        self._expansion = _expansion(self._tokenize(text), prompt, added) if one else None
 
     def inputs(self, question: str) -> dict[str, Any]:
         """The processor's outputs for a question: prompt tensors [1, S], and `visual`."""
-        text = chat_prompt(self._processor, question)
+        text = chat_prompt(self._processor, question, len(self._images))
         ids = self._tokenize(text)
         if self._expansion is None or ids.count(self._expansion.token) != 1:
             prompt = {name: value for name, value in self._process(text).items() if name in PROMPT_NAMES}
@@ -74,9 +89,10 @@ class ImagePrompt:
         return prompt | self.visual
 
     def _process(self, text: str) -> Any:
-        """The processor's outputs for a text and the image."""
+        """The processor's outputs for a text and the images."""
+        images = self._images if len(self._images) == 1 else [self._images]  # nested: all of one prompt
         return self._processor(
-            images=[self._image], text=[text], return_tensors="pt", add_special_tokens=self._adds(text)
+            images=images, text=[text], return_tensors="pt", add_special_tokens=self._adds(text)
         )
 
     def _tokenize(self, text: str) -> list[int]:

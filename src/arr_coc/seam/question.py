@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from arr_coc.seam.template import render
+
 logger = logging.getLogger(__name__)
 
 
@@ -30,16 +32,16 @@ def template_markers(processor: Any) -> TemplateMarkers | None:
     if getattr(processor, "chat_template", None) is None:
         return None
 
-    def render(*words: str) -> str:
+    def rendered(*words: str) -> str:
         turns = [
             {"role": ("user", "assistant")[i % 2], "content": [{"type": "text", "text": word}]}
             for i, word in enumerate(words)
         ]
-        return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return render(processor, turns)
 
     first, answer, second = "probeone", "probetwo", "probethree"
     try:
-        single, double = render(first), render(first, answer, second)
+        single, double = rendered(first), rendered(first, answer, second)
         before, after = single.split(first)
         between_words, rest = double.split(first)[1].split(answer)
         between_turns = rest.split(second)[0]

@@ -28,6 +28,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     model_types = ("qwen2_5_vl", "qwen2_vl")
     visual_names = ("pixel_values", "image_grid_thw")
     sparse = True
+    by_cells = True
 
     @property
     def merge(self) -> int:
@@ -66,6 +67,18 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             to_picture(patches, grid, self.merge, vision.patch_size, vision.temporal_patch_size)
             for patches, grid in zip(rows, grids, strict=True)
         ]
+
+    @property
+    def merger(self) -> Any:
+        """The module that merges the patches of each cell."""
+        return self.model.model.visual.merger
+
+    def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
+        """Where some layers attend in windows, window by window."""
+        tower = self.model.model.visual
+        if (size := getattr(tower, "window_size", None)) is None:
+            return None
+        return get_vision_window_index(inputs["image_grid_thw"], self.merge, size, tower.patch_size)[0]
 
     # ---- encoding some cells alone --------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ SHARED = (
 """Attributes of a module that its twin shares, as the same dictionaries: moving, casting or loading weights
 changes both, and so do options of hooks."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
+"""What `gradient_checkpointing_enable` sets in the layers of a model."""
 CAPTURING = "transformers.utils.output_capturing"
 """Hooks of this Python module collect hidden states and attentions; they are not mirrored, or the twin would
 collect everything twice."""
@@ -51,12 +53,19 @@ class HookMirror:
     """
 
     def __init__(self, pairs: Iterable[tuple[nn.Module, nn.Module]]) -> None:
-        self._places = [(vars(old)[name], vars(new)[name]) for old, new in pairs for name in HOOKS]
+        both = [(vars(old), vars(new), hasattr(old, CHECKPOINTING[0])) for old, new in pairs]
+        self._places = [(old[name], new[name]) for old, new, _ in both for name in HOOKS]
+        self._layers = [(old, new) for old, new, checkpointing in both if checkpointing]
         self._sources = [source for source, _ in self._places]
         self._mirrored: set[int] = set()
 
     def update(self) -> None:
-        """Give the twin the current hooks of the first tree beside its own; fast while there are none."""
+        """Give the twin the current hooks of the first tree beside its own; fast while there are none.
+
+        Gradient checkpointing, which is a mark on the layers, is mirrored too.
+        """
+        for old, new in self._layers:
+            new.update((name, old[name]) for name in CHECKPOINTING if name in old)
         if not self._mirrored and not any(self._sources):
             return
         current: set[int] = set()
@@ -70,7 +79,7 @@ class HookMirror:
 
 
 def refresh(root: Module) -> Module:
-    """The same twin, with the current hooks of the first tree."""
+    """The same twin, with the current hooks of the first tree, and its gradient checkpointing."""
     _MIRRORS[root].update()
     return root
 

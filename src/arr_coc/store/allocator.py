@@ -16,11 +16,13 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.saved import save_layer
+from arr_coc.core.location import written
+from arr_coc.core.saved import made_folder, one_line, save_layer
 from arr_coc.core.stem import Stem, load_stem, save_stem
 from arr_coc.seam.gestalt import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
 from arr_coc.store.checkpoint import ALLOCATOR_FILES, base_revision, load_layer
+from arr_coc.store.vetting import check_file
 
 
 def save_learned(
@@ -44,21 +46,31 @@ def save_learned(
         base: the base model; its type, width and commit are written.
         folder: made if it is missing.
         base_name: the name to load the base model by.
+
+    Raises:
+        ValueError: the folder can't be made or written to.
     """
+    made_folder(folder)
     config = base.config
     named = {
-        "base_model": base_name,
+        **written(base_name, folder),
         "base_revision": base_revision(base),
         "base_model_type": config.model_type,
         "base_dim": config.get_text_config().hidden_size,
     }
-    for name in ALLOCATOR_FILES:
-        (folder / name).unlink(missing_ok=True)
-    save_layer(layer, folder, named)
-    if stem is not None:
-        save_stem(stem, folder)
-    save_convs(convs, folder)
-    loras.save(folder)
+    try:
+        for name in ALLOCATOR_FILES:
+            (folder / name).unlink(missing_ok=True)
+        save_layer(layer, folder, named)
+        if stem is not None:
+            save_stem(stem, folder)
+        save_convs(convs, folder)
+        loras.save(folder)
+    except OSError as error:
+        raise ValueError(
+            f"the allocator can't be written into {str(folder)!r} ({one_line(error)}); make room there, or "
+            "name another folder"
+        ) from error
 
 
 def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
@@ -68,8 +80,11 @@ def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
         layer, stem, convs and loras by name: arguments of `ARRCOCModel`.
 
     Raises:
-        ValueError: something in it doesn't fit the base model.
+        ValueError: something in it doesn't fit the base model, is damaged, or is a link to somewhere else.
     """
+    for name in ALLOCATOR_FILES:
+        if (folder / name).exists():
+            check_file(folder / name, folder)
     layer = load_layer(folder, base)
     dim = layer.config.dim
     loras = LoRAs(base)

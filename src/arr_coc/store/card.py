@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from arr_coc.core.paths import input_file
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
 from arr_coc.seam.lora import WEIGHTS_NAME as LORA_WEIGHTS
 from arr_coc.store.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
@@ -24,7 +25,7 @@ from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.store.results.fingerprint import fingerprint
 from arr_coc.store.results.kinds import DOWNSAMPLE, kind, split_method
 from arr_coc.store.results.summary import Summary, by_budget, read_summary
-from arr_coc.store.results.table import percent, table
+from arr_coc.store.results.table import percent, plain, table
 
 CARD = "README.md"
 SHARED = (*ALLOCATOR_FILES, CARD)
@@ -82,7 +83,8 @@ def model_card(
         model: the base model with everything learned for it.
         name: the allocator's name on the Hub, or its folder's.
         results: files of `arr-coc eval` (.jsonl, .jsonl.gz or .json), measured with these weights.
-        data: the training data, in words; None: the card states that this is not documented.
+        data: the training data, in words; None: what `arr-coc train` wrote down of its runs, and without
+            that the card states that this is not documented.
         license: license of the weights, in the Hub's abbreviation.
 
     Raises:
@@ -195,7 +197,35 @@ def _data(model: Described, data: str | None) -> str:
         return data
     if not model.layer.trained:
         return "None: nobody has trained it. It looks where the base model's own first layers look."
-    return "It was trained; on what, its author has not said."
+    runs = [_run(record) for record in model.layer.trained_on]
+    if not runs:
+        return "It was trained; on what, its author has not said."
+    return runs[0] if len(runs) == 1 else "\n".join(f"{i}. {run}" for i, run in enumerate(runs, 1))
+
+
+def _run(record: Mapping[str, Any]) -> str:
+    """A record of `arr_coc.core.provenance` in words."""
+    kinds = {"world": "drawn pages"}
+    parts = [
+        ", ".join(
+            f"at most {count:,} {kinds.get(kind, f'images of `{kind}`')}"
+            for kind, count in record.get("images", {}).items()
+        )
+    ]
+    if "steps" in record:
+        parts.append(f"{record['steps']:,} steps")
+    parts += [
+        f"{name} `{record[key]}`"
+        for key, name in (
+            ("recipe", "recipe"),
+            ("target", "taught by"),
+            ("eyes", "eyes"),
+            ("base", "base model"),
+            ("seed", "seed"),
+        )
+        if key in record
+    ]
+    return "; ".join(part for part in parts if part) + "."
 
 
 def _limits(model: Described) -> str:
@@ -222,7 +252,7 @@ def _figures(path: str | Path, model: Described) -> str:
     Raises:
         ValueError: the file can't be read, or was measured with other weights.
     """
-    summary = read_summary(Path(path).expanduser())
+    summary = read_summary(input_file(path))
     header = summary["header"]
     if header.get("weights", {}).get("arr-coc") != fingerprint(model.layer):
         raise ValueError(
@@ -230,12 +260,14 @@ def _figures(path: str | Path, model: Described) -> str:
             "allocator with arr-coc eval --allocator FOLDER"
         )
     rows = _excerpt(summary)
-    source, _, _ = str(header["data"]).partition(":")  # without the folder after it
+    if not header.get("data") or not header.get("size"):
+        raise ValueError(f"result {str(path)!r} lacks data or size in its header: measure with arr-coc eval")
+    source, _, _ = plain(header["data"]).partition(":")  # without the folder after it
     what = f"drawn pages of {header['size']} px" if source == "world" else f"`{source}`"
     text = f"{summary['questions']:,} questions about {summary['images']:,} images ({what}), "
-    text += f"{summary['metric']} with its 95 % interval"
+    text += f"{plain(summary['metric'])} with its 95 % interval"
     if summary["timed"]:
-        device = header.get("machine", {}).get("device", "one machine")
+        device = plain(str(header.get("machine", {}).get("device", "one machine")))
         text += f"; time to first token (TTFT) is the median of {summary['timed']} questions on {device}"
     text += ":\n\n" + table(summary | {"methods": rows}, "short")
     worst = [
@@ -245,9 +277,8 @@ def _figures(path: str | Path, model: Described) -> str:
     ]
     if worst:
         family, kept, method = min(worst, key=lambda entry: entry[1])
-        text += (
-            f"\n\nWeakest: {method} keeps {percent(kept)} of the score of all tokens on `{family}` questions."
-        )
+        text += f"\n\nWeakest: {method} keeps {percent(kept)} of the score of all tokens on "
+        text += f"`{plain(family)}` questions."
     return text
 
 

@@ -9,24 +9,40 @@ remedy.
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from safetensors import SafetensorError
-from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedConfig, PreTrainedModel
+from safetensors.torch import load_file
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoProcessor,
+    GenerationConfig,
+    PreTrainedModel,
+)
 
 from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.location import BUNDLED, is_local, located
+from arr_coc.core.paths import local_path
 from arr_coc.core.saved import BUNDLED as BUNDLED_FOLDER
-from arr_coc.core.saved import CONFIG_NAME, PICKLES, WEIGHTS_NAME, one_line, read_layer, read_settings
+from arr_coc.core.saved import CONFIG_NAME, WEIGHTS_NAME, read_layer, read_settings, reading
 from arr_coc.seam import check_model_type
-from arr_coc.seam.lora import FILES as LORA_FILES
-from arr_coc.store.hub import BUNDLED, commit_of, download, is_local, unreachable
+from arr_coc.seam.lora_files import FILES as LORA_FILES
+from arr_coc.seam.template import check_template
+from arr_coc.store.hub import commit_of, download
+from arr_coc.store.validation import short
+from arr_coc.store.vetting import SMALL_FILES, Vetted, check_weights, vetted, weight_names
 
 BUNDLED_MODEL = BUNDLED_FOLDER / "model"
 BUNDLED_ALLOCATOR = BUNDLED_FOLDER / "allocator"
+BUNDLED_ABOUT = (
+    "5 million parameters, taught on pages that this package draws: reads their titles, labelled values, "
+    "tables, colours, shapes and counts; wrong about most other pictures"
+)
+"""What the bundled model can do, in a line."""
 
 ALLOCATOR_FILES = (
     CONFIG_NAME,
@@ -35,6 +51,9 @@ ALLOCATOR_FILES = (
     *(f"{place}{name}" for place in ("", "partial/", "coarse/") for name in LORA_FILES),
 )
 """All that an allocator folder may hold, by name: what is fetched from the Hub and what may go there."""
+
+MOST_NUMBERS = 4
+"""Parameters and buffers of a model for each byte of its weights: 4-bit weights and tied ones make that."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +97,7 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
                 f"the allocator {str(name)!r} doesn't say which base model it is for: name that one, and "
                 "give this as its `allocator`"
             )
-        return Source(settings["base_model"], settings.get("base_revision"), folder)
+        return Source(located(settings, own), settings.get("base_revision"), folder)
     if revision is None and name is not None and folder is not None:
         settings = read_settings(folder)
         revision = settings.get("base_revision") if settings["base_model"] == str(name) else None
@@ -99,53 +118,90 @@ def load_base(
         ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of other
             shapes.
     """
-    source = str(BUNDLED_MODEL) if str(name) == BUNDLED else str(name)
-    folder = Path(source).expanduser()
-    if str(name) == BUNDLED and not folder.is_dir():
+    if str(name) == BUNDLED and not BUNDLED_MODEL.is_dir():
         raise ValueError(
             "the bundled model is missing from this installation; reinstall arr-coc or name a model folder"
         )
+    source, commit = str(BUNDLED_MODEL) if str(name) == BUNDLED else str(name), None
     if is_local(source):
+        folder = local_path(source)
         check_model_folder(folder)
-        source, commit = str(folder), None
+        source = str(folder)
     else:
         commit = commit_of(source, revision)
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(source, revision=commit)
-        check_model_type(str(config.get("model_type")))
-        loaded: Any = AutoModelForImageTextToText.from_pretrained(
-            source,
-            revision=commit,
-            dtype=dtype or "auto",
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
+        folder = download(source, SMALL_FILES, commit)
+        download(source, weight_names(folder), commit)
+        check_weights(folder)
+    files = vetted(folder)
+    model, processor = build_model(source, files, dtype), load_processor(source, folder)
+    model.config._commit_hash = commit  # where earlier versions of transformers keep it
+    return model.eval(), processor
+
+
+def load_processor(source: str, folder: Path) -> Any:
+    """Load the processor of a model folder that was vetted, and render its chat template once.
+
+    Args:
+        source: what the user calls the model, for messages.
+        folder: its folder.
+
+    Raises:
+        ValueError: files of it are missing or damaged, or the template doesn't render.
+    """
+    with reading(
+        f"the processor of {source!r} can't be loaded",
+        "save it beside the model with its own save_pretrained",
+    ):
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        check_template(processor)
+    return processor
+
+
+def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = None) -> PreTrainedModel:
+    """Build the model of a folder and read its weights; transformers itself reads no file of the folder.
+
+    Args:
+        source: what the user calls the model, for messages and as its `name_or_path`.
+        files: of its folder.
+        dtype: type of the weights; None: as saved.
+
+    Raises:
+        ValueError: an unsupported family, settings that make no model, or weights that don't fit them.
+    """
+    kind: Any = files.config.get("model_type")
+    check_model_type(kind if isinstance(kind, str) else short(kind))
+    again = "save model and config together again with save_pretrained"
+    with reading(f"the config.json of {source!r} makes no {short(kind)} model", again):
+        config = CONFIG_MAPPING[kind].from_dict(files.config)
+        config.name_or_path = source
+        made: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+        with torch.device("meta"):
+            outline = made(copy.deepcopy(config))
+        numbers = sum(tensor.numel() for tensor in (*outline.parameters(), *outline.buffers()))
+    if numbers > MOST_NUMBERS * files.size:
+        raise ValueError(
+            f"the config.json of {source!r} makes a model of {numbers / 1e9:.3g} billion numbers, which its "
+            f"{files.size / 1e9:.3g} GB of weights can't fill; {again}"
+        )
+    with reading(f"the weights of {source!r} don't fit its config.json", again):
+        state = {key: value for path in files.weights for key, value in load_file(path).items()}
+        loaded: Any = made.from_pretrained(
+            None, config=config, state_dict=state, dtype=dtype or "auto", output_loading_info=True
         )
         model, report = loaded
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        if folder.is_dir():
-            raise ValueError(f"model folder {source!r} can't be read: {one_line(error)}") from error
-        raise ValueError(unreachable(source, error)) from error
-    except (RuntimeError, SafetensorError) as error:  # shapes, or a file that is no safetensors
-        raise ValueError(
-            f"the weights of {source!r} don't fit its config.json ({one_line(error)}); save model and config "
-            "together again with save_pretrained"
-        ) from error
+        model.config.name_or_path = model.name_or_path = source
+        model.generation_config = (
+            GenerationConfig.from_model_config(files.config)
+            if files.generation is None
+            else GenerationConfig.from_dict(files.generation)
+        )
     if report["missing_keys"] or report["mismatched_keys"]:
         lacking = sorted(report["missing_keys"]) or sorted(report["mismatched_keys"])
         raise ValueError(
             f"the weights of {source!r} don't fit its config.json: {len(lacking)} missing or of another "
-            f"shape (first: {lacking[0]}); save model and config together again with save_pretrained"
+            f"shape (first: {short(lacking[0])}); {again}"
         )
-    try:
-        processor = AutoProcessor.from_pretrained(source, revision=commit, trust_remote_code=False)
-    except Exception as error:  # each parser of a tokenizer or image processor file has its own errors
-        raise ValueError(
-            f"the processor of {source!r} can't be loaded ({one_line(error)}); save it beside the model with "
-            "its own save_pretrained"
-        ) from error
-    model.config._commit_hash = commit  # where earlier versions of transformers keep it
-    return model.eval(), processor
+    return model
 
 
 def base_revision(model: PreTrainedModel) -> str | None:
@@ -157,7 +213,7 @@ def check_model_folder(folder: Path) -> None:
     """Raise a ValueError if a folder is not an ordinary model folder with safetensors."""
     if not folder.is_dir():
         raise ValueError(
-            f"model folder {str(folder)!r} doesn't exist; give a folder, a Hub name, or no name for the "
+            f"model folder {str(folder)!r} doesn't exist; give a folder, a Hub name, or bundled for the "
             "bundled model"
         )
     if not (folder / "config.json").is_file():
@@ -165,17 +221,7 @@ def check_model_folder(folder: Path) -> None:
             f"{str(folder)!r} is not a model folder: it has no config.json; give the folder that "
             "save_pretrained wrote"
         )
-    if any(folder.glob("*.safetensors")):
-        return
-    pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
-    if pickles:
-        raise ValueError(
-            f"{str(folder)!r} has only pickled weights ({pickles[0]}), which can run code and are never "
-            "loaded; convert them to safetensors (save_pretrained of transformers writes them)"
-        )
-    raise ValueError(
-        f"{str(folder)!r} has no weights (*.safetensors); copy them there or save the model again"
-    )
+    check_weights(folder)
 
 
 def find_allocator(name: str | Path, revision: str | None = None) -> Path | None:
@@ -189,7 +235,7 @@ def find_allocator(name: str | Path, revision: str | None = None) -> Path | None
         ValueError: the Hub can't be reached.
     """
     if is_local(name):
-        folder = Path(name).expanduser()
+        folder = local_path(name)
     else:  # with config.json there is a base model in the repository, too
         folder = download(str(name), (*ALLOCATOR_FILES, "config.json"), revision)
     return folder if (folder / CONFIG_NAME).is_file() else None
@@ -206,9 +252,9 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
     dim = config.get_text_config().hidden_size
     if (settings["base_model_type"], settings["base_dim"]) != (config.model_type, dim):
         raise ValueError(
-            f"the allocator {str(folder)!r} was saved for {settings['base_model']!r} "
-            f"({settings['base_model_type']}, width {settings['base_dim']}) and doesn't fit "
-            f"{config.name_or_path!r} ({config.model_type}, width {dim}); load it with its own base model, "
+            f"the allocator {str(folder)!r} was saved for {short(settings['base_model'])} "
+            f"({short(settings['base_model_type'])}, width {short(settings['base_dim'])}) and doesn't fit "
+            f"{config.name_or_path!r} ({config.model_type!r}, width {dim}); load it with its own base model, "
             "or leave `allocator` out"
         )
     was, now = settings.get("base_revision"), base_revision(model)

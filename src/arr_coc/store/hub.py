@@ -22,20 +22,10 @@ from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
-BUNDLED = "bundled"
-"""The name of the base model inside the package, which is on no Hub."""
+from arr_coc.core.location import BUNDLED, is_local
+from arr_coc.core.saved import one_line
+
 LOG_IN = "log in with `hf auth login`"
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 200 characters."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]
-
-
-def is_local(name: str | Path) -> bool:
-    """Whether a name is a path on this disk: one that exists, or one that starts as a path does."""
-    return Path(name).expanduser().exists() or str(name).startswith((".", "/", "~"))
 
 
 def check_name(name: str) -> None:
@@ -43,7 +33,9 @@ def check_name(name: str) -> None:
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        raise ValueError(f"{name!r} is no name on the Hub ({one_line(error)}); give USER/NAME") from error
+        raise ValueError(
+            f"{name!r} is no name on the Hub ({one_line(error, 200)}); give USER/NAME"
+        ) from error
 
 
 def check_shared(name: str) -> None:
@@ -122,7 +114,7 @@ def upload(
         )
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
         remedy = f"{LOG_IN}, or give a token that may write there" if refused(error) else "try again later"
-        raise ValueError(f"{name!r} can't be uploaded ({one_line(error)}): {remedy}") from error
+        raise ValueError(f"{name!r} can't be uploaded ({one_line(error, 200)}): {remedy}") from error
     return commit.commit_url
 
 
@@ -136,6 +128,6 @@ def unreachable(name: str, error: BaseException, revision: str | None = None) ->
     what = f"model {name!r}" + (f" at revision {revision!r}" if revision else "")
     access = f"{LOG_IN} if it is private, " if refused(error) else ""
     return (
-        f"{what} can't be reached or doesn't exist on the Hub ({one_line(error)}); {access}"
-        "give a local model folder instead, or no name for the bundled model"
+        f"{what} can't be reached or doesn't exist on the Hub ({one_line(error, 200)}); {access}"
+        "give a local model folder instead, or bundled for the bundled model"
     )

@@ -44,7 +44,7 @@ class WorldRows(Dataset[ImageRows]):
         seed: int = 0,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        self.length, self.sizes, self.questions = length, sizes, questions
+        self.length, self.images, self.sizes, self.questions = length, length, sizes, questions
         self.first, self.weights = seed * PAGES, dict(weights or {})
 
     def __len__(self) -> int:

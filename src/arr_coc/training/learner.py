@@ -15,6 +15,7 @@ need no encoded image; the map of the trained layer (`target="layer"`) needs no 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -92,7 +93,11 @@ class Learner(nn.Module):
         return torch.stack([each.loss for each in losses]).mean(), figures
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
-        """The loss of one image; rows of weight 0 are as if they weren't there."""
+        """The loss of one image; rows of weight 0 are as if they weren't there.
+
+        What is drawn for it (a budget, noise, whether a stem sees a gestalt) depends on the recipe's seed and
+        the item's number alone, so one process with several images a step learns what several processes do.
+        """
         item = replace(item, rows=tuple(row for row in item.rows if row.weight))
         recipe, model, rows = self.recipe, self.model, item.rows
         if not rows:
@@ -102,7 +107,8 @@ class Learner(nn.Module):
         answers = None if encoded is None else self._answers(session, encoded, rows)
         inputs = None if answers is None else session.batch(questions, answers)
         target, labelled = self._target(session, encoded, inputs, item)
-        relevance = self.relevance(session, encoded, questions)
+        draws = draws_of(item, recipe.seed)
+        relevance = self.relevance(session, encoded, questions, draws=draws)
         weight = torch.tensor([row.weight for row in rows], device=target.device)
 
         terms: dict[str, Tensor] = {}
@@ -116,7 +122,7 @@ class Learner(nn.Module):
             )
         if recipe.stage != "relevance" and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
-            terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight)
+            terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight, draws)
         loss = sum(terms.values(), start=self._zero())
         figures = {"loss": [float(loss.detach())]} | {
             name: [float(term.detach())] for name, term in terms.items()
@@ -148,6 +154,7 @@ class Learner(nn.Module):
         encoded: VisualFeatures | None,
         questions: Sequence[str],
         eyes: str | None = None,
+        draws: torch.Generator | None = None,
     ) -> Relevance:
         """The maps [Q, H, W] of several questions about one image, with gradient to what learns.
 
@@ -156,6 +163,7 @@ class Learner(nn.Module):
             encoded: the image, encoded; None where a stem alone reads it, which needs no more than pixels.
             questions: one per row.
             eyes: "encoded" or "stem"; None: the recipe's.
+            draws: what a stem draws from; None: torch's own generator.
         """
         adapter, layer = self.model.adapter, self.layer
         like = next(layer.parameters())
@@ -163,7 +171,7 @@ class Learner(nn.Module):
             queries = question_embeddings(adapter, session.batch(questions), like)
             picture = adapter.images(session.inputs("?"), encoded)[0]
         if (eyes or self.recipe.eyes) == "stem":
-            grid, cells, gestalt = self.stem_cells(session, picture)
+            grid, cells, gestalt = self.stem_cells(session, picture, draws)
         else:
             assert encoded is not None, "encoded eyes read an encoded image"
             grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
@@ -175,7 +183,9 @@ class Learner(nn.Module):
         rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *vision))
         return layer.relevance(next(rows), query, mask, *rows)
 
-    def stem_cells(self, session: Session, picture: Tensor) -> tuple[tuple[int, int], Tensor, Tensor | None]:
+    def stem_cells(
+        self, session: Session, picture: Tensor, draws: torch.Generator | None = None
+    ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
         """The stem's cells of an image, as the modes make them, for half of the images on a gestalt.
 
         An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
@@ -184,6 +194,7 @@ class Learner(nn.Module):
         Args:
             session: of the image.
             picture: [3, h, w] in [0, 1].
+            draws: decides which half; None: torch's own generator.
 
         Returns:
             The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
@@ -192,7 +203,7 @@ class Learner(nn.Module):
         layout, stem = model.adapter.layout(inputs), model.stem
         assert stem is not None, "made at the start"
         coarse, mean, count = None, None, layout.counts[0]
-        if torch.rand(()) < WITH_GESTALT:
+        if torch.rand((), generator=draws) < WITH_GESTALT:
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
             with torch.no_grad():
                 view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
@@ -207,6 +218,7 @@ class Learner(nn.Module):
         features: VisualFeatures,
         relevance: Relevance,
         weight: Tensor,
+        draws: torch.Generator | None = None,
     ) -> Tensor:
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
 
@@ -218,10 +230,12 @@ class Learner(nn.Module):
             features: the image, once per row.
             relevance: of each row.
             weight: [Q], of each row.
+            draws: where the budget and noise come from; None: torch's own generator.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
-        count = min(recipe.budgets[int(torch.randint(len(recipe.budgets), ()))], logits.shape[1])
-        choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature)
+        drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))
+        count = min(recipe.budgets[drawn], logits.shape[1])
+        choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
         costs = self._costs(inputs, features, choice)
         mean = (weight * costs).sum() / weight.sum()
         if choice.log_prob is None:
@@ -268,6 +282,14 @@ class Learner(nn.Module):
             used = distill.gradient_map if target == "gradient" else distill.attention_map
             maps = used(self.model, inputs, encoded.repeat(len(rows))).unflatten(1, grid)
         return maps, torch.ones(len(maps), dtype=torch.bool, device=maps.device)
+
+
+def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
+    """A generator of its own for an item of a run; None, which is torch's own, for any other."""
+    if item.number is None:
+        return None
+    draws = torch.Generator()  # of the CPU, so that every device has the same noise
+    return draws.manual_seed(random.Random(f"draws of item {item.number}, {seed}").getrandbits(63))
 
 
 def select_rows(relevance: Relevance, rows: Tensor) -> Relevance:

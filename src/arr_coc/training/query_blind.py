@@ -11,10 +11,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from arr_coc.core.layer import ARRCOCConfig, Relevance
+from arr_coc.core.saved import write_tensors
 from arr_coc.rivals import QueryBlindScorer
 
 WEIGHTS = "query_blind.safetensors"
@@ -60,7 +61,10 @@ class QueryBlindLayer(nn.Module):
         """
         path = folder / WEIGHTS
         try:
-            self.scorer.load_state_dict(load_file(path))
+            weights = load_file(path)
+            for name in ("query.bias", "key.bias"):  # learned by version 0.1: none is a bias of 0
+                weights.setdefault(name, torch.zeros_like(self.scorer.query.bias))
+            self.scorer.load_state_dict(weights)
         except (OSError, RuntimeError, SafetensorError) as error:
             detail = " ".join(str(error).split())[:200]
             raise ValueError(
@@ -68,9 +72,6 @@ class QueryBlindLayer(nn.Module):
             ) from error
 
     def save(self, folder: Path) -> None:
-        """Write `query_blind.safetensors`: query.weight and key.weight."""
+        """Write `query_blind.safetensors`: weights and biases of query and key."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: p.detach().cpu().contiguous() for name, p in self.scorer.state_dict().items()},
-            folder / WEIGHTS,
-        )
+        write_tensors(self.scorer.state_dict(), folder / WEIGHTS)

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from arr_coc.core.layer import ARRCOCConfig
+from arr_coc.core.paths import input_file
 from arr_coc.core.user_modules import import_modules
 from arr_coc.data import DATASETS
 from arr_coc.training.estimators import ESTIMATORS
@@ -50,10 +51,16 @@ def _immutable(value: Any) -> Any:
     return tuple(_immutable(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
-Whole = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Weight = Annotated[float, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0)]
+MOST_ITEMS = 1_000_000_000
+"""The most images of a run: the seeds of drawn pages of two runs would meet beyond it."""
+MOST_RANK = 4096
+"""The largest rank of a layer's coupling, and the most heads."""
+Whole = Annotated[int, Field(ge=0, le=10_000_000)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Few = Annotated[int, Field(ge=1, le=1024)]
+Rank = Annotated[int, Field(ge=0, le=1024)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+Rate = Annotated[float, Field(gt=0, le=10)]
 Side = Annotated[int, Field(ge=128, le=3072)]
 DataSpec = Annotated[str, AfterValidator(_check_data)]
 _List = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
@@ -92,9 +99,9 @@ class Recipe(BaseModel):
     """first questions of each data set on disk; none: all"""
     sizes: Annotated[tuple[Side, ...], _List] = (512, 768, 1024)
     """typical sides in px of drawn pages"""
-    questions: Count = 16
+    questions: Few = 16
     """most questions of an image in a step"""
-    max_pixels: Annotated[int, Field(ge=4096)] | None = None
+    max_pixels: Annotated[int, Field(ge=4096, le=1_000_000_000)] | None = None
     """larger images from files are scaled down to this"""
     eyes: Literal["encoded", "stem"] = "encoded"
     """what relevance reads: encoded tokens, or a stem that learns to see cells in pixels"""
@@ -110,9 +117,9 @@ class Recipe(BaseModel):
     """what learns: arr-coc, or the scorer that never sees the question"""
     layer: dict[str, Any] = {}
     """fields of ARRCOCConfig to change"""
-    lora: Whole = 0
+    lora: Rank = 0
     """rank of a LoRA of the language model"""
-    top_layers: Whole = 0
+    top_layers: Rank = 0
     """top layers of the language model that learn as well"""
     lr: Rate = 3e-3
     """learning rate of the allocator"""
@@ -122,7 +129,7 @@ class Recipe(BaseModel):
     """steps over which the rate rises"""
     steps: Count
     """steps of the optimizer"""
-    batch: Count = 1
+    batch: Few = 1
     """images a step"""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """of pages, order and sampling"""
@@ -138,7 +145,7 @@ class Recipe(BaseModel):
     """steps between checkpoints"""
     log_every: Count = 25
     """steps between lines of the log"""
-    workers: Whole = 1
+    workers: Annotated[int, Field(ge=0, le=256)] = 1
     """processes that draw or read images"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """of the base model"""
@@ -163,7 +170,11 @@ class Recipe(BaseModel):
         names = {field.name for field in dataclasses.fields(ARRCOCConfig)} - {"dim"}  # dim is the model's
         for name in layer:
             if name not in names:
-                raise ValueError(f"layer has {name!r}, which is unknown: use {', '.join(sorted(names))}")
+                near = difflib.get_close_matches(name, names, 1) or sorted(names)
+                raise ValueError(f"layer has {name!r}, which is unknown: use {', '.join(near)}")
+        for name in ("rank", "heads"):
+            if isinstance(layer.get(name), int) and layer[name] > MOST_RANK:
+                raise ValueError(f"layer.{name} is {layer[name]}: use at most {MOST_RANK:,}")
         try:
             ARRCOCConfig(dim=64, **layer)
         except (TypeError, ValueError) as error:
@@ -173,6 +184,10 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _check_learning(self) -> Recipe:
         """Refuse settings that contradict each other, or would run and teach nothing."""
+        if self.steps * self.batch > MOST_ITEMS:
+            raise ValueError(
+                f"steps is {self.steps} and batch {self.batch}, more than {MOST_ITEMS:,} images: use fewer"
+            )
         if self.layer and self.allocator != "arr-coc":
             raise ValueError(
                 f"layer is {self.layer!r}, but {self.allocator} has no such fields: leave it out"
@@ -257,12 +272,12 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
         ValueError: no such recipe, setting or module, or what `Recipe` raises; names the file.
     """
     file = built_in().get(str(name_or_path))
-    path = file or Path(name_or_path).expanduser()
+    path = file or input_file(name_or_path)
     changes = {key: _override(key, value) for key, value in (overrides or {}).items()}
     settings = _read(path, name_or_path)
     place = str(path)
     if changes:
-        place += f" with {', '.join(f'{key}={value}' for key, value in changes.items())}"
+        place += f" with {', '.join(f'{key}={_short(str(value))}' for key, value in changes.items())}"
     try:
         for key, value in changes.items():
             name, dot, entry = key.partition(".")
@@ -355,7 +370,9 @@ _EXPECTED = {
     "dict_type": "it should be a table such as {{ small = 2.0 }}",
     "greater_than_equal": "use at least {ge:g}",
     "greater_than": "use more than {gt:g}",
-    "less_than_equal": "use at most {le}",
+    "less_than_equal": "use at most {le:.10g}",
+    "int_from_float": "it should be a whole number",
+    "int_parsing_size": "use fewer digits",
 }
 """Type of a pydantic error -> the remedy."""
 
@@ -378,9 +395,16 @@ def _explain(error: ValidationError, key: str | None = None) -> str:
         items = "whole numbers" if "int" in str(field.annotation) else "texts"
         remedy = _EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
     holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
-    return f"{name} {holds} {problem['input']!r}: {remedy}"
+    return f"{name} {holds} {_short(repr(problem['input']))}: {remedy}"
+
+
+def _short(text: str) -> str:
+    """A value in a message: one line, and no book."""
+    return " ".join(text.split()) if len(text) <= 80 else f"{' '.join(text[:77].split())}..."
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, Recipe.model_fields, 1)
-    return f"{name} is unknown: use {near[0] if near else 'one of ' + ', '.join(Recipe.model_fields)}"
+    near = difflib.get_close_matches(name, Recipe.model_fields, 3, 0.6)
+    return (
+        f"{name} is unknown: use {' or '.join(near) if near else 'one of ' + ', '.join(Recipe.model_fields)}"
+    )

@@ -42,11 +42,20 @@ class Row:
 
 @dataclass(frozen=True)
 class ImageRows:
-    """An RGB image and its questions (none where nothing can be asked of a drawn page)."""
+    """An RGB image and its questions (none where nothing can be asked of a drawn page).
+
+    Attributes:
+        image: upright, RGB.
+        rows: its questions.
+        where: its place, for messages.
+        number: of the item in a run, from 0; what a step draws for it depends on this and the seed. None
+            outside of a run.
+    """
 
     image: Image.Image
     rows: tuple[Row, ...]
     where: str
+    number: int | None = None
 
 
 class FileRows(Dataset[ImageRows]):
@@ -75,6 +84,7 @@ class FileRows(Dataset[ImageRows]):
         images: dict[str, list[Example]] = {}
         for example in examples:
             images.setdefault(str(example.image), []).append(example)
+        self.images = len(images)
         self.items = [
             group[i : i + questions] for group in images.values() for i in range(0, len(group), questions)
         ]

@@ -9,22 +9,34 @@ Every image of a file comes once before one comes again.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
 from torch.utils.data import Dataset
 
-from arr_coc.data import open_data
+from arr_coc.core.provenance import plain
+from arr_coc.data import Example, open_data
+from arr_coc.training.folder import is_main_process
 from arr_coc.training.recipe import WORLD, Recipe
 from arr_coc.training.rows import FileRows, ImageRows, family_of
 
+logger = logging.getLogger(__name__)
+
 
 class Source(Protocol):
-    """A data set of images with their questions; `shuffled`: each epoch has an order of its own."""
+    """A data set of images with their questions.
+
+    Attributes:
+        shuffled: each epoch has an order of its own.
+        images: how many different ones there are.
+    """
 
     shuffled: bool
+    images: int
 
     def __len__(self) -> int: ...
 
@@ -59,10 +71,19 @@ class Turns(Dataset[ImageRows]):
         name = order[turn]
         number = rounds * self.turns.count(name) + order[:turn].count(name)
         source = self.sources[name]
-        if not source.shuffled:
-            return source[number]
-        epoch, position = divmod(number, len(source))
-        return source[_order(len(source), f"epoch {epoch} of {name}, {self.seed}")[position]]
+        if source.shuffled:
+            epoch, position = divmod(number, len(source))
+            number = _order(len(source), f"epoch {epoch} of {name}, {self.seed}")[position]
+        return replace(source[number], number=index)
+
+    def images(self) -> dict[str, int]:
+        """At most how many different images a run reads, by kind of source ("world", "folder", ...)."""
+        counts: dict[str, int] = {}
+        for name, source in self.sources.items():
+            items = -(-self.length * self.turns.count(name) // len(self.turns))
+            kind = plain(name.partition(":")[0])
+            counts[kind] = counts.get(kind, 0) + min(items, source.images)
+        return counts
 
 
 @lru_cache(maxsize=16)
@@ -73,7 +94,8 @@ def _order(length: int, seed: str) -> list[int]:
 def open_rows(recipe: Recipe) -> Turns:
     """The items of a run, `recipe.steps` x `recipe.batch` of them; files are read now, images when they come.
 
-    In stage relevance with boxes as target, questions without boxes teach nothing and are left out.
+    In stage relevance with boxes as target, questions without boxes teach nothing and are left out. In stages
+    answers and hard the model's own answers stand in where there are none, which a warning says.
 
     Raises:
         ValueError: what a reader raises; a data set without questions; boxes are the target and there are
@@ -95,6 +117,7 @@ def open_rows(recipe: Recipe) -> Turns:
         examples = list(readings)
         if not examples:
             raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
+        _note_answers(recipe, spec, examples)
         boxed = [example for example in examples if example.boxes]
         if not boxed:
             boxless.append(spec)
@@ -111,6 +134,19 @@ def open_rows(recipe: Recipe) -> Turns:
             f"{remedy}"
         )
     return Turns(sources, recipe.data, length, recipe.seed)
+
+
+def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> None:
+    """Say that a model will be taught its own answers, which is meant in no stage but relevance."""
+    without = sum(not example.answers for example in examples)
+    if without and recipe.stage != "relevance" and recipe.answer and is_main_process():
+        logger.warning(
+            "%s of %s questions of data %r have no answer: the model's own, read with all tokens, stand in; "
+            "name data with answers (jsonl:DIR reads those of the lines), or use recipe distill",
+            f"{without:,}",
+            f"{len(examples):,}",
+            spec,
+        )
 
 
 def _check_boxes(recipe: Recipe, boxless: list[str], sources: int) -> None:

@@ -5,12 +5,14 @@
 The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recipe.json`, the loss curve
 (`curve.jsonl`, `curve.png`) and the last checkpoint beside it. Of a stem's recipe it is whole: what else the
 allocator had that it started from goes along. Killed at any step, the same call goes on from that checkpoint
-to the same result: data come in an order fixed by the seed, and the generators are restored. It runs on one
-CPU, on one GPU, or on several by `accelerate launch`.
+to the same result: data come in an order fixed by the seed, and the generators are restored. Ctrl-C and
+SIGTERM end it after a step, with an allocator of what was learned so far. It runs on one CPU, on one GPU, or
+on several by `accelerate launch`, and several learn what one does with as many images a step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -23,26 +25,31 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils.data import Dataset, SequentialSampler
+from torch.utils.data import DataLoader, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc.core.device import resolve_device
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.provenance import MOST, plain
+from arr_coc.core.saved import write_tensors, write_whole
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
+from arr_coc.store.hub import BUNDLED, is_local
+from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
+from arr_coc.training.interruption import Interruption
 from arr_coc.training.learner import Learner
+from arr_coc.training.progress import Report
 from arr_coc.training.query_blind import QueryBlindLayer
-from arr_coc.training.recipe import DEFAULTS, Recipe
+from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows
 from arr_coc.training.sources import Turns, open_rows
+from arr_coc.training.workers import start_worker
 
 LEARNED = "learned.safetensors"
-RECIPE = "recipe.json"
-CURVE = "curve.jsonl"
 
 
 def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
@@ -68,7 +75,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         start = parts.pop("layer", None) or checkpoint.load_layer(folder, base)
         layer = layer_class(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
-        layer.trained = start.trained
+        layer.trained, layer.trained_on = start.trained, start.trained_on
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
     learner = Learner(model, recipe)
     if blind and recipe.init is not None:
@@ -80,6 +87,7 @@ def train(
     recipe: Recipe,
     out: Path,
     *,
+    name: str | None = None,
     progress: bool = True,
     stop_at: int | None = None,
     device: str = "auto",
@@ -89,18 +97,21 @@ def train(
 
     Args:
         recipe: what to learn, from what and how.
-        out: the folder; made if it isn't there.
-        progress: a bar with the time left, on stderr.
+        out: the folder; made if it isn't there. It is empty, or holds this run, to go on with.
+        name: of the recipe, for the model card.
+        progress: on stderr, how far it is: a bar, elsewhere lines; and what the whole will take.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
         device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 
     Returns:
-        steps, seconds of this sitting, parameters that learned, and the last figures of the curve.
+        steps, of how many, signal (the number of the one that ended it early, else None), seconds of this
+        sitting, parameters that learned, and the last figures of the curve.
 
     Raises:
-        ValueError: a bad recipe or row, a folder that belongs to another recipe, or too little memory; the
-            message names the row's file and line, and the remedy.
+        ValueError: a bad recipe or row, a folder that belongs to something else, or too little memory; the
+            message names the row's file and line, and the remedy. Where no step was done, nothing is left
+            behind.
     """
     for package in ("accelerate", "peft"):
         if importlib.util.find_spec(package) is None:
@@ -112,12 +123,46 @@ def train(
         raise ValueError(
             f"device {device!r} is one of several: set CUDA_VISIBLE_DEVICES={place.index} and use cuda"
         )
-    claim(out, recipe)
-    torch.manual_seed(recipe.seed)
-    devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
-    data = open_rows(recipe.model_copy(update={"batch": recipe.batch * devices}))
-    learner = build_learner(recipe, layer_class)
-    arguments = TrainingArguments(
+    check(out, recipe)
+    interruption = Interruption()
+    with opened(out), interruption.listening(), contextlib.ExitStack() as screen:
+        torch.manual_seed(recipe.seed)
+        devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
+        data = open_rows(recipe.model_copy(update={"batch": recipe.batch * devices}))
+        learner = build_learner(recipe, layer_class)
+        trainer = AllocatorTrainer(learner, _arguments(recipe, out, place.type), data, recipe)
+        trainer.add_callback(Curve(out, recipe))
+        trainer.add_callback(interruption)
+        if stop_at is not None:
+            trainer.add_callback(StopAt(stop_at))
+        if progress and is_main_process():
+            trainer.add_callback(screen.enter_context(Report(recipe.save_every)))
+        since, begin = time.monotonic(), last_checkpoint(out)
+        try:
+            trainer.train(resume_from_checkpoint=begin and str(begin))
+        except ValueError as error:
+            raise ValueError(worker_message(str(error))) from error
+    history, steps = trainer.state.log_history, trainer.state.global_step
+    whole = steps >= recipe.steps
+    if trainer.is_world_process_zero() and (whole or interruption.signal):
+        record = {"recipe": plain(name or recipe.stage), "steps": steps, "images": data.images()}
+        write_learned(learner, out, record)
+        if whole:
+            finish(out, history)
+    curve = [line for line in history if "loss" in line]
+    figures = {k: v for line in (curve[-1:] + history[-1:]) for k, v in line.items() if k != "epoch"}
+    return {
+        "steps": steps,
+        "of": recipe.steps,
+        "signal": None if whole else interruption.signal,
+        "seconds": round(time.monotonic() - since, 1),
+        "learned": sum(p.numel() for p in learner.parameters() if p.requires_grad),
+    } | {k: v for k, v in figures.items() if k != "step"}
+
+
+def _arguments(recipe: Recipe, out: Path, device: str) -> TrainingArguments:
+    """What the Trainer is told of a recipe."""
+    return TrainingArguments(
         output_dir=str(out),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch,
@@ -133,84 +178,42 @@ def train(
         seed=recipe.seed,
         dataloader_num_workers=recipe.workers,
         dataloader_prefetch_factor=2 if recipe.workers else None,
-        dataloader_pin_memory=False,  # rows are images and texts: nothing to pin
         remove_unused_columns=False,
-        use_cpu=place.type == "cpu",
+        use_cpu=device == "cpu",
         ddp_find_unused_parameters=True,
-        disable_tqdm=not progress,
+        disable_tqdm=True,  # `Report` says how far it is
         report_to="none",
     )
-    trainer = AllocatorTrainer(learner, arguments, data, recipe)
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Curve(out))
-    if stop_at is not None:
-        trainer.add_callback(StopAt(stop_at))
-    since = time.monotonic()
-    try:
-        trainer.train(resume_from_checkpoint=last_checkpoint(out))
-    except ValueError as error:
-        raise ValueError(worker_message(str(error))) from error
-    steps = trainer.state.global_step
-    if steps >= recipe.steps and trainer.is_world_process_zero():
-        finish(learner, out, trainer.state.log_history)
-    learned = sum(p.numel() for p in learner.parameters() if p.requires_grad)
-    figures = {k: v for k, v in (trainer.state.log_history or [{}])[-1].items() if k != "epoch"}
-    return {"steps": steps, "seconds": round(time.monotonic() - since, 1), "learned": learned, **figures}
 
 
-def finish(learner: Learner, out: Path, history: list[dict[str, Any]]) -> None:
-    """Write what was learned into `out` and remove the checkpoints."""
+def write_learned(learner: Learner, out: Path, record: dict[str, Any]) -> None:
+    """Write what was learned so far into `out`, as an allocator that can be used.
+
+    Args:
+        learner: after some steps.
+        out: the folder of the run.
+        record: what it learned from: recipe, steps, and images by kind of source.
+    """
+    recipe, model = learner.recipe, learner.model
     if isinstance(learner.layer, QueryBlindLayer):
         learner.layer.save(out)
-    else:
-        learner.layer.trained = True
-        model = learner.model
-        if learner.recipe.top_layers:  # another base model: it is written whole
-            model.base.save_pretrained(out / "base")
-            model.processor.save_pretrained(out / "base")
-            model.base_name = str(out / "base")
-        model.save_pretrained(out)
-    draw_curve(history, out / "curve.png")
+        return
+    learner.layer.trained = True
+    base = recipe.model if recipe.model == BUNDLED or not is_local(recipe.model) else model.config.model_type
+    record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
+    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
+    if recipe.top_layers:  # another base model: it is written whole
+        model.base.save_pretrained(out / "base")
+        model.processor.save_pretrained(out / "base")
+        model.base_name = str(out / "base")
+    model.save_pretrained(out)
+
+
+def finish(out: Path, history: list[dict[str, Any]]) -> None:
+    """Draw the curve, which marks a run as finished, and remove the checkpoints."""
+    draw_curve(history, out / PLOT)
     for folder in out.glob("checkpoint-*"):
         shutil.rmtree(folder)
-
-
-def claim(out: Path, recipe: Recipe) -> None:
-    """Make the folder of a run and write the recipe into it.
-
-    Raises:
-        ValueError: the folder can't be made, belongs to another recipe, or holds a finished run.
-    """
-    path = out / RECIPE
-    settings = json.dumps(recipe.to_dict(), indent=1) + "\n"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        before = path.read_text(encoding="utf-8") if path.is_file() else None
-        path.write_text(settings if before is None else before, encoding="utf-8")
-    except OSError as error:
-        raise ValueError(
-            f"{str(out)!r} can't be used for the result ({error.strerror}); choose another folder"
-        ) from error
-    was, now = DEFAULTS | json.loads(before or settings), json.loads(settings)
-    if was != now:  # a field that came since then had its default
-        name = next(key for key in was if was[key] != now.get(key))
-        raise ValueError(
-            f"{str(out)!r} holds a run with {name} = {was[name]!r}, not {now.get(name)!r}; choose another "
-            "folder, or remove it to start again"
-        )
-    if (out / "curve.png").is_file():
-        raise ValueError(
-            f"{str(out)!r} holds a finished run; choose another folder, or remove it to train again"
-        )
-
-
-def last_checkpoint(out: Path) -> str | None:
-    """The folder of the newest complete checkpoint, None without one.
-
-    The trainer's state is written last, so a folder without it was cut off.
-    """
-    whole = [folder for folder in out.glob("checkpoint-*") if (folder / "trainer_state.json").is_file()]
-    return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None
 
 
 def worker_message(message: str) -> str:
@@ -229,9 +232,20 @@ class AllocatorTrainer(Trainer):
         )
         self.learner, self.recipe, self.rows = learner, recipe, data
         self.figures: dict[str, list[float]] = {}
+        self.remove_callback(PrinterCallback)
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
-        return SequentialSampler(self.rows)  # the rows have an order of their own, fixed by the seed
+    def get_train_dataloader(self) -> DataLoader:
+        """The rows in their own order, which the seed fixes; worker processes end with this one."""
+        loader = DataLoader(
+            self.rows,
+            batch_size=self.args.train_batch_size,
+            sampler=SequentialSampler(self.rows),
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+            worker_init_fn=start_worker,
+        )
+        return self.accelerator.prepare(loader)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW; what is freed of the base model learns at the recipe's `base_lr`."""
@@ -284,7 +298,7 @@ class AllocatorTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(_learned(self.learner), folder / LEARNED)
+        write_tensors(_learned(self.learner), folder / LEARNED)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         saved, now = load_file(Path(resume_from_checkpoint) / LEARNED), _learned(self.learner)
@@ -309,17 +323,22 @@ def _too_large(items: list[ImageRows]) -> str:
 
 
 class Curve(TrainerCallback):
-    """Writes the log as JSON lines after every entry, to be watched; a resumed run repeats nothing."""
+    """Writes the recipe with the first step, and the log as JSON lines after every entry, to be watched."""
 
-    def __init__(self, out: Path) -> None:
-        self.path = out / CURVE
+    def __init__(self, out: Path, recipe: Recipe) -> None:
+        self.out, self.recipe, self.claimed = out, recipe, False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Claim the folder: from now on there is something to go on with."""
+        if state.is_world_process_zero and not self.claimed:
+            claim(self.out, self.recipe)
+            self.claimed = True
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
         if state.is_world_process_zero:
-            part = self.path.with_suffix(".part")
-            part.write_text("".join(json.dumps(line) + "\n" for line in state.log_history), encoding="utf-8")
-            os.replace(part, self.path)
+            lines = "".join(json.dumps(line) + "\n" for line in state.log_history)
+            write_whole(lines.encode(), self.out / CURVE)
 
 
 class StopAt(TrainerCallback):

@@ -43,8 +43,8 @@ function scoreTable(record, cell) {
       {},
       el(
         "th",
-        { scope: "row", title: record.layers.get(id).about },
-        record.name(id),
+        { scope: "row" },
+        term(record.name(id), record.about(id)),
         weight === undefined ? null : el("span.ac-quiet", {}, `weight ${fixed(weight)}`),
       ),
       el("td.ac-wide", {}, bar([[value, "value"]])),
@@ -58,7 +58,7 @@ function scoreTable(record, cell) {
 
 /** A number in [0, 1] with its name and a bar, as a line of a list. */
 const measure = (name, value) =>
-  el("li", {}, el("span", {}, name), bar([[value, "value"]]), el("span.ac-number", {}, fixed(value)));
+  el("li", {}, term(name), bar([[value, "value"]]), el("span.ac-number", {}, fixed(value)));
 
 function channelBars(record, cell) {
   const channels = [...record.layers.values()].filter((layer) => layer.group === "texture");
@@ -78,22 +78,22 @@ function words(record, store) {
         type: "button",
         "aria-label": `${word.text}, pull ${fixed(word.pull)}`,
         style: { "--pull": word.pull },
-        title: `pull ${fixed(word.pull)}: the share of the kept cells that would change without this word`,
         onclick: () => store.set({ layer: store.state.layer === id ? "kept" : id }),
       },
       word.text,
       el("span.ac-pull", {}, fixed(word.pull)),
     );
     store.on(["layer"], ({ layer }) => chip.setAttribute("aria-pressed", layer === id));
-    return chip;
+    return explain(chip, `Pull ${fixed(word.pull)}: ${TERMS.pull}`);
   });
   return panel(
     "Words",
-    "the stronger, the more it moves the choice; click for its own map",
+    ["the stronger, the more it moves the choice; click for its ", term("coupling"), " with the cells"],
     el("div.ac-words", {}, chips),
   );
 }
 
+/** The lower and the upper end of each tension. */
 const TENSION_ENDS = {
   compress: ["particularize", "compress"],
   exploit: ["explore", "exploit"],
@@ -107,18 +107,18 @@ function weights({ weights: gates, tensions }) {
     el(
       "li",
       {},
-      el("span", {}, TENSION_ENDS[name][0]),
+      term(TENSION_ENDS[name][0], TERMS[name]),
       el(
         "span.ac-tension",
         { role: "img", "aria-label": `${name} ${fixed(value)}` },
         el("i.ac-dot", { style: { left: `${100 * value}%` } }),
       ),
-      el("span", {}, TENSION_ENDS[name][1], el("span.ac-number", {}, fixed(value))),
+      el("span", {}, term(TENSION_ENDS[name][1], TERMS[name]), el("span.ac-number", {}, fixed(value))),
     ),
   );
   return panel(
     "Balance",
-    "how this question weighed the three scorers",
+    ["the ", term("weights"), " of the three maps and the ", term("tensions"), " for this question"],
     el("ul.ac-channels.ac-gates", {}, gateRows),
     el("ul.ac-tensions", {}, tensionRows),
   );

@@ -11,7 +11,7 @@ function layerPicker(record, store, isFull) {
   const scores = SCORES.filter((id) => record.layers.has(id)).slice(0, isFull ? undefined : 1);
   const buttons = [
     ["kept", "Kept", LAYER_TITLES.kept],
-    ...scores.map((id) => [id, capital(record.name(id)), record.layers.get(id).about]),
+    ...scores.map((id) => [id, capital(record.name(id)), record.about(id)]),
     ["image", "Image", LAYER_TITLES.image],
   ];
   const choose = (layer) => store.set({ layer });

@@ -1,10 +1,14 @@
 // The views as a whole: one trace (mount), two beside each other (pair), the balance over several questions
 // (history). Each fills an element and returns a handle {update, destroy, ready}.
 
-/** Fill an element now and on every update; what was chosen in it lives on from one view to the next. */
-function place(element, draw, views, load = loadPicture) {
+/**
+ * Fill an element now and on every update; what was chosen in it lives on from one view to the next.
+ * `speak` makes the sentence that screen readers read out after an update.
+ */
+function place(element, draw, views, speak = null, load = loadPicture) {
   const host = el("div.arrcoc");
-  element.replaceChildren(host);
+  const live = el("p.arrcoc-live", { role: "status", "aria-live": "polite" });
+  element.replaceChildren(host, ...(speak === null ? [] : [live]));
   const pictures = new Map();
   let store = null;
   let turn = 0;
@@ -22,6 +26,7 @@ function place(element, draw, views, load = loadPicture) {
     const loaded = await Promise.all(given.map(pictureOf));
     if (mine !== turn) return undefined; // a newer view came while the picture was decoded
     for (const image of pictures.keys()) if (!needed.has(image)) pictures.delete(image);
+    if (speak !== null && mine > 1) live.textContent = speak(given[0]);
     store = draw(host, given, loaded, store?.state ?? {});
     return undefined;
   };
@@ -40,10 +45,10 @@ function place(element, draw, views, load = loadPicture) {
   return handle;
 }
 
-function initialState(record, former) {
+function initialState(record, former, layer = "kept") {
   const known = (id) => ["kept", "image", "all", "difference"].includes(id) || record.layers.has(id);
   return {
-    layer: known(former.layer) ? former.layer : "kept",
+    layer: [former.layer, layer].find(known) ?? "kept",
     minus: former.minus && former.minus.every(known) ? former.minus : ["all", "kept"],
     opacity: former.opacity ?? 1,
     grid: former.grid ?? false,
@@ -65,14 +70,16 @@ function canvasPanel(record, picture, store, isFull, options) {
 }
 
 /**
- * One trace. `detail`: "simple" is the verdict and the canvas, "full" everything. `cell` is chosen at first;
- * `onselect` is told {index, row, column} of each cell that is chosen.
+ * One trace. `detail`: "simple" is the verdict and the canvas, "full" everything, "closer" everything but the
+ * verdict, for a place where that stands already. `cell` is chosen at first; `onselect` is told
+ * {index, row, column} of each cell that is chosen.
  */
 function mount(element, view, { detail = "simple", onselect = null, cell = null } = {}) {
-  const isFull = detail === "full";
+  const isFull = detail !== "simple";
+  const isAlone = detail !== "closer";
   const draw = (host, [shown], [picture], former) => {
     const record = new AllocationRecord(shown);
-    const state = initialState(record, former);
+    const state = initialState(record, former, isAlone ? "kept" : "balanced");
     const isFirst = former.cell === undefined;
     const chosen = isFirst && cell !== null && cell < record.cells ? cell : state.cell;
     const store = makeStore({ ...state, cell: isFull ? chosen : null });
@@ -80,13 +87,13 @@ function mount(element, view, { detail = "simple", onselect = null, cell = null 
     const side = el("div.ac-side", {}, isFull ? sidePanels(record, picture, store) : null);
     host.classList.toggle("ac-simple", !isFull);
     host.replaceChildren(
-      verdict(shown),
+      isAlone ? verdict(shown) : "",
       isFull ? el("div.ac-columns", {}, canvas, side) : canvas,
       isFull ? el("div.ac-panels", {}, scrub(record, store), weights(shown), probePanels(record, store)) : "",
     );
     return store;
   };
-  return place(element, draw, [view]);
+  return place(element, draw, [view], isAlone ? spokenVerdict : null);
 }
 
 function sidePanels(record, picture, store) {
@@ -121,6 +128,7 @@ function pair(element, viewA, viewB, { labels = ["A", "B"] } = {}) {
         ),
         el("p.ac-question", {}, record.view.question),
         el("p.ac-answer", {}, record.view.answer || "(no answer)"),
+        warningsOf(record.view),
         el("div.ac-frame", {}, stage(record, pictures[i], shared, options)),
       );
     });
@@ -166,7 +174,7 @@ function overlap(sets, labels) {
       "div",
       {},
       el("b.ac-big.ac-iou", {}, fixed(sets.iou)),
-      el("span.ac-quiet", {}, "IoU of the kept sets"),
+      el("span.ac-quiet", {}, term("IoU"), " of the kept sets"),
     ),
     bar(parts.map(([kind, cells, text]) => [cells.length / all, `of-${kind}`, `${text}: ${cells.length}`])),
     el("ul.ac-key", {}, keys),
@@ -213,17 +221,17 @@ function history(element, views) {
         );
       return panel(title, about, chart, stuck);
     };
-    const list = given.map(({ question, answer }) => el("li", {}, question, " ", el("b", {}, answer)));
+    const list = given.map(({ question, answer = "" }) => el("li", {}, question, " ", el("b", {}, answer)));
     host.replaceChildren(
       el(
         "div.ac-panels",
         {},
-        chartOf("weights", "Weights", "of the three scorers"),
-        chartOf("tensions", "Tensions", "0.5 is neutral"),
+        chartOf("weights", "Weights", TERMS.weights),
+        chartOf("tensions", "Tensions", TERMS.tensions),
       ),
       el("ol.ac-questions", {}, list),
     );
     return null;
   };
-  return place(element, draw, views, async () => null);
+  return place(element, draw, views, null, async () => null);
 }

@@ -19,6 +19,7 @@ from arr_coc.inspect.trace import VIEW_FORMAT
 
 _SCRIPTS = (
     "tools.js",
+    "terms.js",
     "record.js",
     "canvas.js",
     "verdict.js",

@@ -45,7 +45,7 @@ function scrub(record, store) {
   });
   const marks = [[view.kept, "own", `${count(view.kept)} kept`]];
   if (sweep.smallest !== null && sweep.smallest !== view.kept)
-    marks.push([sweep.smallest, "smallest", `${count(sweep.smallest)} still right`]);
+    marks.push([sweep.smallest, "smallest", `${count(sweep.smallest)} are enough`]);
   const ticks = marks.map(([k, kind, text]) =>
     el(
       `button.ac-scrub-mark${place(k) > 70 ? ".ac-mark-before" : ""}.ac-mark-${kind}`,
@@ -86,22 +86,31 @@ function answerFrom(view, sweep, shown) {
   const tried = sweep.points.filter((point) => point.kept <= shown.k).sort((a, b) => b.kept - a.kept)[0];
   if (sweep.points.length === 0) return "The answers at other budgets are not measured yet.";
   if (!tried) return "Too few to have been tried.";
-  return `Answer from ${count(tried.kept)}: ${spoken(tried)}`;
+  return `Answer from ${count(tried.kept)}: ${spoken(tried, agreementOf(sweep))}`;
 }
 
-const spoken = ({ answer, right }) => `${answer} (${right ? "right" : "wrong"})`;
+/** What a probe calls right: the answer from all tokens, or one that it was given. */
+const AGREEMENT = {
+  "all tokens": { short: "as from all", right: "as from all tokens", wrong: "another than from all tokens" },
+  given: { short: "right", right: "right", wrong: "wrong" },
+};
+const agreementOf = ({ right_from: source = "all tokens" }) => AGREEMENT[source];
+const spoken = ({ answer, right }, words) => `${answer} (${words[right ? "right" : "wrong"]})`;
+/** Why a probe ran in another mode than the answer, if it did. */
+const modeNote = ({ note = null }) => (note ? el("p.ac-quiet", {}, note) : null);
 
 function sweepChart(record, store) {
   const { sweep } = record.view.probes;
   const points = [...sweep.points].sort((a, b) => a.kept - b.kept);
+  const words = agreementOf(sweep);
   const show = (k) => store.set({ layer: "kept", shown: setOf(record, k) });
   const dots = points.map((point) => ({
     kind: point.right ? "right" : "wrong",
-    title: `${plural(point.kept, "token")}: ${spoken(point)}, log-probability ${fixed(point.logprob)}`,
+    title: `${plural(point.kept, "token")}: ${spoken(point, words)}, log-probability ${fixed(point.logprob)}`,
     onclick: () => show(point.kept),
   }));
   const marks = [{ x: record.view.kept, text: `${count(record.view.kept)} kept here`, kind: "own" }];
-  const fewest = `${count(sweep.smallest ?? 0)}: the fewest that still answer right`;
+  const fewest = `${count(sweep.smallest ?? 0)}: the fewest that answer ${words.right}`;
   if (sweep.smallest !== null) marks.push({ x: sweep.smallest, text: fewest, kind: "smallest" });
   const most = Math.max(record.cells, ...points.map((point) => point.kept));
   const chart = lineChart({
@@ -115,13 +124,15 @@ function sweepChart(record, store) {
     marks,
   });
   chart.querySelector(".ac-key").prepend(
-    el("li", {}, el("i.ac-swatch.ac-swatch-dot.ac-point-right"), "right"),
-    el("li", {}, el("i.ac-swatch.ac-swatch-dot.ac-point-wrong"), "wrong"),
+    el("li", {}, el("i.ac-swatch.ac-swatch-dot.ac-point-right"), words.right),
+    el("li", {}, el("i.ac-swatch.ac-swatch-dot.ac-point-wrong"), words.wrong),
   );
-  return panel("How few would do", "", chart);
+  const about = ["how likely that answer stays (", term("log-prob"), ")"];
+  return panel("How few would say the same", about, chart, modeNote(sweep));
 }
 
-function faithfulnessChart({ right, share, deletion, insertion, random, random_deletion: deleted, auc }) {
+function faithfulnessChart(probe) {
+  const { right, share, deletion, insertion, random, random_deletion: deleted, auc } = probe;
   const bandOf = (draws) => share.map((at, i) => [at, Math.min(...draws[i]), Math.max(...draws[i])]);
   const bands = [{ name: "insertion at random", kind: "random", points: bandOf(random) }];
   if (deleted) bands.push({ name: "deletion at random", kind: "random-deletion", points: bandOf(deleted) });
@@ -151,12 +162,16 @@ function faithfulnessChart({ right, share, deletion, insertion, random, random_d
     ],
     bands,
   });
-  return panel("Does it use what it points at", "", chart);
+  const about = ["as cells go (", term("deletion"), ") and come (", term("insertion"), "), most relevant first"];
+  return panel("Does it use what it points at", about, chart, modeNote(probe));
 }
 
 /** Other ways to choose as many tokens; a click shows what they keep. */
 function contendersTable(record, store) {
-  const { budget, rows, left_out: leftOut = {} } = record.view.probes.contenders;
+  const probe = record.view.probes.contenders;
+  const { budget, rows, left_out: leftOut = {} } = probe;
+  const words = agreementOf(probe);
+  const hasTruth = rows.some((row) => typeof row.true === "boolean");
   const entries = rows.map((row) => {
     const toggle = () => {
       const isShown = store.state.shown.method === row.method;
@@ -172,7 +187,8 @@ function contendersTable(record, store) {
       el("th", { scope: "row" }, method, el("span.ac-quiet", {}, row.kind === "ours" ? "" : row.kind)),
       el("td", {}, count(Math.round(row.tokens))),
       el("td.ac-said", {}, row.answer),
-      el("td", {}, icon(row.right ? ICONS.same : ICONS.differ, row.right ? "right" : "wrong")),
+      el("td", {}, icon(row.right ? ICONS.same : ICONS.differ, words[row.right ? "right" : "wrong"])),
+      hasTruth ? el("td", {}, icon(row.true ? ICONS.same : ICONS.wrong, row.true ? "true" : "not true")) : null,
       el("td", {}, row.logprob === null ? "–" : fixed(row.logprob)),
     );
     store.on(["shown"], ({ shown }) => {
@@ -181,8 +197,8 @@ function contendersTable(record, store) {
     });
     return entry;
   });
-  const columns = ["method", "tokens", "answer", "right", "log-prob"];
-  const head = columns.map((text) => el("th", { scope: "col" }, text));
+  const columns = ["method", "tokens read", "answer", words.short, ...(hasTruth ? ["true"] : []), "log-prob"];
+  const head = columns.map((text) => el("th", { scope: "col" }, term(text)));
   const table = el(
     "table.ac-table.ac-contenders",
     {},
@@ -194,9 +210,11 @@ function contendersTable(record, store) {
   );
   return panel(
     "Other ways to choose",
-    `each with ${plural(budget, "token")}`,
+    `each keeps ${plural(budget, "token")}`,
     el("div.ac-scroll", {}, table),
+    rows.filter((row) => row.note).map(({ method, note }) => el("p.ac-quiet", {}, `${method} ${note}`)),
     missing,
+    modeNote(probe),
   );
 }
 

@@ -46,6 +46,12 @@ class AllocationRecord {
     return this.layers.get(id).name;
   }
 
+  /** What a layer's values mean, at length where its name is a word of the field. */
+  about(id) {
+    const { name, about } = this.layers.get(id);
+    return TERMS[name] ?? about;
+  }
+
   /** All cells, highest value first; ties go to the earlier cell, as in the allocator. */
   ranking(id) {
     const key = `ranking ${id}`;

@@ -70,9 +70,11 @@ const ICONS = {
   same: "M3 8.5 6.5 12 13 4.5",
   differ: "M3 6h10M3 10h10M10.5 2.5l-5 11",
   note: "M8 7v5M8 4v.5",
+  wrong: "M4 4l8 8M12 4l-8 8",
+  warning: "M8 2 15 14H1ZM8 6.5v3.5M8 11.7v.6",
 };
 
-/** One of a few choices as a row of radio buttons: [value, text, title]. The element has `choose(value)`. */
+/** One of a few choices as a row of radio buttons: [value, text, meaning]. The element has `choose(value)`. */
 function segmented(label, choices, onchoose) {
   const group = `ac-${Math.random().toString(36).slice(2)}`;
   const inputs = choices.map(([value]) =>
@@ -81,7 +83,7 @@ function segmented(label, choices, onchoose) {
   const element = el(
     "div.ac-segmented",
     { role: "radiogroup", "aria-label": label },
-    choices.map(([, text, title = null], i) => el("label", { title }, inputs[i], el("span", {}, text))),
+    choices.map(([, text, meaning = null], i) => explain(el("label", {}, inputs[i], el("span", {}, text)), meaning, inputs[i])),
   );
   element.choose = (value) => inputs.forEach((input) => (input.checked = input.value === value));
   return element;

@@ -8,12 +8,15 @@ const STAGE_ABOUT = {
   balancing: "weighing the three maps",
   allocating: "choosing the cells",
   score: "scoring, weighing and choosing",
-  gestalt: "the coarse view",
+  gestalt: "making the coarse view of the whole image",
   encode: "the vision encoder",
   prefill: "reading up to the first new token",
   decode: "the rest of the answer",
   other: "opening and preparing the image",
 };
+
+const STAGE_NAMES = { gestalt: "coarse view" };
+const stageName = (stage) => STAGE_NAMES[stage] ?? stage;
 
 /** Milliseconds by stage; what no stage accounts for is "other". */
 function stagesOf(ms) {
@@ -24,24 +27,33 @@ function stagesOf(ms) {
 
 /** Whether two answers' times compare: not where one of them found the image encoded by the other. */
 function isComparable(ms, full) {
-  return ms.encode > SHORT === full.encode > SHORT;
+  const hasEncoded = ({ encode = 0, gestalt = 0 }) => encode > SHORT || gestalt > SHORT;
+  return hasEncoded(ms) === hasEncoded(full);
 }
 
 /** The answer from all tokens, where it is another than the answer itself. */
-const fullOf = (view) => (view.mode === "full" ? null : view.full);
+const fullOf = (view) => (view.stock ? null : view.full);
+
+/** What a reader must know before the answer is believed; it stands above the answer. */
+function warningsOf(view) {
+  const warnings = [
+    [view.fallback, "The choice failed, so all tokens were used. The log has the reason."],
+    [Boolean(view.note), view.note],
+  ];
+  return warnings.filter(([isSo]) => isSo).map(
+    ([, text]) => el("p.ac-remark.ac-warning", { role: "note" }, icon(ICONS.warning, "note"), el("span", {}, text)),
+  );
+}
 
 /** What must be said plainly about how a view came to be. */
 function remarksOf(view) {
   const full = fullOf(view);
   const coarse = view.read - view.kept;
   const remarks = [
-    [view.fallback, "The choice failed, so all tokens were used. The log has the reason."],
-    [view.mode === "full", "Nothing was chosen: the stock model, which reads every token."],
-    [view.mode === "weight", "No token was dropped: all were scaled by their relevance."],
-    [view.mode === "compress", "Only a coarse view was read; the cells are those of this view."],
-    [coarse > 0, `Also read: a coarse view of the whole image, ${plural(coarse, "token")}.`],
+    [Boolean(view.mode_remark), view.mode_remark],
+    [coarse > 0, ["Also read: the ", term("gestalt"), `, a coarse view of the whole image, ${plural(coarse, "token")}.`]],
     [view.void, "Nothing in this image stands out, so an even grid of cells was kept."],
-    [view.note !== null, view.note],
+    [view.true_answers?.length > 0, `Known to be true: ${view.true_answers?.join(" | ")}`],
     [full && !isComparable(view.ms, full.ms), "The image was encoded once for both: times don't compare."],
   ];
   return remarks.filter(([isSo]) => isSo).map(([, text]) => remark(text));
@@ -73,9 +85,9 @@ function headline(view) {
 }
 
 /** One way of answering: its answer, its tokens and its time, on the axes it shares with the other. */
-function costRow({ title, answer, tokens, ms, total, longest, kind }) {
+function costRow({ title, answer, isTrue, tokens, ms, total, longest, kind }) {
   const stages = stagesOf(ms);
-  const spoken = stages.map(([stage, t]) => `${stage} ${milliseconds(t)}`).join(", ");
+  const spoken = stages.map(([stage, t]) => `${stageName(stage)} ${milliseconds(t)}`).join(", ");
   return el(
     `div.ac-cost.ac-cost-${kind}`,
     { role: "group", "aria-label": title },
@@ -84,6 +96,7 @@ function costRow({ title, answer, tokens, ms, total, longest, kind }) {
       {},
       el("span.ac-quiet", {}, title),
       el("span.ac-answer", {}, answer || "(no answer)"),
+      truth(isTrue),
     ),
     el(
       "div.ac-cost-bars",
@@ -99,13 +112,33 @@ function costRow({ title, answer, tokens, ms, total, longest, kind }) {
       el("span.ac-quiet", {}, "time"),
       bar(
         stages.map(([stage, t]) => {
-          const title = `${stage}: ${milliseconds(t)}, ${STAGE_ABOUT[stage]}`;
+          const title = `${stageName(stage)}: ${milliseconds(t)}, ${STAGE_ABOUT[stage]}`;
           return [t / longest, `stage-${stage}`, title];
         }),
       ),
       el("span.ac-number", {}, el("b", {}, milliseconds(ms.total)), el("span.ac-unseen", {}, ` (${spoken})`)),
     ),
   );
+}
+
+/** Whether an answer is true, where that is known: not the same as being the answer from all tokens. */
+function truth(isTrue) {
+  if (typeof isTrue !== "boolean") return null;
+  const [kind, path, text] = isTrue ? ["same", ICONS.same, "True"] : ["differ", ICONS.wrong, "Not true"];
+  return el("span", {}, el(`span.ac-badge.ac-${kind}`, {}, icon(path, ""), text));
+}
+
+/** What a further question about the image takes, and what the times were taken on. */
+function timing(view) {
+  const full = fullOf(view);
+  const { again = null, machine = "" } = view;
+  const facts = [];
+  if (again !== null) {
+    const whole = full?.again ? `, from all ${milliseconds(full.again.total)}` : "";
+    facts.push(`A further question about this image: ${milliseconds(again.total)}${whole}.`);
+  }
+  if (machine) facts.push(`Times on ${machine}.`);
+  return facts.length > 0 ? el("p.ac-quiet", {}, facts.join(" ")) : null;
 }
 
 function stageLegend(view) {
@@ -116,13 +149,14 @@ function stageLegend(view) {
     const numbers = sides.map(
       (side) => (side.has(stage) ? milliseconds(side.get(stage)).replace(" ms", "") : "–"),
     );
-    return el(
+    const entry = el(
       "li",
-      { title: STAGE_ABOUT[stage] },
+      {},
       el(`i.ac-swatch.ac-stage-${stage}`),
-      stage,
+      stageName(stage),
       el("span.ac-quiet", {}, `${numbers.join(" / ")} ms`),
     );
+    return explain(entry, STAGE_ABOUT[stage]);
   });
   return el("ul.ac-key.ac-stages", { "aria-label": "time of each stage" }, entries);
 }
@@ -134,25 +168,35 @@ function verdict(view) {
   const row = { total: Math.max(view.total, view.read), longest };
   const kept = [[view.kept, "kept", "kept"]];
   if (coarse > 0) kept.push([coarse, "coarse", "of the coarse view"]);
-  const title = view.mode === "full"
+  const title = view.stock
     ? `From all ${plural(view.total, "token")}`
     : `From ${plural(view.read, "token")}`;
   return el(
     "section.ac-verdict",
     { "aria-label": "question and answers" },
     el("div.ac-head", {}, el("p.ac-question", {}, view.question), headline(view)),
-    costRow({ ...row, title, answer: view.answer, tokens: kept, ms: view.ms, kind: "ours" }),
+    warningsOf(view),
+    costRow({ ...row, title, answer: view.answer, isTrue: view.is_true, tokens: kept, ms: view.ms, kind: "ours" }),
     full
       ? costRow({
           ...row,
           title: `From all ${count(view.total)}`,
           answer: full.text,
+          isTrue: view.full_is_true,
           tokens: [[view.total, "all", "read"]],
           ms: full.ms,
           kind: "full",
         })
       : null,
-    stageLegend(view),
+    el("div.ac-times", {}, stageLegend(view), timing(view)),
     remarksOf(view),
   );
+}
+
+/** The answers in a sentence, for those who hear the page. */
+function spokenVerdict(view) {
+  const full = fullOf(view);
+  const other = full && (view.agree ? "From all tokens the same" : `From all tokens: ${full.text || "none"}`);
+  const parts = [`Answer from ${plural(view.read, "token")}: ${view.answer || "none"}`, other, view.note];
+  return parts.filter(Boolean).join(". ");
 }

@@ -8,6 +8,6 @@ and matplotlib. `vocabulary` lists the words, `layout` divides a page, `canvas` 
 `questions` makes the questions.
 """
 
-from arr_coc.world.page import Fact, Page, Question, Thing, draw_page, page_seed
+from arr_coc.world.page import PAGES, Fact, Page, Question, Thing, draw_page, page_seed, pages_of
 
-__all__ = ["Fact", "Page", "Question", "Thing", "draw_page", "page_seed"]
+__all__ = ["PAGES", "Fact", "Page", "Question", "Thing", "draw_page", "page_seed", "pages_of"]

@@ -20,9 +20,12 @@ from arr_coc.world.layout import HELD_OUT_TEMPLATES, TRAIN_TEMPLATES, divide
 from arr_coc.world.questions import Question, ask_all
 from arr_coc.world.vocabulary import COLOURS, LABELS, SHAPES
 
-__all__ = ["Fact", "Page", "Question", "Thing", "draw_page", "page_seed"]
+__all__ = ["PAGES", "Fact", "Page", "Question", "Thing", "draw_page", "page_seed", "pages_of"]
 
 SPLITS: tuple[str, ...] = ("train", "validation", "test")
+PAGES = 1_000_000
+"""The most pages of one run: those of another seed begin behind them."""
+LARGEST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,17 @@ def page_seed(seed: int, split: str) -> int:
     if seed < 0:
         raise ValueError(f"seed {seed} is negative; use 0 or more")
     return 3 * seed + SPLITS.index(split)
+
+
+def pages_of(seed: int) -> range:
+    """The pages that a run with a seed draws, as seeds of `draw_page`: no two runs share one.
+
+    Raises:
+        ValueError: the seed is out of range.
+    """
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed {seed} is out of range; use 0 to {LARGEST_SEED}")
+    return range(seed * PAGES, (seed + 1) * PAGES)
 
 
 def wanted_things(rng: random.Random, count: int) -> list[tuple[str, str]]:

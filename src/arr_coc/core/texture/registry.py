@@ -128,7 +128,10 @@ def channel_groups(channels: Channels = "mvp13") -> tuple[ChannelGroup, ...]:
     names = PRESETS[channels] if isinstance(channels, str) else tuple(channels)
     if not names or (unknown := [n for n in names if n not in CHANNEL_GROUPS]):
         wrong = unknown if names else "an empty list"
-        raise ValueError(f"unknown channel groups: {wrong}; registered are {sorted(CHANNEL_GROUPS)}")
+        raise ValueError(
+            f"unknown channel groups: {wrong}; registered are {sorted(CHANNEL_GROUPS)}; import the module "
+            "that registers one of your own first (arr-coc --import MODULE ...)"
+        )
     return tuple(CHANNEL_GROUPS[n] for n in names)
 
 

@@ -4,10 +4,11 @@
     append_results(path, records)             after the last whole line, which is where a killed run goes on
     encode_kept(indices, total) -> text;      decode_kept(text, total) -> bool [N]
 
-A record has at least `id` (unique), `image` and `score` (by method, 0 to 1), and the header the kind of each
-method (`kinds`); summaries, tables and plots are computed from them alone. Laws: what is written is read back
-equal; a line cut off by a kill is as if it had never been written; the same records give the same bytes,
-compressed (`.gz`) or not.
+A record has at least `id` (unique), `image` and `score` (by method, 0 to 1), or, where the image could not be
+opened, `error` in place of scores; the header has the kind of each method (`kinds`). Summaries, tables and
+plots are computed from them alone. Laws: what is written is read back equal; a line cut off by a kill is as
+if it had never been written; the same records give the same bytes, compressed (`.gz`) or not; a file from
+anywhere is read as `lines` describes it, or is a ValueError of one line.
 """
 
 from __future__ import annotations
@@ -18,26 +19,22 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Iterable, Sequence
-from itertools import groupby, zip_longest
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby, zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
-from arr_coc.store.validation import validated
+from arr_coc.store.results.lines import Answered, Failed, Header
+from arr_coc.store.validation import parse_json, short, validated
 
 Record = dict[str, Any]
-
-
-class _Line(BaseModel):
-    """What every record has; methods and whatever else was measured stand beside it."""
-
-    model_config = ConfigDict(strict=True)
-    id: str
-    image: str
-    score: dict[str, Annotated[float, Field(ge=0, le=1 + 1e-9, allow_inf_nan=False)]] = Field(min_length=1)
+ERROR = "error"
+"""The field of a record that says why its question wasn't asked; it has no scores."""
+LONGEST_LINE = 2**26
+"""The most bytes of a line; the longest of a real run has some 20,000."""
+_REMEDY = "remove the line or evaluate again"
 
 
 def read_results(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
@@ -50,32 +47,42 @@ def read_results(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
             file and line.
     """
     path = Path(path)
-    lines = _whole(_read(path)).removesuffix(b"\n").split(b"\n")
-    if not lines[0]:
+    lines = _lines(path)
+    _, first = next(lines, (1, b"\n"))
+    if not first.strip():
         raise ValueError(f"{path} has no header line: it is no result file, or its run was killed at once")
-    header = _object(lines[0], f"{path}, line 1").get("header")
+    header = _object(first, f"{path}, line 1").get("header")
     if not isinstance(header, dict):
         raise ValueError(f'{path}, line 1 is no {{"header": {{...}}}}: give the .jsonl of an evaluation')
+    validated(Header, header, f"{path}, line 1")
     records: list[Record] = []
     places: dict[str, int] = {}
-    for number, line in enumerate(lines[1:], 2):
+    for number, line in lines:
         where = f"{path}, line {number}"
         record = _object(line, where)
-        validated(_Line, record, where)
-        first = places.setdefault(record["id"], number)
-        if first != number:
-            raise ValueError(f"{where} repeats the id {record['id']!r} of line {first}: remove one of them")
+        validated(Failed if ERROR in record else Answered, record, where)
+        earlier = places.setdefault(record["id"], number)
+        if earlier != number:
+            raise ValueError(
+                f"{where} repeats the id {short(record['id'])} of line {earlier}: remove one of them"
+            )
         records.append(record)
     return header, records
 
 
 def write_results(path: str | Path, header: dict[str, Any], records: Iterable[Record] = ()) -> None:
-    """Write a whole result file, compressed where the name ends in `.gz`; an older one is replaced."""
+    """Write a whole result file, compressed where the name ends in `.gz`; an older one is replaced.
+
+    Raises:
+        OSError: it can't be written; an older one is as it was.
+    """
     path = Path(path)
     content = "".join(_line(record) for record in ({"header": header}, *records)).encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)  # no date inside: equal records, equal bytes
-    path.write_bytes(content)
+    from arr_coc.core.saved import write_whole  # it brings torch, which reading needs not
+
+    write_whole(content, path)
 
 
 def append_results(path: str | Path, records: Iterable[Record]) -> None:
@@ -85,22 +92,46 @@ def append_results(path: str | Path, records: Iterable[Record]) -> None:
         ValueError: the file is compressed, missing or can't be written.
     """
     path = Path(path)
+    text = "".join(_line(record) for record in records).encode()
+    mend_results(path)
+    try:
+        with path.open("ab") as file:
+            file.write(text)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error.strerror}): {_WRITABLE}") from error
+
+
+def mend_results(path: str | Path) -> bool:
+    """Remove the cut-off last line that a killed run left in a plain result file, and end a whole one.
+
+    Returns:
+        Whether a line was removed.
+
+    Raises:
+        ValueError: the file is compressed, missing or can't be written.
+    """
+    path = Path(path)
     if path.suffix == ".gz":
         raise ValueError(f"{path} is compressed and can't grow: run into a .jsonl and compress it afterwards")
-    text = "".join(_line(record) for record in records).encode()
     try:
         with path.open("r+b") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - 1))
-            if size and file.read() != b"\n":  # only then is it worth reading all of it
-                file.seek(0)
-                whole = _whole(file.read())
-                file.truncate(len(whole))
-                text = text if whole.endswith(b"\n") or not whole else b"\n" + text
-            file.seek(0, 2)
-            file.write(text)
+            if not size or file.read() == b"\n":  # nearly always, and then the rest need not be read
+                return False
+            file.seek(0)
+            content = file.read()
+            start = content.rfind(b"\n") + 1
+            if _is_whole(content[start:]):
+                file.write(b"\n")
+                return False
+            file.truncate(start)
+            return True
     except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror}): write_results makes it") from error
+        raise ValueError(f"{path} cannot be written ({error.strerror}): {_WRITABLE}") from error
+
+
+_WRITABLE = "make room on the disk, or begin another file"
 
 
 def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Record]]:
@@ -110,25 +141,32 @@ def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Reco
         paths: one result file per part, in any order.
 
     Raises:
-        ValueError: they are not the parts of one run, each once and complete.
+        ValueError: they are not the parts of one run, each once and complete; measured with other weights,
+            on other pages or with other settings, for example.
     """
-    files = [read_results(path) for path in paths]
-    files.sort(key=lambda pair: pair[0].get("part", [1, 1]))
-    first = files[0][0]
-    parts = [header.get("part", [1, 1]) for header, _ in files]
+    files = [(Path(path), *read_results(path)) for path in paths]
+    files.sort(key=lambda file: file[1].get("part", [1, 1]))
+    place, first, _ = files[0]
+    parts = [header.get("part", [1, 1]) for _, header, _ in files]
     if parts != [[i, len(files)] for i in range(1, len(files) + 1)]:
-        raise ValueError(f"{', '.join(map(str, paths))} are parts {parts}: give each part of one run once")
-    for path, (header, _) in zip(paths, files, strict=True):
+        listed = ", ".join(
+            f"{path} is part {i}/{n}" for (path, _, _), (i, n) in zip(files, parts, strict=True)
+        )
+        raise ValueError(f"{listed}: give each part of one run once, or report each run by itself")
+    for path, header, _ in files[1:]:
         for name in {**first, **header}.keys() - {"part", "command", "machine", "kinds"}:
             if header.get(name) != first.get(name):
-                raise ValueError(f"{path} is of another run: its {name} differs; give the parts of one run")
-    images = [[list(group) for _, group in groupby(rows, lambda row: row["image"])] for _, rows in files]
+                differs = f"its {name} is {short(header.get(name))}, not {short(first.get(name))}"
+                raise ValueError(f"{path} is of another run than {place}: {differs}; report each by itself")
+    images = [[list(group) for _, group in groupby(rows, lambda row: row["image"])] for *_, rows in files]
     turns = zip_longest(*images, fillvalue=[])
     records = [record for turn in turns for image in turn for record in image]
     if len(records) != first.get("questions", len(records)):
         raise ValueError(
             f"the parts have {len(records)} of {first['questions']} questions: run each to its end first"
         )
+    if len({record["id"] for record in records}) < len(records):
+        raise ValueError(f"two of {', '.join(map(str, paths))} have the same question: run the parts anew")
     return {**first, "part": [1, 1]}, records
 
 
@@ -168,7 +206,7 @@ def decode_kept(text: str, total: int) -> np.ndarray:
     try:
         packed = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"kept cells {text[:40]!r} are not base64: evaluate again") from error
+        raise ValueError(f"kept cells {short(text)} are not base64: evaluate again") from error
     bits = np.unpackbits(packed).astype(bool)
     if len(packed) != math.ceil(total / 8) or bits[total:].any():
         raise ValueError(f"{len(bits)} bits are no mask of {total} cells: `total` is another image's")
@@ -179,33 +217,41 @@ def _line(record: Record) -> str:
     return json.dumps(record, allow_nan=False) + "\n"
 
 
-def _read(path: Path) -> bytes:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file and their numbers, from 1; one at a time, so that no archive fills the memory.
+
+    The last one is left out where a kill has cut it off.
+    """
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number in count(1):
+                line = file.readline(LONGEST_LINE + 1)
+                if len(line) > LONGEST_LINE:
+                    raise ValueError(
+                        f"{path}, line {number} is longer than {LONGEST_LINE:,} bytes: "
+                        "give the .jsonl of an evaluation"
+                    )
+                if not line or (not line.endswith(b"\n") and not _is_whole(line)):
+                    return
+                yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is no whole gzip file ({error}): copy or compress it again") from error
     except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error.strerror}): give the .jsonl of an evaluation"
-        ) from error
+        reason = error.strerror or type(error).__name__
+        raise ValueError(f"{path} cannot be read ({reason}): give the .jsonl of an evaluation") from error
 
 
-def _whole(content: bytes) -> bytes:
-    """`content` to the end of its last whole line, which may lack its line feed."""
-    start = content.rfind(b"\n") + 1
+def _is_whole(line: bytes) -> bool:
+    """Whether a line without its end is JSON: if not, a kill has cut it off."""
     try:
-        json.loads(content[start:])
+        json.loads(line)
     except (ValueError, RecursionError):  # nested beyond reason, too
-        return content[:start]
-    return content
+        return False
+    return True
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise ValueError(f"{where} is not JSON ({error}): remove the line or evaluate again") from error
+    value = parse_json(line, where, _REMEDY)
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is {str(value)[:40]!r} and no object: remove the line or evaluate again")
+        raise ValueError(f"{where} is {short(value)} and no object: {_REMEDY}")
     return value

@@ -10,23 +10,24 @@ others without a budget always spend the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from arr_coc.store.results.files import Record, read_results
+from arr_coc.store.results.files import ERROR, Record, read_results
 from arr_coc.store.results.intervals import bootstrap_interval, paired_interval
 from arr_coc.store.results.kinds import FULL, KINDS, OURS, kind, split_method
+from arr_coc.store.results.lines import Summed
+from arr_coc.store.validation import parse_json, validated
 
 Summary = dict[str, Any]
 Figures = dict[str, Any]
 """What was measured of one method with one budget; see `summarise`."""
 
-SUMMED = {"header", "metric", "methods", "questions", "images", "timed"}
-"""What every summary has."""
+LONGEST_SUMMARY = 2**26
+"""The most bytes of a summary; the largest of a real run has some 50,000."""
 
 
 def by_budget(summary: Summary) -> dict[str, list[str]]:
@@ -46,7 +47,7 @@ def by_budget(summary: Summary) -> dict[str, list[str]]:
         group.sort(key=lambda m: (KINDS.index(kind(m, header)), -methods[m]["score"]))
 
     def place(budget: str) -> tuple[int, float]:
-        number = float(budget) if budget.replace(".", "", 1).isdigit() else 0.0
+        number = float(budget) if budget.replace(".", "", 1).isdecimal() else 0.0
         return (0 if not budget else 2 if budget == "auto" else 1, -number)
 
     return {budget: groups[budget] for budget in sorted(groups, key=place)}
@@ -86,17 +87,20 @@ def read_summary(path: Path, families: Sequence[str] = ()) -> Summary:
     """
     if path.suffix != ".json":
         return summarise(*read_results(path), families)
+    reason = ""
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        whole = isinstance(summary, dict) and SUMMED <= summary.keys()
-        reason = None if whole else "it is no summary"
-    except (OSError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-    if reason is not None:
-        raise ValueError(
-            f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote"
-        )
-    return summary
+        with path.open("rb") as file:
+            content = file.read(LONGEST_SUMMARY + 1)
+        if len(content) > LONGEST_SUMMARY:
+            raise ValueError(f"it is longer than {LONGEST_SUMMARY:,} bytes")
+        summary = parse_json(content, "the summary", "evaluate again")
+        validated(Summed, summary, "the summary")
+        return summary
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote")
 
 
 def summarise(header: dict[str, Any], records: Sequence[Record], families: Sequence[str] = ()) -> Summary:
@@ -109,7 +113,9 @@ def summarise(header: dict[str, Any], records: Sequence[Record], families: Seque
 
     Returns:
         "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
-        over questions with evidence), and "methods". Of each method, from 0 to 1 unless stated:
+        over questions with evidence), and "methods"; where an image could not be opened "failed", with the
+        "questions" that were not asked and "images" {image: reason}, and every other figure is of the
+        questions that were. Of each method, from 0 to 1 unless stated:
 
         - "n" questions, "score" and its "interval"; "families" {name: {"score", "n"}};
         - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
@@ -121,14 +127,19 @@ def summarise(header: dict[str, Any], records: Sequence[Record], families: Seque
           "stages" {name: median ms}; "peak_mb", the largest.
 
     Raises:
-        ValueError: there are no records.
+        ValueError: there are no records, or none of a question that was asked.
     """
+    failed = [record for record in records if ERROR in record]
+    records = [record for record in records if ERROR not in record]
+    if not records and failed:
+        one = f"none of {len(failed)} questions was asked, for no image could be opened"
+        raise ValueError(f"{one}: {failed[0]['image']}: {failed[0][ERROR]}")
     if not records:
         raise ValueError("there are no questions to summarise: the run was killed before its first image")
     names = list(dict.fromkeys(method for record in records for method in record["score"]))
     scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}
     shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
-    return {
+    summary = {
         "header": header,
         "metric": str(header.get("metric", "exact match")).replace("_", " "),
         "questions": len(records),
@@ -137,6 +148,10 @@ def summarise(header: dict[str, Any], records: Sequence[Record], families: Seque
         "evidence share": _mean(shares),
         "methods": {m: _figures(m, scores, records, families) for m in names},
     }
+    if failed:
+        images = {record["image"]: record[ERROR] for record in failed}
+        summary["failed"] = {"questions": len(failed), "images": images}
+    return summary
 
 
 def _figures(
@@ -190,7 +205,7 @@ def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:
 def _retained(own: np.ndarray, full: np.ndarray) -> float | None:
     both = ~(np.isnan(own) | np.isnan(full))
     whole = full[both].mean() if both.any() else 0
-    return _round(own[both].mean() / whole) if whole else None
+    return _round(own[both].mean() / whole) if whole > 1e-9 else None
 
 
 def _paired(a: np.ndarray, b: np.ndarray) -> dict[str, Any] | None:

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from arr_coc.store.results.kinds import FULL, SACCADE, SPARSE, kind, split_method
 from arr_coc.store.results.summary import Figures, Summary, at_equal_time, by_budget
+from arr_coc.store.validation import nearest
+
+COLUMNS = ("short", "budgets", "families", "time")
+"""What a table may show."""
 
 
 def percent(value: float) -> str:
@@ -29,23 +33,45 @@ def table(summary: Summary, columns: str = "short") -> str:
     Args:
         summary: of `summarise`.
         columns: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
-            a row per method: its score with each, and recall, query-swap IoU and speed with the smallest;
+            a row per method: its score with each, and the tokens it reads (the mean over layers), recall,
+            query-swap IoU and speed with the smallest;
             "families" for the score of every family, the lowest of a row in bold; "time" for what each method
             reaches in the time to first token of each of ours.
 
     Raises:
         ValueError: unknown columns, or families or times of a summary that has none.
     """
+    if columns not in COLUMNS:
+        use = ", ".join(map(repr, COLUMNS))
+        raise ValueError(f"columns {columns!r} are unknown: use one of {use}{nearest(columns, COLUMNS)}")
     order = [method for group in by_budget(summary).values() for method in group]
     rows = [(method, summary["methods"][method]) for method in order]
     if columns == "families":
-        return _family_table(rows)
-    if columns == "budgets":
-        return _budget_table(summary)
-    if columns == "time":
-        return _time_table(summary)
-    if columns != "short":
-        raise ValueError(f'columns {columns!r} are unknown: use "short", "budgets", "families" or "time"')
+        text = _family_table(rows)
+    elif columns == "budgets":
+        text = _budget_table(summary)
+    elif columns == "time":
+        text = _time_table(summary)
+    else:
+        text = _short_table(summary, rows)
+    return "\n\n".join([text, *_failures(summary)])
+
+
+def _failures(summary: Summary) -> list[str]:
+    """One sentence on the questions that were not asked, where there are some."""
+    failed = summary.get("failed")
+    if not failed:
+        return []
+    images = [f"{plain(name)} ({plain(reason)})" for name, reason in failed["images"].items()]
+    rest = [f"and {len(images) - 3:,} more"] if len(images) > 3 else []
+    total = summary["questions"] + failed["questions"]
+    return [
+        f"{failed['questions']:,} of {total:,} questions were not asked, as their images can't be opened: "
+        + "; ".join([*images[:3], *rest])
+    ]
+
+
+def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
     forms: list[tuple[str, Callable[[Figures], str | None]]] = [
         ("tokens", _formatted("tokens", ",.0f")),
         (
@@ -62,7 +88,7 @@ def table(summary: Summary, columns: str = "short") -> str:
     cells = {name: [show(row) for _, row in rows] for name, show in forms}
     cells = {name: column for name, column in cells.items() if any(column)}
     header = summary["header"]
-    names = [f"**{method}**" if kind(method, header) == "ours" else method for method in order]
+    names = [f"**{method}**" if kind(method, header) == "ours" else method for method, _ in rows]
     lines = zip(names, *([cell or "-" for cell in column] for column in cells.values()), strict=True)
     return markdown(["method", *cells], lines)
 
@@ -81,6 +107,14 @@ def _family_table(rows: Sequence[tuple[str, Figures]]) -> str:
     return markdown(["method", "all", *names], lines)
 
 
+def speed_up(row: Figures) -> str | None:
+    """How many times sooner the first token comes; a range where several runs have one."""
+    if row.get("ttft range"):
+        low, high = row["ttft range"]
+        return f"{low:.2f}-{high:.2f}x"
+    return None if row["ttft ratio"] is None else f"{row['ttft ratio']:.2f}x"
+
+
 def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
     return lambda row: None if row[key] is None else format(row[key], form)
 
@@ -88,21 +122,29 @@ def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A markdown table: the first column to the left, the others to the right."""
     align = "|---" + "|--:" * (len(head) - 1) + "|"
-    return "\n".join(["| " + " | ".join(head) + " |", align, *("| " + " | ".join(c) + " |" for c in lines)])
+    first, *others = ("| " + " | ".join(map(plain, cells)) + " |" for cells in (head, *lines))
+    return "\n".join([first, align, *others])
+
+
+def plain(text: str) -> str:
+    """A text from a file for one cell of a table: nothing that steers a terminal or ends the cell."""
+    printable = "".join(sign if sign.isprintable() else " " for sign in text)
+    return printable.replace("|", "\\|")
 
 
 def _budget_table(summary: Summary) -> str:
     """A row per method, best with the smallest budget first; the scores of all tokens in the heading."""
     methods, header, groups = summary["methods"], summary["header"], by_budget(summary)
     named = {split_method(method)[1] for method in methods}
-    budgets = [b for b in groups if b in named and b.replace(".", "", 1).isdigit()]
+    budgets = [b for b in groups if b in named and b.replace(".", "", 1).isdecimal()]
     smallest = budgets[-1] if budgets else ""
     names = list(dict.fromkeys(split_method(m)[0] for b in budgets for m in groups[b] if "@" in m))
     names.sort(key=lambda name: -methods.get(f"{name}@{smallest}", {"score": -1})["score"])
     forms: list[tuple[str, Callable[[Figures], str | None]]] = [
+        ("reads", _formatted("tokens", ",.0f")),
         ("recall", _formatted("recall", ".2f")),
         ("swap IoU", _formatted("swap IoU", ".2f")),
-        ("TTFT speed-up", lambda row: None if row["ttft ratio"] is None else f"{row['ttft ratio']:.2f}x"),
+        ("TTFT speed-up", speed_up),
     ]
     columns = {
         f"{name} @{smallest}": [show(methods[f"{n}@{smallest}"]) for n in names] for name, show in forms
@@ -120,8 +162,9 @@ def _budget_table(summary: Summary) -> str:
     text = markdown(["method", *head, *columns], lines)
     fixed = [m for group in groups.values() for m in group if "@" not in m and kind(m, header) != "full"]
     extra = [m for m in (FULL, *fixed, *groups.get("auto", ())) if m in methods]
+    tokens = _formatted("tokens", ",.0f")
     notes = [
-        f"{'all tokens' if m == FULL else m} ({methods[m]['tokens']:,.0f}): {percent(methods[m]['score'])}"
+        f"{'all tokens' if m == FULL else m} ({tokens(methods[m]) or '-'}): {percent(methods[m]['score'])}"
         for m in extra
     ]
     return text + "\n\n" + "; ".join(notes) + "."

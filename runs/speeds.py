@@ -1,0 +1,140 @@
+"""Speeds in words and tables: ranges over several runs of a process, on the bundled model and in the published shapes."""
+
+import json
+from pathlib import Path
+
+from claims import claims_table
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "runs" / "results"
+SPEED_TARGETS = ((1024, "sparse@273", 4.8), (1024, "sparse@64", 11.5), (2048, "saccade", 14.0))
+CHOOSING = 0.02
+
+
+def read(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def with_times(summary: dict, name: str) -> dict:
+    """The summary with the times of several runs in place of its own, where they were measured."""
+    if not (RESULTS / f"{name}.json").is_file():
+        return summary
+    times = read(name)["methods"]
+    none = {"ttft ratio": None, "ttft_ms": None}
+    methods = {m: row | times.get(m, none if m != "full" else {}) for m, row in summary["methods"].items()}
+    return {**summary, "methods": methods}
+
+
+def machine_text(name: str) -> str:
+    """Where the times of several runs were measured, in a sentence; "" where they were not."""
+    if not (RESULTS / f"{name}.json").is_file():
+        return ""
+    times = read(name)
+    machine = times["machine"]
+    return (
+        f" The times are from {times['runs']} runs of a process, lowest and highest of their medians over "
+        f"{times['questions timed in each']} questions asked alone ({machine['device']}, {machine['cores']} cores, "
+        f"{machine['threads']} thread(s), {machine['dtype']}; `runs/results/{name}.json`). Other machines have others: what is left "
+        "with few tokens is reading the weights, and a machine with slow memory gains less from it."
+    )
+
+
+def bench_text() -> str:
+    """What a first token costs in the published shapes, side by side."""
+    parts = [
+        "Random weights in the published shapes of Qwen3-VL (bfloat16, vocabulary cut), from picture and question to the logits of the first "
+        "token, processing and choosing included, all ways side by side (`bench/prefill.py`, `bench/results/`). Where several processes were "
+        "run, a speed is the range over them; where one was, it is that one's, and another machine's may be lower. *x fewer*: operations, "
+        "and bytes that they read and write (weights, activations, keys and values; `arr_coc.evaluate.work`). Where arithmetic is what "
+        "takes the time the first is the limit of a speed-up, where reading the weights is, as with few tokens, the second. *Of the limit*: "
+        "the speed-up over the larger of the two.\n"
+    ]
+    files = (ROOT / "bench" / "results").glob("*-*.json")
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    results = [result for result in results if "circumstances" in result]  # others measure no first token
+    for result in sorted(
+        results,
+        key=lambda r: [
+            *(r["circumstances"][k] for k in ("shape", "image", "batch")),
+            "runs" not in r["circumstances"],
+        ],
+    ):
+        facts = result["circumstances"]
+        rounds = f"median of {facts['rounds']} rounds" if facts["rounds"] > 1 else "one round"
+        width, height = facts["image"]
+        batch = f", batch {facts['batch']}" if facts["batch"] > 1 else ""
+        machines = facts.get("machines") or [facts]
+        names = "; ".join(
+            f"{one['device']}, "
+            + (f"{one['cores']} cores, " if one.get("cores") else "")
+            + f"{one['threads']} threads"
+            for one in machines
+        )
+        runs = f"{facts['runs']} runs" if "runs" in facts else "one run"
+        parts.append(
+            f"\n{facts['shape']}, {width}x{height} px{batch} ({runs}, {rounds}, {names}, {facts['dtype']}):\n\n"
+            "| | tokens | ms | x stock | TFLOP | x fewer | GB | x fewer | of the limit | choosing | peak MiB |\n"
+            "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+        )
+        for row in result["rows"]:
+            mine = row["mode"].split("@")[0].split(" ")[0] in ("sparse", "saccade")
+            low, high = row.get("range", {}).get("speed", (row["speed"],) * 2)
+            bytes_known = row.get("byte_ratio") is not None
+            cells = [
+                row["mode"],
+                f"{row['tokens']:,.0f}",
+                f"{row['ms']:,.0f}",
+                f"{low:.2f}x" if low == high else f"{low:.2f}-{high:.2f}x",
+                f"{row['tflop']:.2f}",
+                f"{row['flop_ratio']:.2f}x",
+                f"{row['gbyte']:.1f}" if bytes_known else "-",
+                f"{row['byte_ratio']:.2f}x" if bytes_known else "-",
+                f"{row['of_limit']:.0%}",
+                f"{row['select_share']:.1%}",
+                f"{row['peak_mb']:,.0f}",
+            ]
+            parts.append("| " + " | ".join(f"**{cell}**" if mine else cell for cell in cells) + " |")
+    return (
+        "\n".join(parts)
+        + "\n\nThe targets, checked against the slowest run:\n\n"
+        + claims_table(bench_claims(results))
+    )
+
+
+def bench_claims(results: list[dict]) -> list[dict]:
+    """The targets of speed, in the shape of Qwen3-VL-2B with one row."""
+    found = []
+    for side, mode, least in SPEED_TARGETS:
+        wanted = ("Qwen3-VL-2B", [side, side], 1)
+        alike = [
+            r for r in results if tuple(r["circumstances"][k] for k in ("shape", "image", "batch")) == wanted
+        ]
+        for result in [
+            r for r in alike if "runs" in r["circumstances"]
+        ] or alike:  # ranges, where there are some
+            rows = {row["mode"]: row for row in result["rows"]}
+            if mode not in rows:
+                continue
+            span = rows[mode].get("range", {})
+            speed = span.get("speed", [rows[mode]["speed"]])[0]
+            share = span.get("select_share", [rows[mode]["select_share"]])[-1]
+            found += [
+                {
+                    "claim": f"{mode} at {side} px is faster than stock",
+                    "target": f"at least {least}x",
+                    "figure": f"{speed:.2f}x",
+                    "holds": speed >= least,
+                },
+                {
+                    "claim": f"{mode} at {side} px: choosing is little of stock's prefill",
+                    "target": f"at most {CHOOSING:.0%}",
+                    "figure": f"{share:.1%}",
+                    "holds": share <= CHOOSING,
+                },
+            ]
+    return found
+
+
+def least(row: dict) -> float | None:
+    """How many times sooner the first token comes at the least: in the slowest of several runs, or in the one there is."""
+    return row["ttft range"][0] if row.get("ttft range") else row["ttft ratio"]

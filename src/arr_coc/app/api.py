@@ -1,0 +1,120 @@
+"""The one public endpoint of the app, `/ask`: an image and a question in, the answer and what it cost out.
+
+    from gradio_client import Client, handle_file
+    Client("http://127.0.0.1:7860").predict(handle_file("page.png"), "What is the total?", api_name="/ask")
+
+Every other event of the page is private. A call keeps nothing: no tab, no encoded image. It waits in the
+queue of the page's own questions and runs in the models' one thread. What can't be done comes back as one
+line.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from arr_coc.app.asking import Stopped
+from arr_coc.app.models import Models
+from arr_coc.app.uploads import Upload
+
+if TYPE_CHECKING:
+    from arr_coc.model import ARRCOCModel
+
+logger = logging.getLogger(__name__)
+
+
+def publish(models: Models, **settings: Any) -> None:
+    """Add the endpoint to the app that is being laid out.
+
+    Args:
+        models: the first one answers.
+        settings: of the event: the queue that it waits in.
+    """
+
+    def ask(
+        image: str | None, question: str, budget: str | None = None, mode: str | None = None
+    ) -> dict[str, Any]:
+        """Answer a question about an image from the visual tokens that it needs.
+
+        Args:
+            image: an uploaded image file; an address is not fetched.
+            question: any text.
+            budget: visual tokens to keep: a count ("64"), a fraction ("0.06") or "auto"; none: the
+                model's own.
+            mode: how the image is read, "full" for all tokens; none: the model's own.
+
+        Returns:
+            `answer`; the cells `kept` of `total`, and the tokens `read`; `mode` that ran, and in `note` why
+            another than was asked for; `ms` by stage, and the `machine` that took them.
+        """
+        return answer(models, image, question, budget, mode)
+
+    with gr.Row(visible=False):
+        form = [
+            Upload(label="image", type="filepath", sources=["upload"]),
+            gr.Textbox(label="question"),
+            gr.Textbox(None, label="budget"),
+            gr.Textbox(None, label="mode"),
+        ]
+        result, event = gr.JSON(label="answer"), gr.Button()
+    event.click(ask, form, result, api_name="ask", **settings)
+
+
+def answer(
+    models: Models, image: str | None, question: str, budget: str | None, mode: str | None
+) -> dict[str, Any]:
+    """What the endpoint answers.
+
+    Args:
+        models: the first one answers.
+        image: path of an uploaded file.
+        question: any text.
+        budget: as `attending.parse_budget` reads it; None or "": the model's own.
+        mode: one of `MODES`; None or "": the model's own.
+
+    Raises:
+        gr.Error: what was asked can't be done; its text is one line, without a path of this machine.
+    """
+    from arr_coc.core.attending import parse_budget
+
+    try:
+        if not image:
+            raise ValueError("there is no image: upload one, and give what the upload answered")
+        allowed = parse_budget(budget) if budget else None
+        return models.submit(partial(_answer, models, image, question, allowed, mode or None)).result()
+    except Stopped as error:
+        raise gr.Error("the server ends", print_exception=False) from error
+    except ValueError as error:
+        message = " ".join(str(error).replace(image or "\n", Path(image or "").name).split())
+        raise gr.Error(message, print_exception=False) from error
+    except Exception as error:
+        logger.exception("a question failed")
+        message = f"that failed ({type(error).__name__}); the server's log has the reason"
+        raise gr.Error(message, print_exception=False) from error
+
+
+def _answer(
+    models: Models, image: str, question: str, budget: Any, mode: str | None, model: ARRCOCModel
+) -> dict[str, Any]:
+    from arr_coc.inspect.observe import machine
+
+    def go_on(_: str) -> None:
+        if models.closed:
+            raise Stopped
+
+    most = models.max_new_tokens
+    reply = model.session(image).ask(question, budget=budget, mode=mode, max_new_tokens=most, on_text=go_on)
+    return {
+        "answer": reply.text,
+        "kept": reply.kept,
+        "total": reply.total,
+        "read": reply.read,
+        "mode": reply.mode,
+        "note": reply.note,
+        "ms": {stage: round(value, 2) for stage, value in reply.ms.items()},
+        "machine": machine(model),
+    }

@@ -1,0 +1,59 @@
+"""Notes: what an answer says of arguments that were not followed to the letter.
+
+joined("sparse ran as prune: ...", None, "gestalt had no effect ...") -> one text, or None
+remarks(prepared, own, budget, gestalt)                               -> one text, or None
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from arr_coc.modes import Mode, find_mode
+
+if TYPE_CHECKING:
+    from arr_coc.core.attending import Budget
+    from arr_coc.modes.call import Prepared
+
+
+def joined(*notes: str | None) -> str | None:
+    """The notes that there are as one text; None where there is none."""
+    return "; ".join(note for note in notes if note) or None
+
+
+def remarks(prepared: Prepared, own: Budget, budget: Budget | None, gestalt: str | None) -> str | None:
+    """What became of a call's arguments.
+
+    Args:
+        prepared: the call.
+        own: the model's budget.
+        budget: that of the call, None: it named none.
+        gestalt: the compressor that the call named, None: it named none.
+    """
+    from arr_coc.core.attending import DEFAULT_BUDGET
+
+    mode = find_mode(prepared.mode)
+    allowed = own if budget is None else budget
+    if budget is None and own == DEFAULT_BUDGET:  # cut to small images without a word: nobody asked for it
+        return unused(mode, None, gestalt)
+    return joined(unused(mode, budget, gestalt), cut(allowed, prepared.cells) if mode.chooses else None)
+
+
+def unused(mode: Mode, budget: Budget | None, gestalt: str | None) -> str | None:
+    """Which of the arguments that a call named have no effect in a mode; None: all have one."""
+    names = [
+        name
+        for name, value, used in (("budget", budget, mode.chooses), ("gestalt", gestalt, mode.gestalt))
+        if value is not None and not used
+    ]
+    return f"{' and '.join(names)} had no effect in mode {mode.name}" if names else None
+
+
+def cut(budget: Budget, sizes: list[int]) -> str | None:
+    """Which images, of so many cells each, are smaller than a budget; None: none is."""
+    from arr_coc.core.attending import parse_budget
+
+    count = parse_budget(budget)
+    small = [str(size) for size in sizes if isinstance(count, int) and size < count]
+    if not small:
+        return None
+    return f"budget {count} is more than the image has: all {', '.join(small)} cells were kept"

@@ -1,0 +1,74 @@
+"""Ctrl-C and SIGTERM: a run ends after the step it is in, so that what was learned is kept.
+
+    interruption = Interruption()
+    with interruption.listening():
+        ...    # a Trainer that has it among its callbacks
+    interruption.signal    # what came, None if nothing did
+
+Of several processes all stop at the same step, whichever was told. A second Ctrl-C ends the run at once; the
+last checkpoint is left then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Generator
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from arr_coc.training.folder import is_main_process
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STDERR = 2
+
+
+class Interruption(TrainerCallback):
+    """Asks the Trainer for a checkpoint and to stop, at the end of the step in which a signal came."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.running = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[None]:
+        """Inside the block signals wait for the end of a step; before the first one begins they end the run.
+
+        Threads other than the first get no signals, and nothing changes in them.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again, self.signal = self.signal is not None, number
+        if again or not self.running:
+            raise KeyboardInterrupt
+        if is_main_process():  # by the descriptor: a handler may run in the middle of another print
+            os.write(STDERR, b"\narr-coc: stopping after this step; once more stops at once\n")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """From here on there is something to keep."""
+        self.running = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop here if any process was told to."""
+        number = self.signal or 0
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            most = torch.tensor(number, device=args.device)
+            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+            number = int(most)
+        if number:
+            self.signal = number
+            control.should_save = control.should_training_stop = True

@@ -1,0 +1,101 @@
+"""What the form keeps and shows without a model. Run: pytest tests/app/test_form.py"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
+
+from arr_coc.app import handlers, samples
+from arr_coc.app.refusal import Refused, about
+from arr_coc.app.worst import WorstCases
+from arr_coc.world import draw_page
+
+FORM = ("Where?", 6.0, False, "", True)
+
+
+class TestKeptByTheBrowser:
+    def test_the_form_comes_back(self) -> None:
+        form = ["What?", 12, True, "prune", False]
+        kept = json.loads(json.dumps(handlers.on_remember([], *form)))
+        assert handlers.on_restore(kept, *FORM) == form
+
+    def test_a_sample_by_its_question(self) -> None:
+        kept = handlers.on_remember([samples.Sample("a.png", "Why?")], 0, *FORM[1:])
+        assert kept["question"] == "Why?"
+
+    @pytest.mark.parametrize(
+        "kept",
+        [
+            None,
+            "text",
+            [],
+            {},
+            {"question": 3, "percent": "6", "auto": "yes", "mode": "nope", "compare": None},
+            {"question": " ", "percent": 1000, "mode": ["prune"]},
+            {"percent": float("nan")},
+        ],
+    )
+    def test_whatever_else_a_browser_sends_is_left_out(self, kept: Any) -> None:
+        question, percent, auto, mode, compare = handlers.on_restore(kept, *FORM)
+        assert (question, percent, auto, mode) == FORM[:4]
+        assert isinstance(compare, bool)
+
+    def test_a_long_question_is_cut(self) -> None:
+        assert len(handlers.on_remember([], "x" * 9999, *FORM[1:])["question"]) == handlers.LONGEST_KEPT
+
+
+class TestSamples:
+    def test_a_chip_has_the_picture_and_the_question_as_text(self) -> None:
+        made = samples.chip(samples.Sample(Image.new("RGB", (300, 100), (200, 30, 30)), "<b>Where?</b>"))
+        assert "&lt;b&gt;Where?&lt;/b&gt;" in made
+        data = re.search(r"data:image/jpeg;base64,([^\"]+)", made)
+        assert data is not None
+        picture = Image.open(io.BytesIO(base64.b64decode(data[1])))
+        assert picture.size == (samples.THUMBNAIL, samples.THUMBNAIL)
+        assert all(abs(a - b) < 12 for a, b in zip(picture.getpixel((48, 48)), (200, 30, 30), strict=True))
+
+    def test_true_answers_are_those_of_the_drawn_pages(self) -> None:
+        seed = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))["seed"]
+        page = draw_page(seed, (1024, 1024), "test", void=False)
+        answers = {question.text: question.answer for question in page.questions}
+        first, gray, compared, counted = samples.built_in()
+        assert first.true_answers == (answers[first.question],)
+        assert gray.true_answers == (answers["Read the gray text."],)
+        assert (compared.true_answers, counted.true_answers) == (("purple ring",), ("4",))
+
+
+class TestWorstCases:
+    @pytest.mark.parametrize(
+        ("count", "title"),
+        [
+            (0, "No answer of run.jsonl is wrong."),
+            (1, "The answer of run.jsonl where most was lost against all tokens: choose it"),
+            (2, "The 2 answers of run.jsonl where most was lost against all tokens: choose one"),
+        ],
+    )
+    def test_title(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, title: str) -> None:
+        case = {"question": "Why?", "answer": "a", "right": "b"}
+        monkeypatch.setattr("arr_coc.app.worst.worst_cases", lambda *_, **__: [case] * count)
+        image = Image.new("RGB", (32, 32))
+        monkeypatch.setattr("arr_coc.app.worst.case_images", lambda _, cases: [image] * len(cases))
+        text, gallery = handlers.on_gallery(WorstCases(tmp_path / "run.jsonl"))
+        assert text.startswith(title)
+        assert (len(gallery["value"]), gallery["visible"]) == (count, count > 0)
+
+
+def test_a_refusal_names_its_field() -> None:
+    with pytest.raises(Refused, match="too much") as refusal, about("budget"):
+        raise ValueError("too much")
+    assert refusal.value.field == "budget"
+    with pytest.raises(Refused) as refusal, about("image"), about("question"):
+        raise ValueError("empty")
+    assert refusal.value.field == "question"

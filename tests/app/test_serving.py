@@ -1,0 +1,279 @@
+"""The app as a server: who is answered, what its one public endpoint says, what is left when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
+
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+from arr_coc import app
+from arr_coc.app.models import Models
+from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly, own_names, own_origin
+from arr_coc.cli import main
+from arr_coc.model import ARRCOCModel
+from tiny import picture, tiny
+
+QUESTION = "What is it?"
+
+
+@pytest.fixture(scope="module")
+def model() -> ARRCOCModel:
+    made = tiny("qwen3_vl")
+    return ARRCOCModel.wrap(made.model, made.processor)
+
+
+@pytest.fixture(scope="module")
+def address(model: ARRCOCModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real server of a tiny model on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("uploads")))
+        patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+        blocks = app.build_app(model)
+        _, local, _ = blocks.launch(
+            server_name="127.0.0.1",
+            server_port=free_port(),
+            prevent_thread_lock=True,
+            quiet=True,
+            **own_origin(),
+        )
+        yield local.rstrip("/")
+        blocks.close(verbose=False)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    picture(1, (64, 48)).save(tmp_path / "photo.png")
+    return str(tmp_path / "photo.png")
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def call(address: str, data: list[Any]) -> tuple[str, Any]:
+    """Call the endpoint as curl does: the kind of the last event, and its data."""
+    event = httpx.post(f"{address}/gradio_api/call/ask", json={"data": data}).json()["event_id"]
+    lines = httpx.get(f"{address}/gradio_api/call/ask/{event}", timeout=60).text.strip().splitlines()
+    return lines[-2].removeprefix("event: "), json.loads(lines[-1].removeprefix("data: "))
+
+
+def upload(address: str, image: str) -> dict[str, Any]:
+    with open(image, "rb") as file:
+        (path,) = httpx.post(f"{address}/gradio_api/upload", files={"files": file}).json()
+    return {"path": path, "meta": {"_type": "gradio.FileData"}}
+
+
+class TestEndpoint:
+    def test_it_says_what_the_model_says(self, client: Client, model: ARRCOCModel, image: str) -> None:
+        found = client.predict(handle_file(image), QUESTION, "0.25", api_name="/ask")
+        answer = model.ask(image, QUESTION, budget=0.25)
+        assert (found["answer"], found["kept"], found["total"], found["read"], found["mode"]) == (
+            *(answer.text, answer.kept, answer.total, answer.read, answer.mode),
+        )
+        assert found["note"] is None
+        assert found["ms"]["total"] > 0
+        assert found["machine"].startswith("cpu, float32")
+
+    def test_any_mode_and_the_note(self, client: Client, image: str) -> None:
+        assert client.predict(handle_file(image), QUESTION, None, "full", api_name="/ask")["kept"] == 48
+        found = client.predict(handle_file(image), QUESTION, "7", "saccade", api_name="/ask")
+        assert found["kept"] == 48
+        assert "no coarse view" in found["note"]
+
+    def test_by_http_alone(self, address: str, model: ARRCOCModel, image: str) -> None:
+        kind, (found,) = call(address, [upload(address, image), QUESTION, "7", None])
+        assert kind == "complete"
+        assert (found["answer"], found["kept"]) == (model.ask(image, QUESTION, budget=7).text, 7)
+
+    def test_it_is_the_only_one(self, client: Client) -> None:
+        assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/ask"]
+        assert not client.view_api(return_format="dict")["unnamed_endpoints"]
+
+    @pytest.mark.parametrize(
+        ("more", "why"),
+        [
+            ({"question": " "}, "question is empty"),
+            ({"question": "x " * 5000}, "question is too long"),
+            ({"budget": "0"}, "budget '0' is below 1"),
+            ({"budget": "many"}, "budget 'many' is not a number"),
+            ({"budget": "-1"}, "budget '-1' is below 1"),
+            ({"mode": "nope"}, "mode 'nope' is unknown"),
+            ({"image": None}, "there is no image"),
+        ],
+    )
+    def test_refusals_are_one_line(self, client: Client, image: str, more: Any, why: str) -> None:
+        form = {"image": handle_file(image), "question": QUESTION} | more
+        with pytest.raises(AppError, match=why) as caught:
+            client.predict(**form, api_name="/ask")
+        assert "\n" not in str(caught.value)
+
+    def test_a_file_that_is_no_image_is_named_without_its_place(self, client: Client, tmp_path: Path) -> None:
+        (tmp_path / "notes.png").write_text("no")
+        with pytest.raises(AppError, match=r"image 'notes\.png' is not an image"):
+            client.predict(handle_file(tmp_path / "notes.png"), QUESTION, api_name="/ask")
+
+    @pytest.mark.parametrize("path", ["{image}", "http://127.0.0.1:{port}/photo.png", "../photo.png"])
+    def test_only_what_was_uploaded_is_read(self, address: str, image: str, path: str) -> None:
+        """Neither a file of the server, nor an address that it would have to fetch."""
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            listening.settimeout(0.2)
+            path = path.format(image=image, port=listening.getsockname()[1])
+            for file in ({"path": path, "meta": {"_type": "gradio.FileData"}}, {"path": path}, path):
+                kind, _ = call(address, [file, QUESTION, None, None])
+                assert kind == "error"
+            with pytest.raises(TimeoutError):
+                listening.accept()
+
+    def test_several_at_once_do_not_mix(self, address: str, model: ARRCOCModel, tmp_path: Path) -> None:
+        images = []
+        for seed in range(4):
+            picture(seed, (64, 48 + 16 * seed)).save(tmp_path / f"{seed}.png")
+            images.append(str(tmp_path / f"{seed}.png"))
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda i: call(address, [upload(address, i), QUESTION, "7", None]), images))
+        for path, (kind, (answer,)) in zip(images, found, strict=True):
+            alone = model.ask(path, QUESTION, budget=7)
+            assert kind == "complete"
+            assert (answer["answer"], answer["total"]) == (alone.text, alone.total)
+
+
+class TestWhoIsAnswered:
+    @pytest.mark.parametrize("host", ["evil.com", "evil.com:7860", "localhost.evil.com", "10.0.0.1", "", "["])
+    def test_another_name_is_refused(self, address: str, host: str) -> None:
+        for path in ("/", "/config", "/gradio_api/info"):
+            reply = httpx.get(address + path, headers={"Host": host})
+            assert reply.status_code == 421
+            assert reply.text.count("\n") == 1
+            assert "--allow-host" in reply.text
+
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "LOCALHOST:9000", "[::1]:7860"])
+    def test_own_names_are_answered(self, address: str, host: str) -> None:
+        assert httpx.get(address + "/config", headers={"Host": host}).status_code == 200
+
+    @pytest.mark.parametrize("origin", ["http://evil.com", "null", "http://127.0.0.1:1", "http://localhost"])
+    def test_pages_of_others_are_refused(self, address: str, image: str, origin: str) -> None:
+        with open(image, "rb") as file:
+            reply = httpx.post(
+                f"{address}/gradio_api/upload", files={"files": file}, headers={"Origin": origin}
+            )
+        assert reply.status_code == 403
+        assert httpx.get(address + "/config", headers={"Origin": address}).status_code == 200
+
+    def test_on_the_network_addresses_and_allowed_names_are_own(self) -> None:
+        names = own_names("0.0.0.0", ["lab.example.org"])
+
+        def status(host: str) -> int:
+            return asyncio.run(respond(OwnOriginOnly(answered, **names), host))
+
+        for host in ("192.168.1.7:7860", "[fe80::1]", "localhost", socket.gethostname(), "LAB.example.org"):
+            assert status(host) == 200
+        assert status("evil.com") == 421
+        assert asyncio.run(respond(OwnOriginOnly(answered), "192.168.1.7")) == 421
+
+    def test_websockets_of_others_are_closed(self) -> None:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "websocket", "headers": [(b"host", b"evil.com")]}
+        asyncio.run(OwnOriginOnly(answered)(scope, None, send))
+        assert sent == [{"type": "websocket.close", "code": 1008}]
+
+    def test_refusals_have_the_policy_too(self, address: str) -> None:
+        reply = httpx.get(address, headers={"Host": "evil.com"})
+        assert reply.headers["content-security-policy"] == OWN_ORIGIN
+
+
+async def answered(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def respond(served: OwnOriginOnly, host: str) -> int:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await served({"type": "http", "headers": [(b"host", host.encode())]}, None, send)
+    return sent[0]["status"]
+
+
+class TestEnd:
+    def test_a_server_that_is_told_to_end_leaves_nothing(self, tmp_path: Path) -> None:
+        """While its model is being loaded."""
+        port = free_port()
+        running = subprocess.Popen(
+            [sys.executable, "-m", "arr_coc", "app", "--port", str(port)],
+            env=os.environ | {"TMPDIR": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not list(tmp_path.glob("arr-coc-app-*")):
+            assert running.poll() is None
+            time.sleep(0.02)
+        while not answers(port):
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.send_signal(signal.SIGTERM)
+        _, err = running.communicate()
+        assert running.returncode == 0
+        assert "Traceback" not in err
+        assert not list(tmp_path.glob("*arr-coc*"))
+        assert not list(tmp_path.glob("*gradio*"))
+        assert not answers(port)
+
+    def test_a_model_that_is_still_at_work_is_told(self, model: ARRCOCModel) -> None:
+        models, go = Models(model), Event()
+        work = models.submit(lambda _: go.wait())
+        while not work.running():
+            time.sleep(0.001)
+        waiting = models.submit(lambda _: None)
+        models.close()
+        assert models.busy()
+        go.set()
+        work.result()
+        assert not models.busy()
+        assert waiting.cancelled()
+
+    def test_the_command_passes_names_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options: dict[str, Any] = {}
+        monkeypatch.setattr(app, "launch", lambda **more: options.update(more))
+        assert main(["app", "--allow-host", "a.example", "--allow-host", "b.example"]) == 0
+        assert options["allow_hosts"] == ["a.example", "b.example"]
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/config").status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,169 @@
+"""Commands around result files: names of what they write, narrow terminals, Ctrl-C, hints at near names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from arr_coc.cli.report import fitted
+from arr_coc.store.results.files import read_results, write_results
+from arr_coc.store.results.summary import read_summary
+from arr_coc.store.results.table import COLUMNS, table
+from command_line import run
+
+Capture = pytest.CaptureFixture[str]
+REAL = Path(__file__).parents[2] / "runs" / "results" / "sparse.json"
+SMALL = "eval --size 64 --questions 2 --methods full,random --budgets 2 --timed 1".split()
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(capsys: Capture, *words: str) -> str:
+    """The one line that a bad use is answered with; nothing is written."""
+    before = sorted(Path().rglob("*"))
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, ""), err
+    assert err.startswith("arr-coc: ")
+    assert err.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+    return err
+
+
+# ---- eval -----------------------------------------------------------------------------------------------
+
+
+def test_files_are_named_once_and_the_profiler_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, *SMALL, "--out", "e3.jsonl")
+    assert code == 0, err
+    assert {path.name for path in Path().iterdir()} == {"e3.jsonl", "e3.json", "e3.png"}
+    assert re.search(r"questions +2, images \d", out)
+    assert "picture        e3.png" in out
+    assert "Memory block of unknown size" not in err
+    assert "100%" in err
+
+
+def test_an_archive_is_no_place_for_a_run(capsys: Capture) -> None:
+    assert "give one such as arr-coc-eval" in refused(capsys, *SMALL, "--out", "e3.jsonl.gz")
+
+
+def test_ctrl_c_says_how_to_go_on(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("arr_coc.evaluate.run.Harness.records", stop)
+        code, out, err = run(capsys, *SMALL)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == (
+        "arr-coc: stopped after 0 of 2 questions; the same command goes on from there"
+    )
+    assert read_results("arr-coc-eval.jsonl")[1] == []
+    with monkeypatch.context() as patch:
+        patch.setattr("arr_coc.evaluate.run.load_scorer", stop)
+        code, _, err = run(capsys, *SMALL, "--out", "other")
+    assert (code, err.splitlines()[-1]) == (
+        130,
+        "arr-coc: stopped before the first question; the same command begins anew",
+    )
+
+
+# ---- report ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("width", [50, 60, 90])
+def test_a_narrow_terminal_loses_no_figure(columns: str, width: int) -> None:
+    text = table(read_summary(REAL), columns)
+    narrow = fitted(text, width)
+    assert max(map(len, narrow.splitlines())) <= width
+    figures = re.compile(r"\d[\d,.]*(?:%|x)?")
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    for row in rows:
+        name, *cells = (cell.strip() for cell in row[2:-2].split(" | "))
+        own = re.compile(rf"{re.escape(name)}(\s|$)")  # fastv:3 is another
+        start = next(i for i, line in enumerate(narrow.splitlines()) if own.match(line))
+        block = " ".join(narrow.splitlines()[start:]).split("  **")[0]
+        for figure in figures.findall(" ".join(cells)):
+            assert figure in block
+    assert fitted(text, 10_000) == text
+
+
+def test_near_names(capsys: Capture) -> None:
+    message = refused(capsys, "report", str(REAL), "--columns", "famlies", "-o", "a.png")
+    assert "'famlies' is unknown; use one of short, budgets, families, time; did you mean" in message
+    assert "Value error" not in message
+    assert "did you mean 'textvqa'?" in refused(capsys, "eval", "--data", "textvaq:x")
+    assert "did you mean 'random'?" in refused(capsys, "eval", "--methods", "radnom")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"weights": {"base": "1"}},
+            "two.jsonl is of another run than one.jsonl: its weights is {'base': '1'}",
+        ),
+        ({"seed": 1}, "its seed is 1, not 0; report each by itself"),
+        ({"part": [1, 2]}, "one.jsonl is part 1/2, two.jsonl is part 1/2: give each part of one run once"),
+    ],
+)
+def test_files_of_two_runs_are_not_joined(capsys: Capture, change: dict[str, object], message: str) -> None:
+    header = {"seed": 0, "weights": {"base": "0"}, "part": [1, 2], "questions": 2}
+    for name, own in (("one", {}), ("two", {"part": [2, 2]} | change)):
+        write_results(
+            f"{name}.jsonl",
+            header | own,
+            [{"id": name, "image": "a", "score": {"full": 1.0, "random@2": 0.5}}],
+        )
+    assert message in refused(capsys, "report", "one.jsonl", "two.jsonl", "--out", "joined")
+
+
+def test_parts_that_share_a_question_are_not_joined(capsys: Capture) -> None:
+    for part in (1, 2):
+        header = {"part": [part, 2], "questions": 2}
+        write_results(f"{part}.jsonl", header, [{"id": "0", "image": "a", "score": {"full": 1.0}}])
+    assert "have the same question" in refused(capsys, "report", "1.jsonl", "2.jsonl", "--out", "joined")
+
+
+def test_questions_that_were_not_asked_are_reported(capsys: Capture) -> None:
+    rows = [
+        {"id": "0", "image": "test:0", "score": {"full": 1.0}},
+        {"id": "1", "image": "jsonl:a.png", "error": "image 'a.png' is empty (0 bytes)"},
+    ]
+    write_results("out.jsonl", {}, rows)
+    code, out, _ = run(capsys, "report", "out.jsonl")
+    assert code == 0
+    assert "1 of 2 questions were not asked" in out
+    assert "jsonl:a.png (image 'a.png' is empty (0 bytes))" in out
+    assert "questions      1, images 1" in out
+
+
+# ---- draw -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--count", "0", "--count"),
+        ("--count", "-3", "--count"),
+        ("--count", "999999999999", "--count"),
+        ("--size", "-5x3", "is not WIDTHxHEIGHT"),
+        ("--size", "0x0", "must be 64 to 4096"),
+        ("--size", "99999x99999", "must be 64 to 4096"),
+        ("--seed", "99999999999999999999", "is out of range; use 0 to 2147483647"),
+    ],
+)
+def test_pages_that_can_not_be_drawn(capsys: Capture, option: str, value: str, message: str) -> None:
+    assert message in refused(capsys, "draw", option, value)
+
+
+def test_another_seed_draws_other_pages(capsys: Capture) -> None:
+    for seed in ("0", "1"):
+        assert run(capsys, "draw", "-n", "3", "--size", "96x96", "--seed", seed, "-o", seed)[0] == 0
+    pages = {path.read_bytes() for path in Path().rglob("*.png")}
+    assert len(pages) == 6

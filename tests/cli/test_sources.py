@@ -1,0 +1,187 @@
+"""Images that a command line names: a folder, standard input, a PDF. Run: pytest tests/cli/test_sources.py"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from arr_coc.cli import sources
+from arr_coc.model import ARRCOCModel
+from command_line import run, run_json
+from tiny import picture
+
+Capture = pytest.CaptureFixture[str]
+ASK = ("What is it?", "-b", "5", "-m")
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Bytes on standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.fixture
+def pdf() -> str:
+    """Three pages: red, green, blue; 72 x 36 points each."""
+    red, *others = (Image.new("RGB", (72, 36), colour) for colour in ("red", "lime", "blue"))
+    red.save("pages.pdf", save_all=True, append_images=others, resolution=72)
+    red.save("page.pdf", resolution=72)
+    return "pages.pdf"
+
+
+class TestStandardInput:
+    def test_the_bytes_of_an_image(
+        self, capsys: Capture, image: str, folder: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        expected = run_json(capsys, "ask", image, *ASK, folder)
+        piped(monkeypatch, Path(image).read_bytes())
+        facts = run_json(capsys, "ask", "-", *ASK, folder)
+        assert (facts["answer"], facts["images"]) == (expected["answer"], ["-"])
+        piped(monkeypatch, Path(image).read_bytes())
+        assert run_json(capsys, "look", "-", *ASK, folder)["grid"] == [1, 6, 8]
+
+    @pytest.mark.parametrize(
+        ("data", "words"), [(b"", "standard input: image bytes"), (b"notes", "standard input: image bytes")]
+    )
+    def test_what_is_no_image(
+        self, capsys: Capture, monkeypatch: pytest.MonkeyPatch, data: bytes, words: str
+    ) -> None:
+        piped(monkeypatch, data)
+        code, out, err = run(capsys, "ask", "-", "What?", "-m", "./nowhere")
+        assert (code, out) == (2, "")
+        assert words in err
+
+    def test_a_keyboard_too_much_and_twice(
+        self, capsys: Capture, image: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        piped(monkeypatch, Path(image).read_bytes())
+        assert "name it once" in run(capsys, "ask", "-", "-", "What?")[2]
+        monkeypatch.setattr(sources, "MOST_BYTES", 100)
+        assert "is longer than" in run(capsys, "ask", "-", "What?")[2]
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+        assert "pipe a file into it" in run(capsys, "ask", "-", "What?")[2]
+
+
+class TestPDF:
+    def test_pages(self, pdf: str) -> None:
+        for number, colour in ((1, (255, 0, 0)), (2, (0, 255, 0)), (3, (0, 0, 255))):
+            page = sources.open_picture(pdf, number)
+            assert page.size == (144, 72)  # 144 to the inch
+            assert np.abs(np.asarray(page)[36, 72].astype(int) - colour).max() <= 2
+        assert sources.open_picture("page.pdf").size == (144, 72)
+
+    def test_a_page_of_many_metres_is_drawn_small(self) -> None:
+        Image.new("RGB", (100, 50)).save("huge.pdf", resolution=0.6)  # 12,000 points wide
+        assert sources.open_picture("huge.pdf").size == (sources.PAGE_SIDE, sources.PAGE_SIDE // 2)
+
+    def test_answered(self, capsys: Capture, pdf: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        sources.open_picture(pdf, 2).save("second.png")
+        expected = run_json(capsys, "ask", "second.png", *ASK, folder)
+        facts = run_json(capsys, "ask", pdf, *ASK, folder, "--page", "2")
+        assert (facts["answer"], facts["grid"]) == (expected["answer"], expected["grid"])
+        piped(monkeypatch, Path(pdf).read_bytes())
+        assert run_json(capsys, "ask", "-", *ASK, folder, "--page", "2")["answer"] == expected["answer"]
+
+    def test_refusals(self, capsys: Capture, pdf: str, image: str) -> None:
+        Path("cut.pdf").write_bytes(Path(pdf).read_bytes()[:200])
+        for words, message in (
+            ((pdf,), "'pages.pdf' has 3 pages: say which is asked about with --page 1"),
+            ((pdf, "--page", "4"), "'pages.pdf' has no page 4: it has 3"),
+            (("cut.pdf",), "'cut.pdf' is a PDF that cannot be read"),
+            ((image, "--page", "1"), "is no PDF, so it has no page 1"),
+        ):
+            code, out, err = run(capsys, "ask", words[0], "What?", *words[1:], "-m", "./nowhere")
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert message in err
+
+    def test_without_what_reads_it(self, capsys: Capture, pdf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pypdfium2", None)
+        code, out, err = run(capsys, "ask", pdf, "What?", "--page", "1")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "pip install 'arr-coc[pdf]'" in err
+
+
+class TestFolders:
+    @pytest.fixture
+    def scans(self) -> Path:
+        folder = Path("scans")
+        (folder / "deeper.png").mkdir(parents=True)
+        for number, name in enumerate(("b.png", "a.JPG", "c.webp")):
+            picture(number, (64, 48)).save(folder / name)
+        (folder / "notes.txt").write_text("no image")
+        return folder
+
+    def test_a_line_for_each_image_by_name(self, capsys: Capture, scans: Path, folder: str) -> None:
+        (scans / "deeper.png").rmdir()
+        code, out, err = run(capsys, "ask", str(scans), *ASK, folder, "--json")
+        assert (code, err) == (0, "")
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [line["images"] for line in lines] == [[f"scans/{n}"] for n in ("a.JPG", "b.png", "c.webp")]
+        model = ARRCOCModel.from_pretrained(folder)
+        for line in lines:
+            expected = model.ask(line["images"][0], "What is it?", budget=5)
+            assert (line["answer"], line["kept"]) == (expected.text, 5)
+        code, out, err = run(capsys, "ask", str(scans), *ASK, folder)
+        assert (code, err) == (0, "")
+        assert [line.split()[0] for line in out.splitlines()] == ["a.JPG", "b.png", "c.webp"]
+        assert {path.name for path in Path().iterdir()} == {"scans"}  # nothing is drawn
+
+    def test_one_that_cannot_be_opened_costs_no_other(
+        self, capsys: Capture, scans: Path, folder: str
+    ) -> None:
+        (scans / "a.JPG").write_bytes(b"notes")
+        code, out, err = run(capsys, "ask", str(scans), *ASK, folder, "--json")
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert code == 1
+        assert ["error" in line for line in lines] == [True, False, False, True]
+        assert "not an image" in lines[0]["error"]
+        assert err == "arr-coc: 2 of 4 images could not be opened\n"
+        code, out, _ = run(capsys, "ask", str(scans), *ASK, folder)
+        assert code == 1
+        assert "not answered: " in out
+
+    @pytest.mark.parametrize(
+        "words", [("--out", "a.png"), ("--trace", "a.safetensors"), ("--page", "1"), ("--compare",)]
+    )
+    def test_what_is_for_one_answer(self, capsys: Capture, scans: Path, words: tuple[str, ...]) -> None:
+        code, out, err = run(capsys, "ask", str(scans), *ASK, "./nowhere", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"{words[0]} is for one answer" in err
+
+    def test_beside_others_or_without_images(self, capsys: Capture, scans: Path, image: str) -> None:
+        assert "give it alone" in run(capsys, "ask", str(scans), image, "What?")[2]
+        Path("empty").mkdir()
+        assert "holds no image file" in run(capsys, "ask", "empty", "What?")[2]
+
+
+def test_words_that_are_no_question(capsys: Capture, image: str) -> None:
+    for words, message in (
+        ((image,), "no question about"),
+        ((image, image), "no question about"),
+        ((image, ""), "the question is empty"),
+        ((image, "\udcff?"), "has half of a character"),
+        ((image, "what", "is", "it?"), "a question of several words goes into quotes"),
+        (("https://a.example/a.png", "What?"), "is an address and nothing is fetched"),
+    ):
+        code, out, err = run(capsys, "ask", *words, "-m", "./nowhere")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
+def test_several_are_asked_about_together(capsys: Capture, image: str, folder: str) -> None:
+    picture(2, (64, 64)).save("other.png")
+    line = ("ask", image, "other.png", *ASK, folder)
+    facts = run_json(capsys, *line, "--out", "two.png")
+    answer = ARRCOCModel.from_pretrained(folder).ask([image, "other.png"], "What is it?", budget=5)
+    assert (facts["answer"], facts["images"]) == (answer.text, [image, "other.png"])
+    assert (facts["kept"], facts["total"]) == (10, 48 + 64)
+    run_json(capsys, "ask", image, *ASK, folder, "--out", "one.png")
+    assert Image.open("two.png").height > 1.8 * Image.open("one.png").height  # one below the other
+    code, out, err = run(capsys, *line, "--trace", "a.safetensors")
+    assert (code, out) == (2, "")
+    assert "--trace is of one image" in err

@@ -1,0 +1,33 @@
+"""The check of a question. Run: pytest tests/core/test_question.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from arr_coc.core.question import check_question
+
+
+@pytest.mark.parametrize("question", [" a ", "好", "🙂", "\0", "\x1b[31mred", "e\u0301", "a" * 9999])
+def test_any_text_is_one(question: str) -> None:
+    assert check_question(question) is question
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (None, "is a NoneType: give a text"),
+        (b"What?", "is a bytes: give a text"),
+        (7, "is a int: give a text"),
+        (["What?"], "is a list: give a text"),
+        ("", "is empty ('')"),
+        ("\n\t" * 4000, "is empty"),
+        ("What \ud83d is it?", r"half of a character ('\ud83d') at place 5"),
+    ],
+)
+def test_what_is_none_is_refused_on_one_short_line(question: object, words: str) -> None:
+    with pytest.raises(ValueError, match="the question") as caught:
+        check_question(question)
+    message = str(caught.value)
+    assert words in message
+    assert message.isprintable()
+    assert len(message) < 200

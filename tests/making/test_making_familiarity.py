@@ -1,0 +1,67 @@
+"""Familiarity as it is fitted, and the foreign pictures.
+
+Run: pytest tests/making/test_making_familiarity.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from arr_coc.core.familiarity import Familiarity
+from arr_coc.core.saved import BUNDLED
+from arr_coc.core.stem import Stem, load_stem
+from making import familiarity
+from making.foreign import KINDS, draw_foreign
+
+
+def test_a_fit_separates_what_can_be_separated() -> None:
+    generator = torch.Generator().manual_seed(0)
+    own, validation = torch.randn(2, 300, 12, generator=generator)
+    foreign = torch.randn(300, 12, generator=generator) + torch.tensor([3.0] * 4 + [0.0] * 8)
+    unit = familiarity.fit(own, validation, foreign)
+    assert familiarity.share_foreign(unit, validation) <= 0.02
+    assert familiarity.share_foreign(unit, foreign) > 0.95
+
+
+def test_one_page_in_fifty_is_flagged_where_nothing_separates_the_two() -> None:
+    own, validation, foreign = torch.randn(3, 400, 12, generator=torch.Generator().manual_seed(1))
+    unit = familiarity.fit(own, validation, foreign)
+    assert familiarity.share_foreign(unit, validation) <= 0.021
+
+
+def test_foreign_pictures_come_from_their_seed() -> None:
+    pictures = [draw_foreign(seed) for seed in range(12)]
+    assert all(picture.mode == "RGB" and min(picture.size) >= 64 for picture in pictures)
+    assert draw_foreign(3).tobytes() == pictures[3].tobytes()
+    assert len({picture.tobytes() for picture in pictures}) == 12
+    assert len(KINDS) == 6
+
+
+def test_the_command_writes_the_fit_and_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (BUNDLED / "allocator").glob("*.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setattr(familiarity, "SIDES", (128,))
+    monkeypatch.setattr("making.foreign.SIDES", (128,))
+    familiarity.main(tmp_path, 10, 10, tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {name: row["pictures"] for name, row in report.items()} == {
+        "train": 10,
+        "validation": 3,
+        "test": 2,
+        "foreign": 10,
+        "other foreign": 2,
+    }
+    stem, before = load_stem(tmp_path, 192), load_stem(BUNDLED / "allocator", 192)
+    assert isinstance(stem, Stem)
+    assert isinstance(before, Stem)
+    assert isinstance(stem.familiarity, Familiarity)
+    old = before.state_dict()
+    assert all(
+        torch.equal(v, old[k]) for k, v in stem.state_dict().items() if not k.startswith("familiarity")
+    )

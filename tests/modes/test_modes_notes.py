@@ -1,0 +1,73 @@
+"""Notes of an answer: budgets that were cut, arguments without effect, and how several are joined.
+
+Run: pytest tests/modes/test_modes_notes.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arr_coc.modes.notes import joined
+from eyes import IMAGES, build, wrapped
+from tiny import QWEN_FAMILIES
+
+pytestmark = pytest.mark.usefixtures("small_constants")
+
+
+def note(mode: str, family: str = "qwen3_vl", **more: Any) -> str | None:
+    return wrapped(family).ask(IMAGES[1], "What?", mode=mode, max_new_tokens=1, **more).note
+
+
+def test_joined() -> None:
+    assert joined() is joined(None, "", None) is None
+    assert joined(None, "one") == "one"
+    assert joined("one", None, "two") == "one; two"
+
+
+class TestBudgets:
+    @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
+    def test_of_a_small_image_all_is_kept_and_said(self, mode: str) -> None:
+        answer = wrapped().ask(IMAGES[1], "What?", mode=mode, budget=400, max_new_tokens=1)
+        assert (answer.kept, answer.total, answer.budget, answer.fallback) == (45, 45, 400, False)
+        assert answer.note == "budget 400 is more than the image has: all 45 cells were kept"
+        assert wrapped().look(IMAGES[1], "What?", mode=mode, budget=400).kept == 45
+        assert note(mode, budget=45) is None
+        assert note(mode, budget=1.0) is None
+
+    def test_a_models_own(self) -> None:
+        answer = build(budget=46).ask(IMAGES[1], "What?", max_new_tokens=1)
+        assert answer.note == "budget 46 is more than the image has: all 45 cells were kept"
+        assert build(budget=273).ask(IMAGES[1], "What?", max_new_tokens=1).note is None
+
+    @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade", "full", "compress", "weight"])
+    @pytest.mark.parametrize("budget", [0, -1, 1.5, float("nan"), True, "many", [3]])
+    def test_what_is_none_is_refused_in_every_mode(self, mode: str, budget: Any) -> None:
+        with pytest.raises(ValueError, match="budget"):
+            note(mode, budget=budget)
+
+
+class TestArguments:
+    @pytest.mark.parametrize("mode", ["full", "weight", "compress"])
+    def test_a_budget_where_nothing_is_chosen(self, mode: str) -> None:
+        assert note(mode, budget=7) == f"budget had no effect in mode {mode}"
+        assert note(mode) is None
+
+    @pytest.mark.parametrize("mode", ["full", "prune", "sparse", "weight"])
+    def test_a_gestalt_where_none_is_read(self, mode: str) -> None:
+        assert note(mode, gestalt="pool4") == f"gestalt had no effect in mode {mode}"
+
+    def test_both(self) -> None:
+        assert note("full", gestalt="pool4", budget=7) == "budget and gestalt had no effect in mode full"
+
+    @pytest.mark.parametrize("family", QWEN_FAMILIES)
+    def test_what_has_an_effect_is_not_mentioned(self, family: str) -> None:
+        assert note("saccade", family, gestalt="pool4", budget=7) is None
+        assert note("compress", family, gestalt="pool4") is None
+
+    def test_beside_another_note(self) -> None:
+        text = note("saccade", "llava", gestalt="pool4", budget=400)
+        assert text is not None
+        assert text.startswith("saccade ran as prune: ")
+        assert "; gestalt had no effect in mode prune; budget 400 is more" in text

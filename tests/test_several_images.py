@@ -1,0 +1,98 @@
+"""Questions about several images together: one answer, and a quota and an allocation for each image.
+
+Run: pytest tests/test_several_images.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from arr_coc.modes import MODES
+from eyes import IMAGES, build, set_constants, wrapped
+from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
+
+THREE = [*IMAGES, picture(7, (56, 56))]
+
+
+@pytest.fixture(autouse=True)
+def small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_constants(monkeypatch)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_answer_is_that_of_generate(family: str, mode: str) -> None:
+    model, built = wrapped(family), tiny(family)
+    answer = model.ask(THREE[1:], "Which?", mode=mode, max_new_tokens=4)
+    inputs = prompts(built, [("Which?", THREE[1:])])
+    out = model.generate(**inputs, mode=mode, do_sample=False, max_new_tokens=4, return_allocation=True)
+    new = out.sequences[0, inputs["input_ids"].shape[1] :]
+    assert answer.text == built.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+    assert len(answer.allocations) == 2
+    assert answer.allocation is answer.allocations[0]
+    assert [a.kept for a in answer.allocations][: len(out.allocations)] == [a.kept for a in out.allocations]
+    if MODES[mode].chooses:
+        assert [a.kept for a in answer.allocations] == [7, 7]
+        assert (answer.kept, answer.budget) == (14, 7)
+    assert answer.total == sum(len(cells) for cells in model.adapter.features(inputs).cells)
+
+
+@pytest.mark.parametrize("family", MASKABLE)
+def test_each_image_is_chosen_from_by_itself(family: str) -> None:
+    """Whatever its neighbours are, as far as the processor prepares it alike."""
+    model = wrapped(family)
+    looks = model.session(THREE[1:]).looks("Which?")
+    swapped = model.session([THREE[1], IMAGES[0]]).looks("Which?")
+    assert torch.equal(looks[0].keep, swapped[0].keep)
+    assert torch.equal(model.look(THREE[1:], "Which?").keep, looks[0].keep)
+
+
+@pytest.mark.parametrize("mode", ["saccade", "sparse"])
+def test_a_session_answers_each_question_as_a_fresh_one(mode: str) -> None:
+    """Nothing of an earlier question's cells is kept between two gestalts."""
+    model = wrapped()
+    session = model.session(THREE[1:])
+    for question in ("Which?", "Where is the red ball?", "Which?"):
+        alone = model.ask(THREE[1:], question, mode=mode, max_new_tokens=4)
+        again = session.ask(question, mode=mode, max_new_tokens=4)
+        assert again.text == alone.text
+        for a, b in zip(again.allocations, alone.allocations, strict=True):
+            assert torch.equal(a.keep, b.keep)
+
+
+def test_three_of_any_kind(tmp_path: Any) -> None:
+    THREE[0].save(tmp_path / "a.png")
+    sources = [tmp_path / "a.png", torch.rand(3, 40, 72), THREE[2]]
+    answer = build(budget=0.5).ask(sources, "Which?", max_new_tokens=2)
+    assert [a.total for a in answer.allocations] == [30, 45, 49]
+    assert (answer.kept, answer.total) == (15 + 23 + 25, 30 + 45 + 49)
+    assert [image.size for image in answer.images] == [(48, 40), (72, 40), (56, 56)]
+    assert answer.show(2).size == (56, 56)
+
+
+def test_notes_are_of_the_small_ones() -> None:
+    answer = wrapped().ask(THREE[:2], "Which?", mode="sparse", budget=31, max_new_tokens=1)
+    assert [a.kept for a in answer.allocations] == [30, 31]
+    assert answer.note == "budget 31 is more than the image has: all 30 cells were kept"
+
+
+class TestRefused:
+    def test_no_image_and_a_bad_one(self) -> None:
+        with pytest.raises(ValueError, match="the list of images is empty"):
+            wrapped().ask([], "What?")
+        with pytest.raises(ValueError, match="no-such"):
+            wrapped().ask([IMAGES[0], "no-such.png"], "What?")
+        with pytest.raises(ValueError, match="the image is a list"):
+            wrapped().ask([IMAGES], "What?")  # ty: ignore
+
+    def test_a_template_of_one_image(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = build()
+        processor = model.processor
+        template = "<|vision_start|><|image_pad|><|vision_end|>{{ messages[0].content[-1].text }}"
+        monkeypatch.setattr(processor, "chat_template", template)
+        assert model.ask(IMAGES[0], "What?", max_new_tokens=1).kept == 7
+        with pytest.raises(ValueError, match="writes 1 of 2 images into a prompt"):
+            model.ask(IMAGES, "What?")
