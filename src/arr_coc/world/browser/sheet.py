@@ -1,0 +1,117 @@
+"""A sheet: the HTML of a page while it is written, its marked pieces, and the questions about them.
+
+    sheet.text("Total"), sheet.text("12.50 EUR")     pieces: strings of HTML that know their own number
+    sheet.field(label, value)                        every kind of question about a label and its value
+
+A page type writes HTML from pieces. Where each stands is measured after the browser has laid the page out
+(`chromium`), so a page type never computes a coordinate: it names the pieces that answer a question.
+"""
+
+from __future__ import annotations
+
+import html
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from arr_coc.world.browser.phrases import paraphrases, phrase
+from arr_coc.world.browser.style import Style
+from arr_coc.world.browser.vocabulary import Vocabulary
+
+MARK = "data-piece"
+"""The HTML attribute that holds a piece's number."""
+
+
+class Piece(str):
+    """Marked HTML: a string that can stand in any other HTML, with its number and its plain text.
+
+    Attributes:
+        number: the value of its MARK.
+        plain: its text without markup; "" for a block.
+    """
+
+    number: int
+    plain: str
+
+
+class Inquiry(NamedTuple):
+    """A question about a sheet before the page is laid out: its evidence are numbers of pieces."""
+
+    kind: str
+    text: str
+    answer: str
+    pieces: tuple[int, ...]
+
+
+@dataclass
+class Sheet:
+    """A page being written.
+
+    Attributes:
+        rng: every choice comes from it.
+        words: the vocabulary of the page's split.
+        style: size, colours and fonts.
+        inquiries: the questions so far.
+    """
+
+    rng: random.Random
+    words: Vocabulary
+    style: Style
+
+    def __post_init__(self) -> None:
+        self.inquiries: list[Inquiry] = []
+        self._count = 0
+
+    def text(self, plain: str, tag: str = "span", attributes: str = "") -> Piece:
+        """Text as a piece; its evidence is the boxes of its lines. `attributes`: further HTML attributes."""
+        return self._piece(plain, html.escape(plain), tag, attributes)
+
+    def block(self, inner: str, tag: str = "div", attributes: str = "") -> Piece:
+        """HTML as a piece whose evidence is the box of the whole element: a picture, a bar, a switch."""
+        return self._piece("", inner, tag, f"{attributes} data-block")
+
+    def _piece(self, plain: str, inner: str, tag: str, attributes: str) -> Piece:
+        self._count += 1
+        piece = Piece(f'<{tag} {MARK}="{self._count}" {attributes}>{inner}</{tag}>')
+        piece.number, piece.plain = self._count, plain
+        return piece
+
+    def ask(self, kind: str, text: str, answer: str, *evidence: Piece) -> None:
+        """Add a question of a kind (see `phrases.KINDS`) whose answer needs these pieces."""
+        self.inquiries.append(Inquiry(kind, text, answer, tuple(piece.number for piece in evidence)))
+
+    def field(self, label: Piece, value: Piece, *context: Piece, kind: str = "value", sort: str = "") -> None:
+        """Ask for the value of a label.
+
+        Args:
+            label: names the value.
+            value: answers.
+            context: further pieces that the question names or needs (a card's or a section's heading).
+            kind: of the question.
+            sort: what the value is ("price", "date", "name", "place", "time", "count", "switch", ...); it allows questions
+                that imply the label ("how much is ...").
+        """
+        name = label.plain.rstrip(" :")
+        within = context[0].plain if context else ""
+        text = phrase(self.rng, kind, sort=sort, label=name, within=within)
+        self.ask(kind, text, value.plain, *context, label, value)
+        for other in paraphrases(self.rng, name, within):
+            self.ask("paraphrase", other, value.plain, *context, label, value)
+
+    def crossing(self, row: Piece, column: Piece, cell: Piece, *context: Piece) -> None:
+        """Ask for the cell of a table where a row and a column meet."""
+        text = phrase(self.rng, "crossing", row=row.plain, column=column.plain)
+        self.ask("crossing", text, cell.plain, *context, row, column, cell)
+
+    def choose(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`, both possible."""
+        return self.rng.randint(low, high)
+
+    def one(self, options: Sequence[str]) -> str:
+        """One of some strings."""
+        return self.rng.choice(options)
+
+    def chance(self, share: float) -> bool:
+        """True with a probability."""
+        return self.rng.random() < share
