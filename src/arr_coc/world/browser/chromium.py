@@ -33,13 +33,17 @@ MEASURE = """() => {
     const find = /\\S+/g;
     for (let m; (m = find.exec(node.data));) {
       range.setStart(node, m.index); range.setEnd(node, m.index + m[0].length);
-      for (const r of lines(range).slice(0, 1)) {
-        if (!shown(r)) continue;
-        style = style || getComputedStyle(parent);
-        if (style.visibility === "hidden" || +style.opacity < 0.1) continue;
-        const text = style.textTransform === "uppercase" ? m[0].toUpperCase() : m[0];
-        words.push([text, r.left, r.top, r.right, r.bottom, parseFloat(style.fontSize)]);
+      const rects = lines(range), r = rects[0];
+      if (rects.length !== 1 || !shown(r)) continue;
+      style = style || getComputedStyle(parent);
+      if (style.visibility === "hidden" || +style.opacity < 0.1) continue;
+      const edges = [r.left];
+      for (let k = m.index; k < m.index + m[0].length; k++) {
+        range.setStart(node, k); range.setEnd(node, k + 1);
+        edges.push(range.getBoundingClientRect().right);
       }
+      const text = style.textTransform === "uppercase" ? m[0].toUpperCase() : m[0];
+      words.push([text, r.left, r.top, r.right, r.bottom, parseFloat(style.fontSize), edges]);
     }
   }
   for (const element of document.querySelectorAll("[data-piece]")) {
@@ -58,11 +62,15 @@ Box = tuple[float, float, float, float]
 
 
 class Word(NamedTuple):
-    """A printed word: its text, its box and its font size in px of the picture."""
+    """A printed word: its text, its box and font size in px of the picture, and where its characters end.
+
+    `edges` are the x of the left edge of the word and of the right edge of each of its UTF-16 units.
+    """
 
     text: str
     box: Box
     size: float
+    edges: tuple[float, ...] = ()
 
 
 class Shot(NamedTuple):
@@ -144,6 +152,9 @@ class Chromium:
             x0, y0, x1, y1 = (round(corner * scale, 1) for corner in corners)
             return max(0.0, x0), max(0.0, y0), x1, y1
 
-        words = tuple(Word(text, box(corners), size * scale) for text, *corners, size in measured["words"])
+        words = tuple(
+            Word(text, box(corners), size * scale, tuple(round(x * scale, 1) for x in edges))
+            for text, *corners, size, edges in measured["words"]
+        )
         pieces = {int(n): tuple(map(box, boxes)) for n, (whole, boxes) in measured["pieces"].items() if whole}
         return Shot(png, words, pieces)
