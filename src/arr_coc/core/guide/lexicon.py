@@ -32,8 +32,8 @@ STOP_WORDS: frozenset[str] = frozenset(
     """.split()
 )
 """Words that mean nothing by themselves; a phrase may hold them."""
-SIGNS = "".join(c for c in map(chr, range(0x2100)) if not c.isalnum() and c not in "%#€$£¥°")
-"""What isn't of a word where it stands around one: punctuation and spaces."""
+SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
+"""What isn't of a word where it stands around one: spaces and punctuation."""
 VOWEL = re.compile("[aeiouy]")
 SHORT = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 """One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
@@ -95,11 +95,9 @@ def stem(word: str) -> str:
         text = text[:-2]
     elif text.endswith("s") and not text.endswith(("ss", "us", "is")):
         text = text[:-1]
-    for ending in ("ing", "ed"):
-        rest = text.removesuffix(ending)
-        if rest != text and not text.endswith("eed") and VOWEL.search(rest):
-            text = _unended(rest)
-            break
+    if text.endswith(("ing", "ed")) and not text.endswith("eed"):
+        rest = text.removesuffix("ing").removesuffix("ed")
+        text = _unended(rest) if VOWEL.search(rest) else text
     if len(text) > 4 and text.endswith("ll"):
         text = text[:-1]
     if len(text) > 3 and text.endswith("y") and text[-2] not in "aeiou":
@@ -193,7 +191,7 @@ def _head(words: Sequence[str]) -> int:
 def _printed(key: str) -> list[str]:
     """The words of a phrase's synonyms, each once: single words first, those that mean little last."""
     own = set(key.split())
-    phrases = [p for p in synonyms(key) if own.isdisjoint(stems(p).split())]
+    phrases = [p for p in synonyms(key) if not own.issubset(stems(p).split())]
     single = [normal(phrase) for phrase in phrases if " " not in phrase]
     several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
     words = dict.fromkeys(single + several)
