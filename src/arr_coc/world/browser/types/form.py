@@ -46,7 +46,7 @@ def form(sheet: Sheet) -> str:
     way = sheet.one(("left", "above", "above", "inside", "under", "line"))
     columns = sheet.choose(1, across(sheet, 3, 20.0))
     entries = labels.draw(
-        sheet.choose(3, max(4, min(22, int(room(sheet, 0.75, 3.2 if way != "left" else 2.2) * columns))))
+        sheet.choose(4, max(5, min(26, int(room(sheet, 1.0, 2.9 if way != "left" else 2.2) * columns))))
     )
     fields, rows = [], []
     for entry in entries:
@@ -90,7 +90,7 @@ def form(sheet: Sheet) -> str:
     close(sheet, labels, fields)
     lead = f'<p class="muted">{prose(sheet, 1, 2)}</p>' if sheet.chance(0.4) else ""
     buttons = "".join(button(sheet) for _ in range(sheet.choose(1, 3)))
-    return frame(sheet, f'{title}{lead}{body}<div style="margin:var(--gap) 0">{ticks}</div>{buttons}', 0.35)
+    return frame(sheet, f'{title}{lead}{body}<div style="margin:var(--gap) 0">{ticks}</div>{buttons}', 0.45)
 
 
 def _input(sheet: Sheet, field: Field, way: str) -> str:

@@ -49,7 +49,7 @@ def receipt(sheet: Sheet) -> str:
     fields = key_values(sheet, entries, layout=sheet.one(("spread", "colon", "dotted", "inline", "table")))
     names = {
         words.title(1, 2) if sheet.chance(0.4) else sheet.one(GOODS)
-        for _ in range(sheet.choose(1, max(2, min(16, room(sheet, 0.35)))))
+        for _ in range(sheet.choose(1, max(2, min(20, room(sheet, 0.45)))))
     }
     items, total = [], 0.0
     for name in sorted(names):
@@ -106,6 +106,6 @@ def receipt(sheet: Sheet) -> str:
     side = sheet.one(("margin:0 auto", "margin:0"))
     mono = ";font-family:monospace" if sheet.chance(0.3) else ""
     strip = f'<div class="card" style="{side};flex:none;max-width:100%;width:{width}{mono}">{strip}</div>'
-    if not sheet.style.narrow and sheet.chance(0.4):
+    if not sheet.style.narrow and sheet.chance(0.6):
         return f'<div style="display:flex;gap:2em">{strip}<div style="flex:1">{fill(sheet)}</div></div>'
     return strip

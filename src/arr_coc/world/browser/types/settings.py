@@ -83,7 +83,9 @@ def settings(sheet: Sheet) -> str:
         name = sheet.one(GROUPS) if sheet.chance(0.6) else sheet.words.title(1, 2)
         top = f"<h2>{html.escape(name)}</h2>" if sheet.chance(0.8) else ""
         groups.append(
-            f'<div class="card">{top}{rows}</div>' if sheet.chance(0.7) else f"<div>{top}{rows}</div>"
+            f'<div class="card" style="break-inside:avoid">{top}{rows}</div>'
+            if sheet.chance(0.7)
+            else f"<div>{top}{rows}</div>"
         )
     on = [(label, end) for label, end, is_on in states if is_on]
     if 1 < len(states) <= 8:
