@@ -49,6 +49,10 @@ LONE = {
 """Questions that imply the label, by the sort of the value: they fit where one field alone has that sort."""
 
 
+PLAIN = ("word", "code", "number", "measure")
+"""Sorts that filler uses: those of LONE stay alone."""
+
+
 class Entry(NamedTuple):
     """A label to be printed, the sort of its value, and the value."""
 
@@ -154,6 +158,16 @@ def across(sheet: Sheet, most: int, em: float = 8.0) -> int:
     return max(1, min(most, int(sheet.style.width / (sheet.style.size * em))))
 
 
+def many(sheet: Sheet, low: int, most: int) -> int:
+    """How many there are, from `low` to `most` (at least `low`), more often many than few."""
+    return low + round(max(0, most - low) * sheet.rng.random() ** 0.6)
+
+
+def columns_of(em: float) -> str:
+    """CSS of a grid whose columns are at least `em` wide, as many as fit."""
+    return f"display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,{em:.1f}em),1fr));"
+
+
 def prose(sheet: Sheet, low: int = 1, high: int = 3) -> str:
     """Filler text as HTML."""
     return html.escape(sheet.words.paragraph(low, high))
@@ -227,14 +241,16 @@ def section(sheet: Sheet, tag: str = "h2", low: int = 1, high: int = 4) -> str:
 def fill(sheet: Sheet) -> str:
     """What stands below a page's matter: sections, lists and small cards in columns, more than fit at times."""
     parts = []
-    for _ in range(sheet.choose(1, max(2, room(sheet) // 7))):
+    columns = sheet.choose(1, across(sheet, 3, 17.0))
+    for _ in range(sheet.choose(1, max(2, columns * room(sheet) // 6))):
         kind = sheet.rng.random()
         if kind < 0.5:
             parts.append(section(sheet, sheet.one(("h2", "h3"))))
         elif kind < 0.75:
             name = sheet.text(sheet.words.title(1, 3), "h3")
             entries = [
-                Entry(sheet.words.title(1, 2), *sheet.words.value()) for _ in range(sheet.choose(2, 5))
+                Entry(sheet.words.title(1, 2), "", make(sheet, sheet.one(PLAIN)))
+                for _ in range(sheet.choose(2, 5))
             ]
             unique = list({entry.label.lower(): entry for entry in entries}.values())
             parts.append(f'<div class="card">{name}{key_values(sheet, unique, name).html}</div>')
@@ -247,7 +263,6 @@ def fill(sheet: Sheet) -> str:
                 "section", phrase(sheet.rng, "section", label=name.plain), "; ".join(points), name, body
             )
             parts.append(f"<div>{name}{body}</div>")
-    columns = sheet.choose(1, across(sheet, 3, 17.0))
     return f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:0 1.5em;align-items:start">{"".join(parts)}</div>'
 
 
@@ -370,10 +385,10 @@ def _set(sheet: Sheet, layout: str, fields: Sequence[Field]) -> str:
     for f in fields:
         top, low = (f.value, f.label) if layout == "below" else (f.label, f.value)
         cells.append(
-            f'<div style="min-width:0;overflow-wrap:anywhere"><div>{top}</div><div style="{box}">{low}</div></div>'
+            f'<div style="min-width:0;overflow-wrap:break-word"><div>{top}</div><div style="{box}">{low}</div></div>'
         )
-    columns = sheet.choose(1, across(sheet, 4, 13.0))
-    return f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:.6em var(--gap)">{"".join(cells)}</div>'
+    columns = columns_of(sheet.rng.choice((9, 12, 16, 30)))
+    return f'<div style="{columns}gap:.6em var(--gap)">{"".join(cells)}</div>'
 
 
 def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:
@@ -445,7 +460,7 @@ def table(
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     pad = sheet.one(("", "", "line-height:1.15", "line-height:1.8"))
     if sheet.style.width < len(head) * sheet.style.size * 8:
-        pad += ";font-size:.8em;overflow-wrap:anywhere"
+        pad += ";font-size:.8em;overflow-wrap:break-word"
     return Grid(f'<table style="width:100%;{pad}"><tr>{"".join(top)}</tr>{body}</table>', top, cells)
 
 

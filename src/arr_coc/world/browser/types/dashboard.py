@@ -8,11 +8,13 @@ from arr_coc.world.browser.parts import (
     Labels,
     across,
     close,
+    columns_of,
     compare,
     frame,
     heading,
     inquire,
     key_values,
+    many,
     room,
 )
 from arr_coc.world.browser.phrases import phrase
@@ -76,19 +78,10 @@ NAMES = (
 def dashboard(sheet: Sheet) -> str:
     """A grid of cards; below it bars with values and lists."""
     labels, title = Labels(sheet, METRICS), heading(sheet, TITLES)
-    columns = (
-        sheet.choose(1, 2)
-        if sheet.style.narrow
-        else sheet.choose(2, across(sheet, 5, 11.0))
-        if sheet.style.width > 22 * sheet.style.size
-        else 1
-    )
-    big, order, changed = (
-        sheet.rng.choice((1.3, 1.5, 1.8, 2.2, 2.8)),
-        sheet.one(("top", "top", "under", "beside")),
-        sheet.chance(0.75),
-    )
-    count = columns * sheet.choose(1, max(1, min(5, room(sheet, 0.8, 2.6 + big + changed))))
+    big = sheet.rng.choice((1.3, 1.5, 1.8, 2.2, 2.8))
+    order, changed = sheet.one(("top", "top", "under", "beside")), sheet.chance(0.75)
+    em = sheet.rng.uniform(6, 11) + 3 * big
+    count = many(sheet, 2, min(24, across(sheet, 6, em) * room(sheet, 0.6, 3.5 + big + changed)))
     cards, fields, looks = (
         [],
         [],
@@ -106,7 +99,7 @@ def dashboard(sheet: Sheet) -> str:
         name = sheet.text(label, attributes=f'style="{looks}"')
         number = sheet.text(
             value,
-            attributes=f'style="font-size:{big}em;font-weight:{sheet.one(("400", "600", "700"))};line-height:1.15;overflow-wrap:anywhere"',
+            attributes=f'style="font-size:{big}em;font-weight:{sheet.one(("400", "600", "700"))};line-height:1.15;overflow-wrap:break-word"',
         )
         field = Field(name, number, sort)
         fields.append(field)
@@ -130,8 +123,8 @@ def dashboard(sheet: Sheet) -> str:
         }
         inner = parts.get(order) or f'<div class="row"><div>{name}{change}</div>{number}</div>'
         cards.append(f'<div class="card" style="margin:0;min-width:0;text-align:{align}">{inner}</div>')
-    close(sheet, labels, fields)
-    grid = f'<div class="grid" style="grid-template-columns:repeat({columns},1fr)">{"".join(cards)}</div>'
+    close(sheet, labels, fields, lone=False)
+    grid = f'<div style="{columns_of(em)}gap:var(--gap)">{"".join(cards)}</div>'
     extra = "".join(sheet.rng.sample([_bars(sheet), _list(sheet, labels)], sheet.choose(0, 2)))
     return frame(sheet, f"{title}{extra}{grid}" if sheet.chance(0.2) else f"{title}{grid}{extra}", 0.4)
 

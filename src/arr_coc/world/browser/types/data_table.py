@@ -10,6 +10,7 @@ from arr_coc.world.browser.parts import (
     frame,
     heading,
     make,
+    many,
     prose,
     room,
     table,
@@ -48,7 +49,7 @@ def data_table(sheet: Sheet) -> str:
     columns = [
         (entry.label, entry.sort) for entry in labels.draw(sheet.choose(1, max(1, across(sheet, 9, 7.0) - 1)))
     ]
-    rows = sheet.choose(2, max(3, min(40, room(sheet, 0.95, 2.1))))
+    rows = many(sheet, 2, min(45, room(sheet, 1.0, 2.0)))
     names = sorted({make(sheet, sort) for _ in range(rows)}, key=lambda _: sheet.rng.random())
     cells = [[name, *(make(sheet, kind) for _, kind in columns)] for name in names]
     right = (

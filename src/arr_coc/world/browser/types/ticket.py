@@ -16,7 +16,7 @@ KINDS = {
     "Train ticket": ("Origin", "Destination", (
         ("Traveller", "name"), ("Train", "code"), ("Coach", "number"), ("Seat", "number"), ("Platform", "number"), ("Departs", "time"), ("Arrives", "time"),
         ("Valid on", "date"), ("Fare", "price"), ("Class", "1st|2nd|Standard"), ("Order ID", "code"), ("Discount card", "None|25|50"), ("Operator", "company"),
-        ("Via", "place"), ("Duration", "measure"), ("Issued", "date"), ("Adults", "count"), ("Children", "count"), ("Payment", "Card|Cash"),
+        ("Via", "place"), ("Duration", "1 h 20|45 min|2:15 h|3 h 05"), ("Issued", "date"), ("Adults", "count"), ("Children", "count"), ("Payment", "Card|Cash"),
     )),
     "Admission": ("Artist", "Venue", (
         ("Doors open", "time"), ("Starts", "time"), ("Date", "date"), ("Row", "code"), ("Seat", "number"), ("Section", "code"), ("Entrance", "North|South|A|B"),
@@ -66,9 +66,9 @@ def ticket(sheet: Sheet) -> str:
         inquire(sheet, field)
         fields.append(field)
         pair = (field.value, field.label) if under else (field.label, field.value)
-        cells.append(f'<div style="min-width:0;overflow-wrap:anywhere">{"".join(pair)}</div>')
+        cells.append(f'<div style="min-width:0;overflow-wrap:break-word">{"".join(pair)}</div>')
     grid = f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:.7em">{"".join(cells)}</div>'
-    close(sheet, labels, [*big, *fields])
+    close(sheet, labels, [*(field._replace(sort="place") for field in big), *fields])
     code, beside = _code(sheet), not sheet.style.narrow and sheet.chance(0.5)
     band = sheet.one(
         (
