@@ -89,10 +89,11 @@ class Eyes(nn.Module):
             Residual(third), Residual(third),
         )  # fmt: skip
         self.characters = nn.Conv2d(third, len(ALPHABET), 1)
+        nn.init.constant_(self.characters.bias, -4.5)  # most slots hold none of most
         self.widen = nn.Sequential(convolution(third, WIDTH, stride=(1, 2)), nn.ReLU())
         sizes = ((3, 3), (1, 3), (1, 3))  # the stem has looked far enough up and down; words are wide
         self.blocks = nn.Sequential(*(Residual(WIDTH, size, (1, 7)) for size in sizes))
-        self.print = nn.Conv2d(WIDTH, DIM, 1)
+        self.print = convolution(WIDTH, DIM, 1)  # centred: what all slots have in common says nothing
 
     def forward(self, picture: Tensor, characters: bool = False) -> Sight:
         """What stands in each slot.
@@ -101,7 +102,7 @@ class Eyes(nn.Module):
             picture: Float [B, 3, h, w] in [0, 1], h a multiple of 8 and w of 16.
             characters: whether to tell characters too.
         """
-        x = contrast(picture.float()).to(self.print.weight.dtype, memory_format=torch.channels_last)
+        x = contrast(picture.float()).to(self.print[0].weight.dtype, memory_format=torch.channels_last)
         x = self.stem(x)
         letters = self.characters(x) if characters else None
         x = self.blocks(self.widen(x))
