@@ -130,10 +130,14 @@ def synonyms(phrase: str, askable: bool = False) -> tuple[str, ...]:
         phrase: one word or some, as printed.
         askable: only what "What is the ...?" can ask for.
     """
+    return _others(stems(phrase), askable)
+
+
+def _others(key: str, askable: bool = False) -> tuple[str, ...]:
+    """`synonyms` of a phrase's stems."""
     names = lexicon()
-    own = stems(phrase)
-    members = (entry for place in names.by_stems.get(own, ()) for entry in names.groups[place])
-    return tuple(dict.fromkeys(m for m, noun in members if stems(m) != own and (noun or not askable)))
+    members = (entry for place in names.by_stems.get(key, ()) for entry in names.groups[place])
+    return tuple(dict.fromkeys(m for m, noun in members if stems(m) != key and (noun or not askable)))
 
 
 def hints(question: str) -> tuple[str, ...]:
@@ -191,7 +195,7 @@ def _head(words: Sequence[str]) -> int:
 def _printed(key: str) -> list[str]:
     """The words of a phrase's synonyms, each once: single words first, those that mean little last."""
     own = set(key.split())
-    phrases = [p for p in synonyms(key) if not own.issubset(stems(p).split())]
+    phrases = [p for p in _others(key) if not own.issubset(stems(p).split())]
     single = [normal(phrase) for phrase in phrases if " " not in phrase]
     several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
     words = dict.fromkeys(single + several)
