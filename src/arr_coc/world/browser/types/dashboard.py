@@ -77,7 +77,10 @@ NAMES = (
 @page_type("dashboard", weight=1.5)
 def dashboard(sheet: Sheet) -> str:
     """A grid of cards; below it bars with values and lists."""
-    labels, title = Labels(sheet, METRICS), heading(sheet, TITLES)
+    labels, title = (
+        Labels(sheet, METRICS, sorts=("price", "number", "percent", "measure", "time", "count")),
+        heading(sheet, TITLES),
+    )
     big = sheet.rng.choice((1.3, 1.5, 1.8, 2.2, 2.8))
     order, changed = sheet.one(("top", "top", "under", "beside")), sheet.chance(0.75)
     em = sheet.rng.uniform(6, 11) + 3 * big

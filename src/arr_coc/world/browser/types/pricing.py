@@ -148,7 +148,7 @@ def pricing(sheet: Sheet) -> str:
         sheet.ask("yes-no", text, "yes" if numbers[i] < limit else "no", tops[i], costs[i])
     close(sheet, labels)
     lead = f'<p class="muted">{prose(sheet, 1, 2)}</p>' if sheet.chance(0.4) else ""
-    grid = f'<div style="{columns_of(rng.choice((9, 11, 14)))}gap:var(--gap);align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
+    grid = f'<div style="{columns_of(max(5.5 * big, rng.choice((10, 12, 15))))}gap:var(--gap);align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
     return frame(sheet, title + lead + grid, 0.5)
 
 
