@@ -121,16 +121,54 @@ def columns_of(em: float) -> str:
     return f"display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,{em:.1f}em),1fr));"
 
 
-def draw_layout(sheet: Sheet) -> str:
-    """One of LAYOUTS that fits the page's width."""
-    return sheet.one([name for name in LAYOUTS if not (sheet.style.narrow and name == "grid")])
+class Look(NamedTuple):
+    """How labels and values of one block are drawn.
+
+    Attributes:
+        layout: one of LAYOUTS.
+        label: CSS of a label.
+        value: CSS of a value.
+        colon: behind each label.
+        line: CSS of a line between rows, or "".
+        pad: rows' padding in em.
+        right: values at the right, in layouts that have both sides.
+        mark: between the fields of an "inline" block.
+        em: least width of the columns of boxes.
+    """
+
+    layout: str
+    label: str
+    value: str
+    colon: str
+    line: str
+    pad: float
+    right: bool
+    mark: str
+    em: int
+
+
+def draw_look(sheet: Sheet, *layouts: str) -> Look:
+    """Draw a look, of one of some layouts or of any that fits the page's width."""
+    layout = sheet.one(layouts or [name for name in LAYOUTS if not (sheet.style.narrow and name == "grid")])
+    label = sheet.one((
+        "", "color:var(--muted)", "font-weight:600", "font-size:.85em;color:var(--muted)", "color:var(--accent)",
+        "text-transform:uppercase;font-size:.8em;letter-spacing:.04em",
+    ))  # fmt: skip
+    value = sheet.one(("", "", "font-weight:600", "font-weight:600", "font-size:1.1em"))
+    small = layout in ("above", "below", "boxed")
+    colon = ":" if layout in ("colon", "inline") or (not small and sheet.chance(0.35)) else ""
+    line = "border-bottom:1px solid var(--line);" if sheet.chance(0.4) else ""
+    pad, mark = sheet.rng.choice((0.1, 0.2, 0.35, 0.5)), sheet.one((" · ", " | ", " &emsp; ", "; "))
+    return Look(
+        layout, label, value, colon, line, pad, sheet.chance(0.4), mark, sheet.rng.choice((9, 12, 16, 30))
+    )
 
 
 def key_values(
     sheet: Sheet,
     entries: Sequence[Entry],
     *context: Piece,
-    layout: str = "",
+    look: Look | None = None,
     kind: str = "value",
     ask: bool = True,
 ) -> Block:
@@ -140,28 +178,21 @@ def key_values(
         sheet: the page.
         entries: what to print.
         context: headings that the questions name.
-        layout: one of LAYOUTS; "": drawn.
+        look: how they are drawn; None: as chance has it.
         kind: of the questions; "card" asks in the words of "value".
         ask: whether to ask at all.
     """
-    layout = layout or draw_layout(sheet)
-    small = layout in ("above", "below", "boxed")
-    label_look = sheet.one((
-        "", "color:var(--muted)", "font-weight:600", "font-size:.85em;color:var(--muted)", "color:var(--accent)",
-        "text-transform:uppercase;font-size:.8em;letter-spacing:.04em",
-    ))  # fmt: skip
-    value_look = sheet.one(("", "", "font-weight:600", "font-weight:600", "font-size:1.1em"))
-    colon = ":" if layout in ("colon", "inline") or (not small and sheet.chance(0.35)) else ""
+    look = look or draw_look(sheet)
     fields = []
     for label, sort, value in entries:
-        name = sheet.text(label + colon, attributes=f'style="{label_look}"')
-        fields.append(Field(name, sheet.text(value, attributes=f'style="{value_look}"'), sort))
+        name = sheet.text(label + look.colon, attributes=f'style="{look.label}"')
+        fields.append(Field(name, sheet.text(value, attributes=f'style="{look.value}"'), sort))
     if ask:
         for field in fields:
             inquire(sheet, field, *context, kind=kind)
-        if layout in STACKED and len(fields) > 2 and not context:
+        if look.layout in STACKED and len(fields) > 2 and not context:
             _ask_position(sheet, fields)
-    return Block(_set(sheet, layout, fields), tuple(fields))
+    return Block(_set(look, fields), tuple(fields))
 
 
 def inquire(sheet: Sheet, field: Field, *context: Piece, kind: str = "value") -> None:
@@ -181,52 +212,48 @@ def inquire(sheet: Sheet, field: Field, *context: Piece, kind: str = "value") ->
         sheet.ask("paraphrase", text, field.value.plain, *pieces)
 
 
-def _set(sheet: Sheet, layout: str, fields: Sequence[Field]) -> str:
-    """The HTML of fields in a layout."""
-    line = "border-bottom:1px solid var(--line);" if sheet.chance(0.4) else ""
-    pad = f"padding:{sheet.one(('.1em', '.2em', '.35em', '.5em'))} 0"
-    if layout == "table":
-        wide = "width:100%" if sheet.chance(0.5) else ""
-        side = ' class="right"' if wide and sheet.chance(0.4) else ""
-        return (
-            f'<table style="{wide}">'
-            + "".join(f"<tr><td>{f.label}</td><td{side}>{f.value}</td></tr>" for f in fields)
-            + "</table>"
-        )
-    if layout == "spread":
+def _set(look: Look, fields: Sequence[Field]) -> str:
+    """The HTML of fields in a look."""
+    row = f"{look.line}padding:{look.pad}em 0"
+    side = "right" if look.right else "left"
+    if look.layout == "table":
+        rows = (f'<tr><td>{f.label}</td><td style="text-align:{side}">{f.value}</td></tr>' for f in fields)
+        return f'<table style="{"width:100%" if look.right or look.line else ""}">{"".join(rows)}</table>'
+    if look.layout == "spread":
         return "".join(
-            f'<div class="row" style="{line}{pad}">{f.label}<span class="right">{f.value}</span></div>'
+            f'<div class="row" style="{row}">{f.label}<span class="right">{f.value}</span></div>'
             for f in fields
         )
-    if layout == "dotted":
-        dots = f'<span style="flex:1;border-bottom:2px {sheet.one(("dotted", "dashed"))} var(--line);margin:0 .4em .3em"></span>'
-        return "".join(f'<div style="display:flex;{pad}">{f.label}{dots}{f.value}</div>' for f in fields)
-    if layout == "colon":
-        return "".join(f'<div style="{line}{pad}">{f.label} {f.value}</div>' for f in fields)
-    if layout == "inline":
-        mark = sheet.one((" · ", " | ", " &emsp; ", "; "))
-        return "<p>" + mark.join(f"{f.label} {f.value}" for f in fields) + "</p>"
-    if layout in ("grid", "flush"):
-        columns = "auto minmax(0,1fr) auto minmax(0,1fr)" if layout == "grid" else "auto minmax(0,1fr)"
-        side = "right" if sheet.chance(0.4) else "left"
-        inner = "".join(
+    if look.layout == "dotted":
+        dots = '<span style="flex:1;border-bottom:2px dotted var(--line);margin:0 .4em .3em"></span>'
+        return "".join(
+            f'<div style="display:flex;padding:{look.pad}em 0">{f.label}{dots}{f.value}</div>' for f in fields
+        )
+    if look.layout == "colon":
+        return "".join(f'<div style="{row}">{f.label} {f.value}</div>' for f in fields)
+    if look.layout == "inline":
+        return f"<p>{look.mark.join(f'{f.label} {f.value}' for f in fields)}</p>"
+    if look.layout in ("grid", "flush"):
+        columns = " auto minmax(0,1fr)" * (2 if look.layout == "grid" else 1)
+        cells = (
             f'<div style="text-align:{side}">{f.label}</div><div style="overflow-wrap:break-word">{f.value}</div>'
             for f in fields
         )
-        return f'<div style="display:grid;grid-template-columns:{columns};gap:.4em .9em">{inner}</div>'
+        return (
+            f'<div style="display:grid;grid-template-columns:{columns};gap:.4em .9em">{"".join(cells)}</div>'
+        )
     box = (
         "border:1px solid var(--line);border-radius:var(--radius);padding:.3em .6em;"
-        if layout == "boxed"
+        if look.layout == "boxed"
         else ""
     )
     cells = []
     for f in fields:
-        top, low = (f.value, f.label) if layout == "below" else (f.label, f.value)
+        top, low = (f.value, f.label) if look.layout == "below" else (f.label, f.value)
         cells.append(
             f'<div style="min-width:0;overflow-wrap:break-word"><div>{top}</div><div style="{box}">{low}</div></div>'
         )
-    columns = columns_of(sheet.rng.choice((9, 12, 16, 30)))
-    return f'<div style="{columns}gap:.6em var(--gap)">{"".join(cells)}</div>'
+    return f'<div style="{columns_of(look.em)}gap:.6em var(--gap)">{"".join(cells)}</div>'
 
 
 def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:

@@ -16,9 +16,10 @@ from arr_coc.world.browser.fields import (
     Entry,
     Field,
     Labels,
+    Look,
     close,
     columns_of,
-    draw_layout,
+    draw_look,
     inquire,
     key_values,
     make,
@@ -28,7 +29,7 @@ from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.vocabulary import CURRENCIES
 
 __all__ = [
-    "Block", "Entry", "Field", "Grid", "Labels", "across", "button", "card", "close", "columns_of", "compare", "draw_layout", "fill", "footer", "frame",
+    "Block", "Entry", "Field", "Grid", "Labels", "Look", "across", "button", "card", "close", "columns_of", "compare", "draw_look", "fill", "footer", "frame",
     "heading", "inquire", "key_values", "make", "many", "nav", "prose", "purse", "room", "section", "sidebar", "table",
 ]  # fmt: skip
 
@@ -77,7 +78,7 @@ def across(sheet: Sheet, most: int, em: float = 8.0) -> int:
 
 def many(sheet: Sheet, low: int, most: int) -> int:
     """How many there are, from `low` to `most` (at least `low`), more often many than few."""
-    return low + round(max(0, most - low) * sheet.rng.random() ** 0.6)
+    return low + round(max(0, most - low) * sheet.rng.random() ** 0.45)
 
 
 def prose(sheet: Sheet, low: int = 1, high: int = 3) -> str:

@@ -10,6 +10,7 @@ from arr_coc.world.browser.parts import (
     close,
     columns_of,
     compare,
+    draw_look,
     frame,
     heading,
     inquire,
@@ -164,4 +165,4 @@ def _bars(sheet: Sheet) -> str:
 def _list(sheet: Sheet, labels: Labels) -> str:
     """A card of plain lines."""
     entries = [Entry(labels.open(), *sheet.words.value()) for _ in range(sheet.choose(2, 6))]
-    return f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>{key_values(sheet, entries, layout="spread").html}</div>'
+    return f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>{key_values(sheet, entries, look=draw_look(sheet, "spread")).html}</div>'

@@ -10,6 +10,7 @@ from arr_coc.world.browser.parts import (
     Labels,
     button,
     close,
+    draw_look,
     frame,
     key_values,
     many,
@@ -79,7 +80,7 @@ def email(sheet: Sheet) -> str:
     )
     labels.used |= {entry.label.lower() for entry in entries}
     headers = key_values(
-        sheet, entries, layout=sheet.one(("flush", "colon", "colon", "spread", "table", "inline"))
+        sheet, entries, look=draw_look(sheet, "flush", "colon", "colon", "spread", "table", "inline")
     )
     for field in headers.fields:
         name = field.label.plain.rstrip(" :")

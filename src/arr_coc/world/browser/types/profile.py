@@ -11,6 +11,7 @@ from arr_coc.world.browser.parts import (
     card,
     close,
     columns_of,
+    draw_look,
     frame,
     inquire,
     key_values,
@@ -146,7 +147,7 @@ def login(sheet: Sheet) -> str:
     title = sheet.text(sheet.one(LOGINS) if sheet.chance(0.6) else sheet.words.title(1, 4), "h1")
     sheet.ask("title", phrase(sheet.rng, "title"), title.plain, title)
     block = key_values(
-        sheet, labels.draw(sheet.choose(1, 4)), layout=sheet.one(("boxed", "boxed", "flush", "above"))
+        sheet, labels.draw(sheet.choose(1, 4)), look=draw_look(sheet, "boxed", "boxed", "flush", "above")
     )
     mark, dots = (
         sheet.text(sheet.one(("Password", "PIN", "Passphrase"))),

@@ -11,7 +11,7 @@ from arr_coc.world.browser.parts import (
     button,
     close,
     columns_of,
-    draw_layout,
+    draw_look,
     frame,
     heading,
     inquire,
@@ -47,7 +47,7 @@ def records(sheet: Sheet) -> str:
         heading(sheet, (kind, f"Our {kind.lower()}", f"All {kind.lower()}", f"{kind} nearby")),
     )
     entries, em = labels.draw(sheet.choose(1, 5)), sheet.rng.choice((11, 14, 18, 26))
-    layout, tag = draw_layout(sheet), sheet.one(("h2", "h3", "b"))
+    look, tag = draw_look(sheet), sheet.one(("h2", "h3", "b"))
     fits = across(sheet, 5, em + 1.5) * room(sheet, 0.9, 4 + 1.6 * len(entries))
     names = list(
         dict.fromkeys(
@@ -61,7 +61,7 @@ def records(sheet: Sheet) -> str:
         block = key_values(
             sheet,
             [entry._replace(value=make(sheet, entry.sort)) for entry in entries],
-            layout=layout,
+            look=look,
             ask=False,
         )
         every += [(top, field) for field in block.fields]

@@ -9,7 +9,7 @@ from arr_coc.world.browser.parts import (
     Field,
     Labels,
     close,
-    draw_layout,
+    draw_look,
     frame,
     heading,
     inquire,
@@ -50,11 +50,11 @@ FIELDS = (
 @page_type("spec_sheet", weight=1.3)
 def spec_sheet(sheet: Sheet) -> str:
     """Sections in one to three columns, in one layout; questions for repeated labels name the section."""
-    title, layout = heading(sheet, TITLES), draw_layout(sheet)
+    title, look = heading(sheet, TITLES), draw_look(sheet)
     columns = sheet.choose(1, max(1, min(3, int(sheet.style.width / (sheet.style.size * 22)))))
     labels, tops = Labels(sheet, FIELDS), Labels(sheet, tuple((name, "word") for name in HEADINGS))
     pool = labels.draw(sheet.choose(4, 12))
-    left, plan = many(sheet, 4, min(60, columns * room(sheet, 0.85, 1.9))), []
+    left, plan = many(sheet, min(12, room(sheet, 0.5)), min(70, columns * room(sheet, 0.85, 1.9))), []
     while left > 0:
         count = min(left, sheet.choose(2, 9), len(pool))
         repeated = [
@@ -69,7 +69,7 @@ def spec_sheet(sheet: Sheet) -> str:
     parts, single, repeated_fields = [], [], []
     for name, entries in plan:
         top = sheet.text(name, tag)
-        block = key_values(sheet, entries, layout=layout, ask=False)
+        block = key_values(sheet, entries, look=look, ask=False)
         for field in block.fields:
             alone = counts[field.label.plain.rstrip(" :")] == 1
             if not alone:
