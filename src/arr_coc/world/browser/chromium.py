@@ -11,58 +11,34 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
+    "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none", "--disable-quic",
+    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--force-color-profile=srgb",
 )  # fmt: skip
 
-MEASURE = """() => {
-  const W = innerWidth, H = innerHeight, words = [], pieces = {};
-  const shown = r => r.width > 0 && r.height > 0 && r.left >= -1 && r.top >= -1 && r.right <= W + 1 && r.bottom <= H + 1;
-  const lines = range => [...range.getClientRects()].filter(r => r.width > 0.5 && r.height > 0.5);
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const range = document.createRange();
-  for (let node; (node = walker.nextNode());) {
-    const parent = node.parentElement;
-    if (!parent || ["STYLE", "SCRIPT", "TITLE", "NOSCRIPT"].includes(parent.tagName)) continue;
-    let style = null;
-    const find = /\\S+/g;
-    for (let m; (m = find.exec(node.data));) {
-      range.setStart(node, m.index); range.setEnd(node, m.index + m[0].length);
-      for (const r of lines(range).slice(0, 1)) {
-        if (!shown(r)) continue;
-        style = style || getComputedStyle(parent);
-        if (style.visibility === "hidden" || +style.opacity < 0.1) continue;
-        const text = style.textTransform === "uppercase" ? m[0].toUpperCase() : m[0];
-        words.push([text, r.left, r.top, r.right, r.bottom, parseFloat(style.fontSize)]);
-      }
-    }
-  }
-  for (const element of document.querySelectorAll("[data-piece]")) {
-    let rects;
-    if (element.hasAttribute("data-block")) rects = [element.getBoundingClientRect()];
-    else { range.selectNodeContents(element); rects = lines(range); }
-    const whole = rects.length > 0 && rects.every(shown);
-    pieces[element.dataset.piece] = [whole, rects.map(r => [r.left, r.top, r.right, r.bottom])];
-  }
-  return {words, pieces, height: document.documentElement.scrollHeight};
-}"""
-"""Measures, in CSS px of the viewport: every visible word with its box and font size, and the pieces' lines."""
+MEASURE = Path(__file__).with_name("measure.js").read_text(encoding="utf-8")
+"""A JavaScript function that measures every visible word and piece."""
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 in px of the picture."""
 
 
 class Word(NamedTuple):
-    """A printed word: its text, its box and its font size in px of the picture."""
+    """A printed word: its text, its box and font size in px of the picture, and where its characters end.
+
+    `edges` are the x of the left edge of the word and of the right edge of each of its UTF-16 units.
+    """
 
     text: str
     box: Box
     size: float
+    edges: tuple[float, ...] = ()
 
 
 class Shot(NamedTuple):
@@ -144,6 +120,9 @@ class Chromium:
             x0, y0, x1, y1 = (round(corner * scale, 1) for corner in corners)
             return max(0.0, x0), max(0.0, y0), x1, y1
 
-        words = tuple(Word(text, box(corners), size * scale) for text, *corners, size in measured["words"])
+        words = tuple(
+            Word(text, box(corners), size * scale, tuple(round(x * scale, 1) for x in edges))
+            for text, *corners, size, edges in measured["words"]
+        )
         pieces = {int(n): tuple(map(box, boxes)) for n, (whole, boxes) in measured["pieces"].items() if whole}
         return Shot(png, words, pieces)

@@ -44,11 +44,11 @@ PACKAGES: tuple[str, ...] = tuple(
 """Debian packages with Latin fonts."""
 WRONG: tuple[str, ...] = (
     "symbol", "icon", "emoji", "awesome", "math", "dingbat", "barcode", "music", "braille", "tengwar", "bats",
-    "ornament", "webding", "cmex", "cmsy", "esint", "msam", "msbm", "rsfs", "wasy", "stmary", "eufm", "euex", "fallback",
-    "initials", "last resort", "keyboard", "circos", "blank", "cmmi", "eusm", "euf", "feta", "d050000l", "standard symbols",
-    "unifont upper", "sixel", "outline", "dummy", "signwriting",
+    "ornament", "webding", "cmex", "cmsy", "esint", "msam", "msbm", "rsfs", "wasy", "stmary", "eufm", "euex",
+    "fallback", "initials", "last resort", "keyboard", "circos", "blank", "cmmi", "eusm", "euf", "feta",
+    "d050000l", "standard symbols", "unifont upper", "sixel", "outline", "dummy", "signwriting",
 )  # fmt: skip
-"""Parts of names of families that have no ordinary Latin letters, or that are one of dozens of the same face."""
+"""Parts of names of families that have no ordinary Latin letters, or that are many of one face."""
 
 
 def held_out(family: str) -> bool:

@@ -51,19 +51,21 @@ class RenderedPage:
         png: the picture.
         questions: those whose evidence is wholly in the picture.
         words: every printed word with its box.
-        type: name of the page type.
-        style: its look.
+        type: name of the page type; "document" for documentation that was not written for this.
+        style: its look; None for a document.
         seed: of `render_page`.
         split: of `render_page`.
+        source: package and file of a document.
     """
 
     png: bytes
     questions: tuple[Inquired, ...]
     words: tuple[Word, ...]
     type: str
-    style: Style
+    style: Style | None
     seed: int
     split: str
+    source: str = ""
 
     @property
     def image(self) -> Image.Image:
@@ -87,8 +89,8 @@ def write_page(seed: int, split: str, name: str | None = None) -> tuple[str, She
     style = draw_style(rng, split, families(split))
     sheet = Sheet(rng, Vocabulary(rng, split), style)
     body = kind.write(sheet)
-    html = f'<!doctype html><html><head><meta charset="utf-8"><style>{style.css()}</style></head><body>{body}</body></html>'
-    return html, sheet, kind.name
+    head = f'<head><meta charset="utf-8"><style>{style.css()}</style></head>'
+    return f"<!doctype html><html>{head}<body>{body}</body></html>", sheet, kind.name
 
 
 def render_page(chromium: Chromium, seed: int, split: str = "train", name: str | None = None) -> RenderedPage:
@@ -110,7 +112,7 @@ def render_page(chromium: Chromium, seed: int, split: str = "train", name: str |
 
 
 def _choose(rng: random.Random, split: str, name: str | None) -> PageType:
-    """The page type of a name, or one drawn by weight; of the test split every other page is of a held-out type."""
+    """The page type of a name, or one drawn by weight; every other page of "test" is of a held-out type."""
     types = page_types("test" if name else split)
     if name is not None:
         for kind in types:

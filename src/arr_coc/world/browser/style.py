@@ -22,6 +22,10 @@ SHAPES: tuple[tuple[int, int], ...] = (
 """CSS sizes (width, height) of viewports, from phones to desktops."""
 LEAST, MOST = 256, 2048
 """Bounds of a picture's sides in px."""
+AREA = 2_400_000
+"""The most pixels of a picture."""
+SCALES: tuple[float, ...] = (0.75, 1.0, 1.0, 1.0, 1.25, 1.5, 2.0, 3.0)
+"""Picture px per CSS px."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,11 @@ MANNERS: dict[str, str] = {
     "shadow": ".card{box-shadow:0 1px 5px #0005}th{border-bottom:2px solid var(--accent)}",
     "zebra": "tr:nth-child(even){background:var(--card)}th{background:var(--accent);color:var(--paper)}",
     "bare": "th{font-weight:600;color:var(--muted)}",
-    "caps": "th,h3{text-transform:uppercase;letter-spacing:.06em;font-size:.85em}tr{border-bottom:1px dotted var(--line)}",
+    "caps": "th,h3{text-transform:uppercase;letter-spacing:.06em;font-size:.85em}"
+    "tr{border-bottom:1px dotted var(--line)}",
     "bar": ".card{border-left:4px solid var(--accent)}h2{border-bottom:1px solid var(--line)}",
-    "paper": "body{background-image:linear-gradient(var(--card),var(--paper))}.card{border:1px dashed var(--line)}",
+    "paper": "body{background-image:linear-gradient(var(--card),var(--paper))}"
+    ".card{border:1px dashed var(--line)}",
     "ruled": "p,td{border-bottom:1px solid var(--line)}.card{border-radius:0}",
     "pill": ".card{border-radius:1.2em}th{font-weight:400;font-style:italic}",
 }
@@ -106,9 +112,7 @@ def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> Style
     width, height = rng.choice(SHAPES)
     if rng.random() < 0.3:
         width, height = rng.randint(280, 1500), rng.randint(256, 1400)
-    scales = [s for s in (0.75, 1.0, 1.0, 1.0, 1.25, 1.5, 2.0, 3.0)
-              if LEAST <= min(width, height) * s and max(width, height) * s <= MOST
-              and width * height * s * s <= 2_400_000]  # fmt: skip
+    scales = [s for s in SCALES if _fits(width * s, height * s)]
     scale = rng.choice(scales or [1.0])
     dark, hue = rng.random() < 0.33, rng.random()
     if split != "test":  # a sixth of the circle of hues is held out
@@ -129,6 +133,11 @@ def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> Style
     return Style(
         width, height, scale, dark, theme, body, heading, size, tuple(variables.items()), MANNERS[manner]
     )
+
+
+def _fits(width: float, height: float) -> bool:
+    """Whether a picture's size is within the bounds."""
+    return min(width, height) >= LEAST and max(width, height) <= MOST and width * height <= AREA
 
 
 def palette(rng: random.Random, dark: bool, hue: float) -> dict[str, str]:

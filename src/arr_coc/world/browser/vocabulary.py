@@ -12,75 +12,28 @@ import random
 import zlib
 from functools import lru_cache
 
-LANGUAGES: tuple[str, ...] = (
-    "en",
-    "en",
-    "en",
-    "en",
-    "en",
-    "en",
-    "de",
-    "fr",
-    "es",
-    "it",
-    "pt",
-    "nl",
-    "sv",
-    "pl",
-)
+LANGUAGES: tuple[str, ...] = (*["en"] * 6, "de", "fr", "es", "it", "pt", "nl", "sv", "pl")
 """Languages of the words, English most often."""
 LOCALES: tuple[str, ...] = (
-    "en_US",
-    "en_GB",
-    "en_US",
-    "de_DE",
-    "fr_FR",
-    "es_ES",
-    "it_IT",
-    "nl_NL",
-    "pt_BR",
-    "sv_SE",
-    "pl_PL",
-)
+    "en_US", "en_GB", "en_US", "de_DE", "fr_FR", "es_ES", "it_IT", "nl_NL", "pt_BR", "sv_SE", "pl_PL",
+)  # fmt: skip
 """Locales of names, companies and places."""
 MONTHS: tuple[str, ...] = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 CURRENCIES: tuple[str, ...] = (
-    "${}",
-    "${}",
-    "€{}",
-    "{} EUR",
-    "£{}",
-    "{} €",
-    "USD {}",
-    "CHF {}",
-    "{} kr",
-    "¥{}",
-)
+    "${}", "${}", "€{}", "{} EUR", "£{}", "{} €", "USD {}", "CHF {}", "{} kr", "¥{}",
+)  # fmt: skip
 UNITS: tuple[str, ...] = (
-    "kg",
-    "g",
-    "km",
-    "m",
-    "cm",
-    "mm",
-    "L",
-    "ml",
-    "MB",
-    "GB",
-    "kWh",
-    "W",
-    "V",
-    "°C",
-    "h",
-    "min",
-    "s",
-    "ms",
-    "Hz",
-    "mph",
-    "lbs",
-)
+    "kg", "g", "km", "m", "cm", "mm", "L", "ml", "MB", "GB", "kWh",
+    "W", "V", "°C", "h", "min", "s", "ms", "Hz", "mph", "lbs",
+)  # fmt: skip
+
+SORTS: tuple[str, ...] = (
+    "price", "date", "time", "code", "name", "place", "count", "measure", "percent", "word", "email", "phone",
+)  # fmt: skip
+"""Sorts of values that `Vocabulary.value` draws from."""
 
 
 def held_out(word: str) -> bool:
@@ -200,9 +153,8 @@ class Vocabulary:
 
     def percent(self) -> str:
         """A percentage."""
-        return (
-            f"{self.rng.uniform(0, 100):.{self.rng.choice((0, 0, 1, 2))}f}{self.rng.choice(('%', '%', ' %'))}"
-        )
+        number = f"{self.rng.uniform(0, 100):.{self.rng.choice((0, 0, 1, 2))}f}"
+        return number + self.rng.choice(("%", "%", " %"))
 
     def amount(self) -> str:
         """A sum of money without currency."""
@@ -224,17 +176,17 @@ class Vocabulary:
         day, month, year = self.rng.randint(1, 28), self.rng.randint(1, 12), self.rng.randint(1985, 2034)
         name = MONTHS[month - 1]
         return self.rng.choice((
-            f"{year}-{month:02}-{day:02}", f"{day:02}/{month:02}/{year}", f"{month}/{day}/{year % 100:02}", f"{day:02}.{month:02}.{year}",
-            f"{day} {name} {year}", f"{name} {day}, {year}", f"{day} {name[:3]} {year}", f"{name[:3]} {day}", f"{day}-{name[:3]}-{year}",
+            f"{year}-{month:02}-{day:02}", f"{day:02}/{month:02}/{year}", f"{month}/{day}/{year % 100:02}",
+            f"{day:02}.{month:02}.{year}", f"{day} {name} {year}", f"{name} {day}, {year}",
+            f"{day} {name[:3]} {year}", f"{name[:3]} {day}", f"{day}-{name[:3]}-{year}",
         ))  # fmt: skip
 
     def time(self) -> str:
         """A time of day."""
         hour, minute = self.rng.randint(0, 23), self.rng.choice((0, 15, 30, 45, self.rng.randint(0, 59)))
         if self.rng.random() < 0.4:
-            return f"{hour % 12 or 12}:{minute:02} {'am' if hour < 12 else 'pm'}".replace(
-                " ", self.rng.choice((" ", ""))
-            )
+            half = "am" if hour < 12 else "pm"
+            return f"{hour % 12 or 12}:{minute:02}{self.rng.choice((' ', ''))}{half}"
         return f"{hour:02}:{minute:02}"
 
     def code(self) -> str:
@@ -259,22 +211,7 @@ class Vocabulary:
 
     def value(self) -> tuple[str, str]:
         """A value of any sort: its sort and its text."""
-        sort = self.rng.choice(
-            (
-                "price",
-                "date",
-                "time",
-                "code",
-                "name",
-                "place",
-                "count",
-                "measure",
-                "percent",
-                "word",
-                "email",
-                "phone",
-            )
-        )
+        sort = self.rng.choice(SORTS)
         return sort, self.of(sort)
 
     def of(self, sort: str) -> str:
@@ -284,10 +221,10 @@ class Vocabulary:
             ValueError: an unknown sort.
         """
         makers = {
-            "price": self.price, "date": self.date, "time": self.time, "code": self.code, "name": self.name, "place": self.city,
-            "count": self.number, "measure": self.measure, "percent": self.percent, "email": self.email, "phone": self.phone,
-            "address": self.street, "company": self.company, "job": self.job, "country": self.country,
-            "word": lambda: self.words(1, 3),
+            "price": self.price, "date": self.date, "time": self.time, "code": self.code, "name": self.name,
+            "place": self.city, "count": self.number, "measure": self.measure, "percent": self.percent,
+            "email": self.email, "phone": self.phone, "address": self.street, "company": self.company,
+            "job": self.job, "country": self.country, "word": lambda: self.words(1, 3),
         }  # fmt: skip
         if sort not in makers:
             raise ValueError(f"sort {sort!r} is unknown; use one of {', '.join(makers)}")

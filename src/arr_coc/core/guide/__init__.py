@@ -1,0 +1,1 @@
+"""The guide: relevance from pixels and the words of a question, with no base model."""

@@ -1,0 +1,198 @@
+"""A lexicon of what is printed on pages: words of one meaning, and what answers to question words stand by.
+
+    synonyms("Vendor:")                       ("seller", "supplier", "merchant", ..., "sold by", ...)
+    hints("When is it due?")                  ("date", "time", "due", ...)
+    expand(["the", "amount", "due"])          (("total", 1), ("sum", 1), ...)
+
+The groups are lines of `lexicon.txt`, read once. Words agree when their stems do: case, punctuation, plurals
+and the endings -ing and -ed don't count.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Container, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+MOST = 48
+"""The most words that `expand` gives."""
+LONGEST = 6
+"""The most words of a phrase that is looked up."""
+STOP_WORDS: frozenset[str] = frozenset(
+    """
+    a about all am an and any are as at be been being but by can could did do does doing for from get
+    give given gives had has have he her here him his how i if in into is it its just let like may me
+    might much many must my no not of off on one or our out over own please says say see shall she
+    should show so some tell than that the their them then there these they this those through to too
+    under up us was we were what what's when where which while who whom whose why will with would yes
+    you your
+    """.split()
+)
+"""Words that mean nothing by themselves; a phrase may hold them."""
+SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
+"""What isn't of a word where it stands around one: spaces and punctuation."""
+VOWEL = re.compile("[aeiouy]")
+SHORT = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
+"""One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
+
+
+class Lexicon(NamedTuple):
+    """What `lexicon.txt` holds, by stems.
+
+    Attributes:
+        groups: the entries of every line as (phrase, whether "What is the ...?" can ask for it).
+        by_stems: stems of a phrase, joined by spaces, to the places of its groups.
+        questions: stems of question words to hints.
+    """
+
+    groups: tuple[tuple[tuple[str, bool], ...], ...]
+    by_stems: dict[str, list[int]]
+    questions: dict[str, tuple[str, ...]]
+
+
+@lru_cache(maxsize=1)
+def lexicon() -> Lexicon:
+    """The lexicon; read at the first call."""
+    groups: list[tuple[tuple[str, bool], ...]] = []
+    by_stems: dict[str, list[int]] = {}
+    questions: dict[str, tuple[str, ...]] = {}
+    for line in Path(__file__).with_name("lexicon.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("?"):
+            words, _, answers = line[1:].partition(" = ")
+            questions |= {stems(q): _split(answers) for q in _split(words)}
+        elif line and not line.startswith("# "):
+            group = tuple((entry.lstrip("~"), not entry.startswith("~")) for entry in _split(line))
+            for entry, _ in group:
+                by_stems.setdefault(stems(entry), []).append(len(groups))
+            groups.append(group)
+    return Lexicon(tuple(groups), by_stems, questions)
+
+
+def _split(line: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in line.split(","))
+
+
+def normal(word: str) -> str:
+    """A word without case and without punctuation around it; a lone sign such as "%" or "#" stays."""
+    text = word.casefold()
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).replace("’", "'")
+    return text.strip(SIGNS).removesuffix("'s") or text.strip()
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """The stem of a word, not always a word: normal, without a plural's -s, -ing, -ed and a last -e."""
+    text = normal(word).replace("-", "")
+    if len(text) < 4 or not text.isalpha():
+        return text
+    if text.endswith("ies") and len(text) > 4:
+        text = text[:-2]
+    elif text.endswith(("sses", "shes", "ches", "xes", "zzes")):
+        text = text[:-2]
+    elif text.endswith("s") and not text.endswith(("ss", "us", "is")):
+        text = text[:-1]
+    if text.endswith(("ing", "ed")) and not text.endswith("eed"):
+        rest = text.removesuffix("ing").removesuffix("ed")
+        text = _unended(rest) if VOWEL.search(rest) else text
+    if len(text) > 4 and text.endswith("ll"):
+        text = text[:-1]
+    if len(text) > 3 and text.endswith("y") and text[-2] not in "aeiou":
+        text = text[:-1] + "i"
+    return text[:-1] if len(text) > 3 and text.endswith("e") and not SHORT.match(text[:-1]) else text
+
+
+def _unended(rest: str) -> str:
+    """What is left of a word without -ing or -ed, with its last letter undoubled, or with its -e."""
+    if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
+        return rest[:-1]
+    return rest + "e" if SHORT.match(rest) else rest
+
+
+def stems(phrase: str) -> str:
+    """The stems of a phrase's words, joined by spaces."""
+    return " ".join(filter(None, map(stem, phrase.replace("/", " ").split())))
+
+
+def content_words(phrase: str) -> tuple[str, ...]:
+    """The normal words of a phrase that mean something by themselves."""
+    words = (normal(word) for word in phrase.replace("/", " ").split())
+    return tuple(word for word in words if word and word not in STOP_WORDS)
+
+
+def synonyms(phrase: str, askable: bool = False) -> tuple[str, ...]:
+    """What else may be printed or asked for a phrase: the other members of all groups that hold it.
+
+    Args:
+        phrase: one word or some, as printed.
+        askable: only what "What is the ...?" can ask for.
+    """
+    names = lexicon()
+    own = stems(phrase)
+    members = (entry for place in names.by_stems.get(own, ()) for entry in names.groups[place])
+    return tuple(dict.fromkeys(m for m, noun in members if stems(m) != own and (noun or not askable)))
+
+
+def hints(question: str) -> tuple[str, ...]:
+    """What the answer to a question may stand by, from its question words; the longest that match count."""
+    answers = lexicon().questions
+    matches = _matches(stems(question).split(), answers)
+    return tuple(dict.fromkeys(hint for _, _, key in matches for hint in answers[key]))
+
+
+def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Further printed words to look for.
+
+    Args:
+        words: of a question, in order.
+
+    Returns:
+        At most MOST pairs of a word that isn't among `words` and the index of the word that it stands for;
+        phrases of the question are matched longest first, and take turns.
+    """
+    keys = [stem(word) for word in words]
+    taken = set(keys)
+    lists = [
+        [(word, start + _head(words[start : start + length])) for word in _printed(key)]
+        for start, length, key in _matches(keys, lexicon().by_stems)
+        if length > 1 or normal(words[start]) not in STOP_WORDS
+    ]
+    pairs: list[tuple[str, int]] = []
+    for turn in range(max(map(len, lists), default=0)):
+        for candidates in lists:
+            if turn < len(candidates) and stem(candidates[turn][0]) not in taken:
+                taken.add(stem(candidates[turn][0]))
+                pairs.append(candidates[turn])
+    return tuple(pairs[:MOST])
+
+
+def _matches(keys: Sequence[str], phrases: Container[str]) -> list[tuple[int, int, str]]:
+    """Start, length and joined stems of the phrases in a row of stems, greedily the longest first."""
+    matches, start = [], 0
+    while start < len(keys):
+        for length in range(min(LONGEST, len(keys) - start), 0, -1):
+            key = " ".join(keys[start : start + length])
+            if key in phrases:
+                matches.append((start, length, key))
+                start += length - 1
+                break
+        start += 1
+    return matches
+
+
+def _head(words: Sequence[str]) -> int:
+    """The place of the first content word of a phrase."""
+    return next((i for i, word in enumerate(words) if normal(word) not in STOP_WORDS), 0)
+
+
+def _printed(key: str) -> list[str]:
+    """The words of a phrase's synonyms, each once: single words first, those that mean little last."""
+    own = set(key.split())
+    phrases = [p for p in synonyms(key) if not own.issubset(stems(p).split())]
+    single = [normal(phrase) for phrase in phrases if " " not in phrase]
+    several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
+    words = dict.fromkeys(single + several)
+    return sorted(words, key=lambda word: word in STOP_WORDS)
