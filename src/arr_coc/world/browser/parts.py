@@ -1,9 +1,6 @@
-"""Parts that page types share: labels, key-value blocks, tables, bars, filler, and questions that fit any page.
+"""Parts that page types share: tables, bars, cards, filler and the frame around a page; fields, from `fields`.
 
-labels = Labels(sheet, (("Invoice number", "code"), ("Due date", "date")))
-block = key_values(sheet, labels.draw(6))         block.html, block.fields
 grid = table(sheet, ("Item", "Price"), rows)      grid.html, grid.head, grid.cells
-close(sheet, labels, block.fields)                yes-no, presence, implied, unanswerable, global
 frame(sheet, body)                                bars around it, filler below
 """
 
@@ -14,17 +11,28 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from arr_coc.world.browser.phrases import paraphrases, phrase
+from arr_coc.world.browser.fields import (
+    Block,
+    Entry,
+    Field,
+    Labels,
+    Look,
+    close,
+    columns_of,
+    draw_look,
+    inquire,
+    key_values,
+    make,
+)
+from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.vocabulary import CURRENCIES
 
-Known = Sequence[tuple[str, str]]
-"""Labels with the sorts of their values: a sort of `Vocabulary.of`, "number", or choices as "Paid|Open"."""
+__all__ = [
+    "Block", "Entry", "Field", "Grid", "Labels", "Look", "across", "button", "card", "close", "columns_of", "compare", "draw_look", "fill", "footer", "frame",
+    "heading", "inquire", "key_values", "make", "many", "nav", "prose", "purse", "room", "section", "sidebar", "table",
+]  # fmt: skip
 
-LAYOUTS = ("table", "spread", "dotted", "colon", "grid", "flush", "above", "below", "boxed", "inline")
-"""How `key_values` sets labels and values."""
-STACKED = frozenset({"table", "spread", "dotted", "colon"})
-"""Layouts with one field a line, label left."""
 LINKS = (
     "Home", "Products", "Pricing", "About", "Contact", "Help", "Blog", "Account", "Sign in", "Log out", "Cart", "Search", "Support",
     "Docs", "Reports", "Team", "Settings", "Inbox", "Calendar", "Files", "News", "Careers", "Overview", "Billing", "Activity", "Projects",
@@ -33,47 +41,8 @@ ACTIONS = (
     "Save", "Cancel", "Continue", "Pay now", "Download PDF", "Print", "Edit", "Share", "Learn more", "Back", "Submit", "Add to cart",
     "Contact us", "Get started", "Export", "View details", "Apply", "Reset",
 )  # fmt: skip
-LONE = {
-    "email": ("Which e-mail address is on the page?", "Where can I write to?"),
-    "phone": ("Which number can I call?", "What number should I ring?"),
-    "price": ("How much is it?", "How much money is it about?", "What amount is shown?"),
-    "date": ("Which date is on the page?", "Which day is it about?"),
-    "time": ("At what time?", "What time is shown?"),
-    "name": ("Who is it?", "Which person is named?"),
-    "place": ("Which city is named?", "Which town is it about?"),
-    "percent": ("What percentage is shown?", "How many percent?"),
-    "company": ("Which company is named?", "What firm is it about?"),
-    "country": ("Which country is it?", "What country is named?"),
-    "address": ("What is the address?", "Which street is it?"),
-}
-"""Questions that imply the label, by the sort of the value: they fit where one field alone has that sort."""
-
-
 PLAIN = ("word", "code", "number", "measure")
 """Sorts that filler uses: those of LONE stay alone."""
-
-
-class Entry(NamedTuple):
-    """A label to be printed, the sort of its value, and the value."""
-
-    label: str
-    sort: str
-    value: str
-
-
-class Field(NamedTuple):
-    """A printed label and its value."""
-
-    label: Piece
-    value: Piece
-    sort: str
-
-
-class Block(NamedTuple):
-    """HTML and the fields in it."""
-
-    html: str
-    fields: tuple[Field, ...]
 
 
 class Grid(NamedTuple):
@@ -82,57 +51,6 @@ class Grid(NamedTuple):
     html: str
     head: tuple[Piece, ...]
     cells: tuple[tuple[Piece, ...], ...]
-
-
-class Labels:
-    """The labels of one page, none twice.
-
-    Args:
-        sheet: the page.
-        known: realistic labels to draw from.
-        share: of labels that are random words instead.
-    """
-
-    def __init__(self, sheet: Sheet, known: Known, share: float = 0.35) -> None:
-        self.sheet, self.known, self.share = sheet, tuple(known), share
-        self.used: set[str] = set()
-
-    def draw(self, count: int) -> list[Entry]:
-        """Entries with unused labels; the realistic ones in their order or shuffled."""
-        sheet = self.sheet
-        free = [pair for pair in self.known if pair[0].lower() not in self.used]
-        pairs = sheet.rng.sample(free, min(len(free), count))
-        if sheet.chance(0.5):
-            pairs.sort(key=free.index)
-        pairs += [("", "")] * (count - len(pairs))
-        entries = []
-        for label, sort in pairs:
-            if not label or sheet.chance(self.share):
-                entries.append(Entry(self.open(), *sheet.words.value()))
-            else:
-                self.used.add(label.lower())
-                entries.append(Entry(label, sort, make(sheet, sort)))
-        return entries
-
-    def open(self) -> str:
-        """An unused label of random words."""
-        while True:
-            label = self.sheet.words.title(1, 3)
-            if len(label) > 4 and label.lower() not in self.used:
-                self.used.add(label.lower())
-                return label
-
-    def absent(self) -> str:
-        """A label that fits the page and is not on it."""
-        free = [label for label, _ in self.known if label.lower() not in self.used]
-        return self.sheet.one(free) if free else self.open()
-
-
-def make(sheet: Sheet, sort: str) -> str:
-    """A value of a sort, of "number", or one of choices "a|b|c"."""
-    if "|" in sort:
-        return sheet.one(sort.split("|"))
-    return sheet.words.number() if sort == "number" else sheet.words.of(sort)
 
 
 def purse(sheet: Sheet) -> Callable[[float], str]:
@@ -160,12 +78,7 @@ def across(sheet: Sheet, most: int, em: float = 8.0) -> int:
 
 def many(sheet: Sheet, low: int, most: int) -> int:
     """How many there are, from `low` to `most` (at least `low`), more often many than few."""
-    return low + round(max(0, most - low) * sheet.rng.random() ** 0.6)
-
-
-def columns_of(em: float) -> str:
-    """CSS of a grid whose columns are at least `em` wide, as many as fit."""
-    return f"display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,{em:.1f}em),1fr));"
+    return low + round(max(0, most - low) * sheet.rng.random() ** 0.45)
 
 
 def prose(sheet: Sheet, low: int = 1, high: int = 3) -> str:
@@ -274,7 +187,7 @@ def frame(sheet: Sheet, body: str, filler: float = 0.6) -> str:
     if sheet.chance(0.4):
         main += footer(sheet)
     if not style.narrow and sheet.chance(0.5):
-        width = sheet.choose(34, 70)
+        width = sheet.choose(42, 80)
         main = f'<div style="max-width:{width}em;margin:0 {sheet.one(("auto", "auto", "0"))}">{main}</div>'
     if not style.narrow and style.width > 40 * style.size and sheet.chance(0.25):
         main = f'<div style="display:flex;gap:1.2em">{sidebar(sheet)}<div style="flex:1;min-width:0">{main}</div></div>'
@@ -283,143 +196,11 @@ def frame(sheet: Sheet, body: str, filler: float = 0.6) -> str:
 
 def card(sheet: Sheet, inner: str, chance: float = 0.6) -> str:
     """The HTML in a card, or plain."""
-    return f'<div class="card">{inner}</div>' if sheet.chance(chance) else f"<div>{inner}</div>"
-
-
-def draw_layout(sheet: Sheet) -> str:
-    """One of LAYOUTS that fits the page's width."""
-    return sheet.one([name for name in LAYOUTS if not (sheet.style.narrow and name == "grid")])
-
-
-def key_values(
-    sheet: Sheet,
-    entries: Sequence[Entry],
-    *context: Piece,
-    layout: str = "",
-    kind: str = "value",
-    ask: bool = True,
-) -> Block:
-    """Labels with values, asked for.
-
-    Args:
-        sheet: the page.
-        entries: what to print.
-        context: headings that the questions name.
-        layout: one of LAYOUTS; "": drawn.
-        kind: of the questions; "card" asks in the words of "value".
-        ask: whether to ask at all.
-    """
-    layout = layout or draw_layout(sheet)
-    small = layout in ("above", "below", "boxed")
-    label_look = sheet.one((
-        "", "color:var(--muted)", "font-weight:600", "font-size:.85em;color:var(--muted)", "color:var(--accent)",
-        "text-transform:uppercase;font-size:.8em;letter-spacing:.04em",
-    ))  # fmt: skip
-    value_look = sheet.one(("", "", "font-weight:600", "font-weight:600", "font-size:1.1em"))
-    colon = ":" if layout in ("colon", "inline") or (not small and sheet.chance(0.35)) else ""
-    fields = []
-    for label, sort, value in entries:
-        name = sheet.text(label + colon, attributes=f'style="{label_look}"')
-        fields.append(Field(name, sheet.text(value, attributes=f'style="{value_look}"'), sort))
-    if ask:
-        for field in fields:
-            inquire(sheet, field, *context, kind=kind)
-        if layout in STACKED and len(fields) > 2 and not context:
-            _ask_position(sheet, fields)
-    return Block(_set(sheet, layout, fields), tuple(fields))
-
-
-def inquire(sheet: Sheet, field: Field, *context: Piece, kind: str = "value") -> None:
-    """Ask for a field as `Sheet.field` does; kind "card" too."""
-    if kind != "card":
-        sheet.field(field.label, field.value, *context, kind=kind, sort=field.sort)
-        return
-    name, within = field.label.plain.rstrip(" :"), context[0].plain if context else ""
-    pieces = (*context, field.label, field.value)
-    sheet.ask(
-        kind,
-        phrase(sheet.rng, "value", sort=field.sort, label=name, within=within),
-        field.value.plain,
-        *pieces,
+    return (
+        f'<div class="card">{inner}</div>'
+        if sheet.chance(chance)
+        else f'<div style="margin:var(--gap) 0">{inner}</div>'
     )
-    for text in paraphrases(sheet.rng, name, within):
-        sheet.ask("paraphrase", text, field.value.plain, *pieces)
-
-
-def _set(sheet: Sheet, layout: str, fields: Sequence[Field]) -> str:
-    """The HTML of fields in a layout."""
-    line = "border-bottom:1px solid var(--line);" if sheet.chance(0.4) else ""
-    pad = f"padding:{sheet.one(('.1em', '.2em', '.35em', '.5em'))} 0"
-    if layout == "table":
-        wide = "width:100%" if sheet.chance(0.5) else ""
-        side = ' class="right"' if wide and sheet.chance(0.4) else ""
-        return (
-            f'<table style="{wide}">'
-            + "".join(f"<tr><td>{f.label}</td><td{side}>{f.value}</td></tr>" for f in fields)
-            + "</table>"
-        )
-    if layout == "spread":
-        return "".join(
-            f'<div class="row" style="{line}{pad}">{f.label}<span class="right">{f.value}</span></div>'
-            for f in fields
-        )
-    if layout == "dotted":
-        dots = f'<span style="flex:1;border-bottom:2px {sheet.one(("dotted", "dashed"))} var(--line);margin:0 .4em .3em"></span>'
-        return "".join(f'<div style="display:flex;{pad}">{f.label}{dots}{f.value}</div>' for f in fields)
-    if layout == "colon":
-        return "".join(f'<div style="{line}{pad}">{f.label} {f.value}</div>' for f in fields)
-    if layout == "inline":
-        mark = sheet.one((" · ", " | ", " &emsp; ", "; "))
-        return "<p>" + mark.join(f"{f.label} {f.value}" for f in fields) + "</p>"
-    if layout in ("grid", "flush"):
-        columns = "auto 1fr auto 1fr" if layout == "grid" else "max-content 1fr"
-        side = "right" if sheet.chance(0.4) else "left"
-        inner = "".join(f'<div style="text-align:{side}">{f.label}</div><div>{f.value}</div>' for f in fields)
-        return f'<div style="display:grid;grid-template-columns:{columns};gap:.4em .9em">{inner}</div>'
-    box = (
-        "border:1px solid var(--line);border-radius:var(--radius);padding:.3em .6em;"
-        if layout == "boxed"
-        else ""
-    )
-    cells = []
-    for f in fields:
-        top, low = (f.value, f.label) if layout == "below" else (f.label, f.value)
-        cells.append(
-            f'<div style="min-width:0;overflow-wrap:break-word"><div>{top}</div><div style="{box}">{low}</div></div>'
-        )
-    columns = columns_of(sheet.rng.choice((9, 12, 16, 30)))
-    return f'<div style="{columns}gap:.6em var(--gap)">{"".join(cells)}</div>'
-
-
-def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:
-    """Ask what stands below or above one of the stacked fields, or beside it."""
-    i = sheet.choose(1, len(fields) - 1)
-    first, second = fields[i - 1], fields[i]
-    upper, lower = first.label.plain.rstrip(" :"), second.label.plain.rstrip(" :")
-    pieces = (first.label, second.label, second.value)
-    match sheet.choose(0, 2):
-        case 0:
-            text = sheet.one(
-                ("What stands directly below {}?", "What comes right after {}?", "Which entry is under {}?")
-            )
-            sheet.ask("position", text.format(upper), f"{lower}: {second.value.plain}", *pieces)
-        case 1:
-            text = sheet.one(
-                ("What stands directly above {}?", "What comes right before {}?", "Which line is over {}?")
-            )
-            sheet.ask(
-                "position",
-                text.format(lower),
-                f"{upper}: {first.value.plain}",
-                second.label,
-                first.label,
-                first.value,
-            )
-        case _:
-            text = sheet.one(
-                ("What is to the right of {}?", "What stands beside {}?", "What is written right of {}?")
-            )
-            sheet.ask("position", text.format(lower), second.value.plain, second.label, second.value)
 
 
 def table(
@@ -476,41 +257,3 @@ def compare(
     best = max(numbers) if most else min(numbers)
     if 2 <= len(names) <= 8 and list(numbers).count(best) == 1:
         sheet.ask("comparison", text, names[list(numbers).index(best)].plain, *names, *cells)
-
-
-def close(sheet: Sheet, labels: Labels, fields: Sequence[Field] = (), lone: bool = True) -> None:
-    """Ask what fits any page: yes-no and presence of fields, lone sorts, what is absent, and what the page is.
-
-    Args:
-        sheet: the page.
-        labels: its labels; an absent one is asked for.
-        fields: all of the page.
-        lone: whether `fields` are all values of their sorts on the page, so that "How much is it?" may be asked.
-    """
-    names = Counter(field.label.plain.lower() for field in fields)
-    single = [field for field in fields if names[field.label.plain.lower()] == 1]
-    for field in sheet.rng.sample(single, min(2, len(single))):
-        name, value = field.label.plain.rstrip(" :"), field.value.plain
-        claim = (
-            value
-            if sheet.chance(0.5) or "|" in field.sort
-            else sheet.words.of(field.sort)
-            if field.sort != "number"
-            else value
-        )
-        text = sheet.one(
-            ("Is the {} {}?", "Is it true that the {} is {}?", "Does it say {1} for {0}?")
-        ).format(name, claim)
-        sheet.ask("yes-no", text, "yes" if claim == value else "no", field.label, field.value)
-    if single:
-        field = sheet.rng.choice(single)
-        text = sheet.one(
-            ("Is there a {}?", "Does the page give a {}?", "Is any {} mentioned?", "Is the {} listed?")
-        )
-        sheet.ask("presence", text.format(field.label.plain.rstrip(" :")), "yes", field.label, field.value)
-    sorts = Counter(field.sort for field in fields)
-    for field in fields if lone else ():
-        if sorts[field.sort] == 1 and field.sort in LONE:
-            sheet.ask("implied", sheet.one(LONE[field.sort]), field.value.plain, field.label, field.value)
-    sheet.ask("unanswerable", phrase(sheet.rng, "value", label=labels.absent()), "not on the page")
-    sheet.ask("global", phrase(sheet.rng, "global"), "")

@@ -10,6 +10,7 @@ from arr_coc.world.browser.parts import (
     close,
     columns_of,
     compare,
+    draw_look,
     frame,
     heading,
     inquire,
@@ -77,7 +78,10 @@ NAMES = (
 @page_type("dashboard", weight=1.5)
 def dashboard(sheet: Sheet) -> str:
     """A grid of cards; below it bars with values and lists."""
-    labels, title = Labels(sheet, METRICS), heading(sheet, TITLES)
+    labels, title = (
+        Labels(sheet, METRICS, sorts=("price", "number", "percent", "measure", "time", "count")),
+        heading(sheet, TITLES),
+    )
     big = sheet.rng.choice((1.3, 1.5, 1.8, 2.2, 2.8))
     order, changed = sheet.one(("top", "top", "under", "beside")), sheet.chance(0.75)
     em = sheet.rng.uniform(6, 11) + 3 * big
@@ -161,4 +165,4 @@ def _bars(sheet: Sheet) -> str:
 def _list(sheet: Sheet, labels: Labels) -> str:
     """A card of plain lines."""
     entries = [Entry(labels.open(), *sheet.words.value()) for _ in range(sheet.choose(2, 6))]
-    return f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>{key_values(sheet, entries, layout="spread").html}</div>'
+    return f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>{key_values(sheet, entries, look=draw_look(sheet, "spread")).html}</div>'

@@ -9,6 +9,7 @@ from arr_coc.world.browser.parts import (
     Labels,
     card,
     close,
+    draw_look,
     frame,
     heading,
     key_values,
@@ -83,7 +84,7 @@ def invoice(sheet: Sheet) -> str:
         *(r[0] for r in grid.cells),
     )
     entries, total = _totals(sheet, sum(sums), money)
-    totals = key_values(sheet, entries, layout=sheet.one(("table", "spread", "dotted", "flush")))
+    totals = key_values(sheet, entries, look=draw_look(sheet, "table", "spread", "dotted", "flush"))
     last = totals.fields[-1]
     sheet.ask(
         "implied",

@@ -10,6 +10,7 @@ from arr_coc.world.browser.parts import (
     close,
     columns_of,
     compare,
+    draw_look,
     frame,
     heading,
     inquire,
@@ -93,7 +94,7 @@ def pricing(sheet: Sheet) -> str:
         sheet.chance(0.3),
         sheet.chance(0.15),
     )
-    layout = sheet.one(("spread", "colon", "table", "dotted", "flush"))
+    look = draw_look(sheet, "spread", "colon", "table", "dotted", "flush")
     tag, cards, tops, costs = sheet.one(("h2", "h3")), [], [], []
     for i, (name, price) in enumerate(zip(names, prices, strict=True)):
         top = sheet.text(name, tag)
@@ -106,7 +107,7 @@ def pricing(sheet: Sheet) -> str:
         inner = (
             _listed(sheet, top, offered)
             if listed
-            else key_values(sheet, offered, top, layout=layout, kind="price").html
+            else key_values(sheet, offered, top, look=look, kind="price").html
         )
         badge = ""
         if i == tagged:
@@ -148,7 +149,7 @@ def pricing(sheet: Sheet) -> str:
         sheet.ask("yes-no", text, "yes" if numbers[i] < limit else "no", tops[i], costs[i])
     close(sheet, labels)
     lead = f'<p class="muted">{prose(sheet, 1, 2)}</p>' if sheet.chance(0.4) else ""
-    grid = f'<div style="{columns_of(rng.choice((9, 11, 14)))}gap:var(--gap);align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
+    grid = f'<div style="{columns_of(max(5.5 * big, rng.choice((10, 12, 15))))}gap:var(--gap);align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
     return frame(sheet, title + lead + grid, 0.5)
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import html
 
-from arr_coc.world.browser.parts import Entry, Field, Labels, close, fill, inquire, key_values, purse, room
+from arr_coc.world.browser.parts import (
+    Entry,
+    Field,
+    Labels,
+    close,
+    draw_look,
+    fill,
+    inquire,
+    key_values,
+    purse,
+    room,
+)
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
@@ -46,7 +57,7 @@ def receipt(sheet: Sheet) -> str:
         shop,
     )
     entries = labels.draw(sheet.choose(2, max(2, min(9, room(sheet, 0.3)))))
-    fields = key_values(sheet, entries, layout=sheet.one(("spread", "colon", "dotted", "inline", "table")))
+    fields = key_values(sheet, entries, look=draw_look(sheet, "spread", "colon", "dotted", "inline", "table"))
     names = {
         words.title(1, 2) if sheet.chance(0.4) else sheet.one(GOODS)
         for _ in range(sheet.choose(1, max(2, min(20, room(sheet, 0.45)))))
@@ -84,7 +95,7 @@ def receipt(sheet: Sheet) -> str:
             Entry(sheet.one(("Cash", "Paid", "Tendered")), "price", money(cash)),
             Entry(sheet.one(("Change", "Returned")), "price", money(cash - total)),
         ]
-    totals = key_values(sheet, sums, layout=sheet.one(("spread", "dotted", "spread")))
+    totals = key_values(sheet, sums, look=draw_look(sheet, "spread", "dotted", "spread"))
     main = totals.fields[place]
     sheet.ask(
         "implied",
