@@ -57,7 +57,7 @@ def _month(sheet: Sheet) -> str:
         sheet.one((f"{MONTHS[month - 1]} {year}", f"{MONTHS[month - 1]} {year}", f"{MONTHS[month - 1]}")),
         "h1",
     )
-    width, height = room(sheet)
+    height = room(sheet)[1]
     size = sheet.style.size * (0.72 if sheet.style.narrow else 0.9)
     letters = 3 if sheet.style.width > 420 else 2
     head = "".join(

@@ -55,7 +55,7 @@ class Line(NamedTuple):
 @page_type("code")
 def code(sheet: Sheet) -> str:
     """A file's name over its numbered lines."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     size = sheet.style.size * (0.8 if sheet.style.narrow else 0.92)
     count = max(8, int((height - 3 * size) / (size * 1.5)))
     language = sheet.one(("python", "javascript", "c"))
