@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from arr_coc.world.browser.chromium import Chromium
-from arr_coc.world.browser.facts import Facts, inquire
+from arr_coc.world.browser.facts import STRUCTURE, Facts, inquire
 from arr_coc.world.browser.fonts import families
 from arr_coc.world.browser.packages import PACKAGES, ROOTS, Package, pages
 from arr_coc.world.browser.page import RenderedPage
@@ -42,10 +42,12 @@ SCROLL = """([share, target, offset]) => {
   scrollTo(0, top - offset * innerHeight);
 }"""
 """Scrolls to a share of the document, or so that some heading, term or row is that far down the viewport."""
-TRIES, SCROLLS = 60, 3
+TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
-LEAST_WORDS, LEAST_ANSWERED = 25, 3
+LEAST_WORDS, LEAST_ANSWERED = 25, 4
 """A page has this many words and questions with evidence, or it is not taken."""
+UNSTRUCTURED = 0.1
+"""The chance of a place where only words can be asked for."""
 
 
 class Look(NamedTuple):
@@ -113,7 +115,10 @@ def render_document(
             if len(facts.words) < LEAST_WORDS:
                 continue
             questions = inquire(rng, facts, headings(other))
-            if sum(bool(question.evidence) for question in questions) >= LEAST_ANSWERED:
+            structured = (
+                any(question.kind in STRUCTURE for question in questions) or rng.random() < UNSTRUCTURED
+            )
+            if structured and sum(bool(question.evidence) for question in questions) >= LEAST_ANSWERED:
                 source = f"{name}/{path.name}"
                 png = window.png()
                 return RenderedPage(png, questions, facts.words, "document", None, seed, split, source)
@@ -166,7 +171,8 @@ def _changes(rng: random.Random, split: str) -> list[str]:
     boxes = "pre,th,code,blockquote,table"
     return [
         f"{text}{{font-family:'{family}',sans-serif!important}}",
-        f"html{{font-size:{rng.randint(85, 135)}%!important}}p,dd,td{{font-size:{rng.uniform(0.9, 1.3):.2f}em}}",
+        f"html{{font-size:{rng.randint(85, 135)}%!important}}"
+        f"p,dd,td{{font-size:{rng.uniform(0.9, 1.3):.2f}em}}",
         f"body{{max-width:{rng.randint(38, 75)}em!important;margin:0 auto!important;padding:0 1em}}",
         f"p,li,dd{{line-height:{rng.uniform(1.2, 1.9):.2f}!important}}",
         f"*{{background:transparent!important;color:{colour['ink']}!important}}"

@@ -18,7 +18,7 @@ from arr_coc.world.browser.phrases import phrase
 
 MOST_QUESTIONS = 12
 SHARES: dict[str, int] = {
-    "crossing": 3, "term": 3, "section": 2, "value": 2, "word": 3, "title": 1,
+    "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
     "presence": 1, "unanswerable": 1, "global": 1,
 }  # fmt: skip
 """The most questions of a kind on a page, the first before the last."""
@@ -30,6 +30,8 @@ OPENING = (
     "What is the first paragraph under {}?", "How does the section {} begin?",
     "Read the first paragraph of {}.", "What comes first under the heading {}?", "How does {} start?",
 )  # fmt: skip
+STRUCTURE = ("crossing", "term", "section", "value")
+"""Kinds of questions that need a document's structure, not only its words."""
 MOST_ANSWER = 400
 """Characters of an answer."""
 MOST_LINES = 24
@@ -104,9 +106,10 @@ def inquire(rng: random.Random, facts: Facts, absent: Sequence[str]) -> tuple[In
     for kind, most in SHARES.items():
         questions = list(RULES[kind](rng, facts, absent))
         rng.shuffle(questions)
-        kept += questions[:most]
+        by_evidence = {question.evidence: question for question in questions}
+        kept += list(by_evidence.values())[:most]
     while len(kept) > MOST_QUESTIONS:
-        kept.remove(rng.choice([q for q in kept if q.kind in ("word", "crossing", "term")]))
+        kept.remove(rng.choice([question for question in kept if question.kind in STRUCTURE]))
     return tuple(kept)
 
 
