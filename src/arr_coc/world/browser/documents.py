@@ -67,7 +67,10 @@ class Window(NamedTuple):
 
     def open(self, path: Path, look: Look) -> None:
         """Show a file in a look."""
-        self.page.set_viewport_size({"width": look.width, "height": look.height})
+        size = {"width": look.width, "height": look.height}
+        self.page.set_viewport_size(size)
+        metrics = {**size, "deviceScaleFactor": look.scale, "mobile": False}
+        self.session.send("Emulation.setDeviceMetricsOverride", metrics)  # a session draws in its own metrics
         self.page.goto(path.resolve().as_uri(), wait_until="load")
         self.page.evaluate(STYLE, look.css)
 
