@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.core.guide.eyes import Eyes
+from arr_coc.core.guide.eyes import Eyes, Sight
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
 from arr_coc.core.guide.question import QuestionEncoder, Terms, terms
 from arr_coc.core.guide.words import WordEncoder
@@ -68,10 +68,17 @@ class Guide(nn.Module):
         """Look at a picture, float [3, h, w] in [0, 1], before any question."""
         size = (picture.shape[-2], picture.shape[-1])
         pad = (0, -size[1] % MULTIPLE, 0, -size[0] % MULTIPLE)
-        picture = F.pad(picture[None].float(), pad, mode="replicate") if any(pad) else picture[None].float()
-        near, far = self.eyes(picture), self.eyes(_half(picture))
-        features = self.pages(picture, near.features, far.features)
-        return Page(near.print[0], far.print[0], features, size)
+        picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
+        return self.compose(picture, *self.look(picture))._replace(size=size)
+
+    def look(self, picture: Tensor) -> tuple[Sight, Sight]:
+        """What the eyes see in a picture [3, h, w] with sides of whole MULTIPLEs, and in it at half its size."""
+        return self.eyes(picture[None]), self.eyes(_half(picture[None]))
+
+    def compose(self, picture: Tensor, near: Sight, far: Sight) -> Page:
+        """What is known of a picture from what the eyes saw in it, and its colours."""
+        features = self.pages(picture[None], near.features, far.features)
+        return Page(near.print[0], far.print[0], features, (picture.shape[-2], picture.shape[-1]))
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of 16 px of a page for some questions."""

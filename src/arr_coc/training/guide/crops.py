@@ -108,8 +108,9 @@ def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[
         columns = _centres(max(0.0, x0), min(size, x1), wide, size // wide)
         slots += [(row, column, number) for row in rows for column in columns]
         plain = folded(word.text)
-        if len(plain) + 1 == len(word.edges):
-            for letter, start, end in zip(plain, word.edges, word.edges[1:], strict=False):
+        if plain:
+            edges = word.edges if len(word.edges) == len(plain) + 1 else _even(x0, x1, len(plain))
+            for letter, start, end in zip(plain, edges, edges[1:], strict=False):
                 place = ALPHABET.find(letter)
                 column = int((start + end) / 16)
                 if place >= 0 and 0 <= column < size // 8:
@@ -124,6 +125,11 @@ def _centres(low: float, high: float, step: int, count: int) -> list[int]:
     """Cells of `step` px whose centres lie in an interval; at least the one its middle lies in."""
     inside = [i for i in range(max(0, int(low // step)), min(count, int(high // step) + 1)) if low <= (i + 0.5) * step <= high]
     return inside or [min(count - 1, max(0, int((low + high) / 2 // step)))]
+
+
+def _even(x0: float, x1: float, count: int) -> tuple[float, ...]:
+    """The ends of a word's characters where nobody measured them: all equally wide."""
+    return tuple(x0 + (x1 - x0) * i / count for i in range(count + 1))
 
 
 def distort(pixels: Tensor, rng: random.Random) -> Tensor:
