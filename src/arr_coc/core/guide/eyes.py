@@ -42,7 +42,9 @@ class Sight(NamedTuple):
     characters: Tensor | None = None
 
 
-def convolution(before: int, after: int, size: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1) -> nn.Sequential:
+def convolution(
+    before: int, after: int, size: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1
+) -> nn.Sequential:
     """A convolution with batch norm."""
     height, width = (size, size) if isinstance(size, int) else size
     conv = nn.Conv2d(before, after, (height, width), stride, (height // 2, width // 2), bias=False)

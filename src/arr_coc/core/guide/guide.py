@@ -1,8 +1,8 @@
 """The guide: from a picture and a question to the coupling of every place with the question.
 
-    guide = load_guide()
-    page = guide.page(picture)                 once per picture
-    guide.judge(page, ["What is the total?"])  then per question
+guide = load_guide()
+page = guide.page(picture)                 once per picture
+guide.judge(page, ["What is the total?"])  then per question
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class Guide(nn.Module):
         cosines = self._cosines(page, torch.cat((own, others)))
         direct, synonym = cosines[: len(own)], cosines.new_full((len(own), *cosines.shape[1:]), -1.0)
         if len(others):
-            rows = torch.tensor(asked.stands_for, device=cosines.device)[:, None, None].expand_as(cosines[len(own) :])
+            rows = torch.tensor(asked.stands_for, device=cosines.device)[:, None, None].expand_as(
+                cosines[len(own) :]
+            )
             synonym = synonym.scatter_reduce(0, rows, cosines[len(own) :], "amax")
         maps = []
         for cosine in (direct, synonym):

@@ -148,10 +148,15 @@ class Head(nn.Module):
         self.roles = nn.Linear(ASKED, MAPS * WIDTH)
         self.trust = nn.Linear(ASKED, MAPS)
         nn.init.constant_(self.trust.bias, 0.5)
-        self.query, self.key, self.value = nn.Linear(WIDTH, WIDTH), nn.Linear(ASKED, WIDTH), nn.Linear(ASKED, WIDTH)
+        self.query, self.key, self.value = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(ASKED, WIDTH),
+            nn.Linear(ASKED, WIDTH),
+        )
         self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
         self.norm = nn.LayerNorm(WIDTH)
         self.last = nn.Linear(WIDTH, 1)
+        nn.init.constant_(self.last.bias, -5.0)  # few places are needed
         self.present = nn.Sequential(nn.Linear(2 * WIDTH + ASKED + MAPS, 64), nn.GELU(), nn.Linear(64, 1))
         self.scope = nn.Sequential(nn.Linear(ASKED, 32), nn.GELU(), nn.Linear(32, 2))
 

@@ -72,7 +72,12 @@ class QuestionEncoder(nn.Module):
             words: at least one, at most MOST normal words.
             vectors: [T, DIM] of them.
         """
-        rows = torch.tensor([zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device)
-        x = self.join(torch.cat((vectors.to(self.join.weight.dtype), self.meaning(rows)), -1)) + self.place[: len(words)]
+        rows = torch.tensor(
+            [zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device
+        )
+        x = (
+            self.join(torch.cat((vectors.to(self.join.weight.dtype), self.meaning(rows)), -1))
+            + self.place[: len(words)]
+        )
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))

@@ -123,7 +123,11 @@ def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[
 
 def _centres(low: float, high: float, step: int, count: int) -> list[int]:
     """Cells of `step` px whose centres lie in an interval; at least the one its middle lies in."""
-    inside = [i for i in range(max(0, int(low // step)), min(count, int(high // step) + 1)) if low <= (i + 0.5) * step <= high]
+    inside = [
+        i
+        for i in range(max(0, int(low // step)), min(count, int(high // step) + 1))
+        if low <= (i + 0.5) * step <= high
+    ]
     return inside or [min(count - 1, max(0, int((low + high) / 2 // step)))]
 
 
@@ -141,7 +145,9 @@ def distort(pixels: Tensor, rng: random.Random) -> Tensor:
         if high - low > 0.2:
             pixels = low + (high - low) * pixels
     if rng.random() < 0.15:
-        small = F.interpolate(pixels[None], scale_factor=rng.uniform(0.6, 0.95), mode="bilinear", antialias=True)
+        small = F.interpolate(
+            pixels[None], scale_factor=rng.uniform(0.6, 0.95), mode="bilinear", antialias=True
+        )
         pixels = F.interpolate(small, pixels.shape[-2:], mode="bilinear")[0]
     if rng.random() < 0.3:
         generator = torch.Generator().manual_seed(rng.getrandbits(31))

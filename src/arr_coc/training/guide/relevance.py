@@ -30,8 +30,8 @@ from arr_coc.world.photograph import photograph
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
-LARGEST = 1024
-"""Longest side in px of what is learned on at once."""
+SIDES = (448, 576, 704, 832, 1024)
+"""Longest sides in px of what is learned on at once."""
 QUESTIONS = 8
 """Questions of a page that are learned at once."""
 SMALLEST = 8.5
@@ -83,7 +83,9 @@ def make_example(page: CachedPage, foreign: Sequence[Inquired], rng: random.Rand
         moved = [_moved(box, window, scale) for box in mine]
         if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in moved):
             cells = evidence_cells(moved, grid, (width, height))
-            lessons[question.kind].append(Lesson(_misspelt(question.text, rng), question.kind, cells, bool(mine)))
+            lessons[question.kind].append(
+                Lesson(_misspelt(question.text, rng), question.kind, cells, bool(mine))
+            )
     nothing = torch.zeros(grid, dtype=torch.bool)
     printed = {normal(word.text) for word in page.words}
     strangers = [q for q in foreign if q.evidence and not _answers(q, printed)]
@@ -95,8 +97,9 @@ def make_example(page: CachedPage, foreign: Sequence[Inquired], rng: random.Rand
 
 
 def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Box:
-    """A window of at most LARGEST px a side after scaling, placed where some evidence lies."""
-    width, height = (min(side, LARGEST / scale) for side in image.size)
+    """A window with sides of at most one of SIDES after scaling, placed where some evidence lies."""
+    longest = rng.choice(SIDES)
+    width, height = (min(side, longest / scale) for side in image.size)
     x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
     left = max(0.0, min((x0 + x1) / 2 - width * rng.uniform(0.2, 0.8), image.width - width))
     top = max(0.0, min((y0 + y1) / 2 - height * rng.uniform(0.2, 0.8), image.height - height))
@@ -176,10 +179,16 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     compete = -(log * target).sum(1) / count.clamp_min(1)
     compete = compete - count.clamp_min(1).log() * pointed  # nothing left to learn is 0
     alone = F.binary_cross_entropy_with_logits(cells, target, reduction="none").sum(1) / count.clamp_min(8)
-    judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (1 - whole)
-    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(judged.odd, odd)
+    judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
+        1 - whole
+    )
+    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
+        judged.odd, odd
+    )
     local = 1 - whole
-    loss = (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean() + 0.3 * scope
+    loss = (
+        (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean() + 0.3 * scope
+    )
     parts = {"loss": loss.item(), "compete": (compete * pointed).sum().item() / max(1, int(pointed.sum()))}
     parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
     if pointed.any():
