@@ -129,7 +129,10 @@ def dashboard(sheet: Sheet) -> str:
         cards.append(f'<div class="card" style="margin:0;min-width:0;text-align:{align}">{inner}</div>')
     close(sheet, labels, fields, lone=False)
     grid = f'<div style="{columns_of(em)}gap:var(--gap)">{"".join(cards)}</div>'
-    extra = "".join(sheet.rng.sample([_bars(sheet), _list(sheet, labels)], sheet.choose(0, 2)))
+    extra = "".join(
+        part()
+        for part in sheet.rng.sample([lambda: _bars(sheet), lambda: _list(sheet, labels)], sheet.choose(0, 2))
+    )
     return frame(sheet, f"{title}{extra}{grid}" if sheet.chance(0.2) else f"{title}{grid}{extra}", 0.4)
 
 
