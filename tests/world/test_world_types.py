@@ -4,6 +4,8 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
@@ -44,6 +46,22 @@ def test_the_same_seed_gives_the_same_page(name, split):
     assert html == again
     assert sheet.inquiries == twin.inquiries
     assert html != write_page(4, split, name)[0]
+
+
+def test_no_page_hangs_on_the_order_of_a_set():
+    code = (
+        "import zlib; from arr_coc.world.browser.page import write_page, page_types;"
+        "print([zlib.crc32(write_page(1, 'train', t.name)[0].encode()) for t in page_types('test')])"
+    )
+    run = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert run[0] == run[1]
 
 
 @pytest.mark.parametrize("name", TYPES)
