@@ -151,7 +151,8 @@ def draw_look(sheet: Sheet, *layouts: str) -> Look:
     """Draw a look, of one of some layouts or of any that fits the page's width."""
     layout = sheet.one(layouts or [name for name in LAYOUTS if not (sheet.style.narrow and name == "grid")])
     label = sheet.one((
-        "", "color:var(--muted)", "font-weight:600", "font-size:.85em;color:var(--muted)", "color:var(--accent)",
+        "", "color:var(--muted)", "font-weight:600", "font-size:.85em;color:var(--muted)",
+        "color:var(--accent)",
         "text-transform:uppercase;font-size:.8em;letter-spacing:.04em",
     ))  # fmt: skip
     value = sheet.one(("", "", "font-weight:600", "font-weight:600", "font-size:1.1em"))
@@ -236,7 +237,10 @@ def _set(look: Look, fields: Sequence[Field]) -> str:
     if look.layout in ("grid", "flush"):
         columns = " auto minmax(0,1fr)" * (2 if look.layout == "grid" else 1)
         cells = (
-            f'<div style="text-align:{side}">{f.label}</div><div style="overflow-wrap:break-word">{f.value}</div>'
+            (
+                f'<div style="text-align:{side}">{f.label}</div><div '
+                f'style="overflow-wrap:break-word">{f.value}</div>'
+            )
             for f in fields
         )
         return (
@@ -251,7 +255,8 @@ def _set(look: Look, fields: Sequence[Field]) -> str:
     for f in fields:
         top, low = (f.value, f.label) if look.layout == "below" else (f.label, f.value)
         cells.append(
-            f'<div style="min-width:0;overflow-wrap:break-word"><div>{top}</div><div style="{box}">{low}</div></div>'
+            f'<div style="min-width:0;overflow-wrap:break-word"><div>{top}</div><div style="'
+            f'{box}">{low}</div></div>'
         )
     return f'<div style="{columns_of(look.em)}gap:.6em var(--gap)">{"".join(cells)}</div>'
 
@@ -288,13 +293,13 @@ def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:
 
 
 def close(sheet: Sheet, labels: Labels, fields: Sequence[Field] = (), lone: bool = True) -> None:
-    """Ask what fits any page: yes-no and presence of fields, lone sorts, what is absent, and what the page is.
+    """Ask what fits any page: yes-no and presence of fields, lone sorts, what is absent, the whole page.
 
     Args:
         sheet: the page.
         labels: its labels; an absent one is asked for.
         fields: all of the page.
-        lone: whether `fields` are all values of their sorts on the page, so that "How much is it?" may be asked.
+        lone: whether `fields` are all of their sorts on the page, so that "How much is it?" may be asked.
     """
     names = Counter(field.label.plain.lower() for field in fields)
     single = [field for field in fields if names[field.label.plain.lower()] == 1]

@@ -1,4 +1,4 @@
-"""Parts that page types share: tables, bars, cards, filler and the frame around a page; fields, from `fields`.
+"""Parts that page types share: tables, bars, cards, filler, the frame around a page; and those of `fields`.
 
 grid = table(sheet, ("Item", "Price"), rows)      grid.html, grid.head, grid.cells
 frame(sheet, body)                                bars around it, filler below
@@ -29,16 +29,21 @@ from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.vocabulary import CURRENCIES
 
 __all__ = [
-    "Block", "Entry", "Field", "Grid", "Labels", "Look", "across", "button", "card", "close", "columns_of", "compare", "draw_look", "fill", "footer", "frame",
-    "heading", "inquire", "key_values", "make", "many", "nav", "prose", "purse", "room", "section", "sidebar", "table",
+    "Block", "Entry", "Field", "Grid", "Labels", "Look", "across", "button", "card", "close", "columns_of",
+    "compare", "draw_look", "fill", "footer", "frame",
+    "heading", "inquire", "key_values", "make", "many", "nav", "prose", "purse", "room", "section", "sidebar",
+    "table",
 ]  # fmt: skip
 
 LINKS = (
-    "Home", "Products", "Pricing", "About", "Contact", "Help", "Blog", "Account", "Sign in", "Log out", "Cart", "Search", "Support",
-    "Docs", "Reports", "Team", "Settings", "Inbox", "Calendar", "Files", "News", "Careers", "Overview", "Billing", "Activity", "Projects",
+    "Home", "Products", "Pricing", "About", "Contact", "Help", "Blog", "Account", "Sign in", "Log out",
+    "Cart", "Search", "Support",
+    "Docs", "Reports", "Team", "Settings", "Inbox", "Calendar", "Files", "News", "Careers", "Overview",
+    "Billing", "Activity", "Projects",
 )  # fmt: skip
 ACTIONS = (
-    "Save", "Cancel", "Continue", "Pay now", "Download PDF", "Print", "Edit", "Share", "Learn more", "Back", "Submit", "Add to cart",
+    "Save", "Cancel", "Continue", "Pay now", "Download PDF", "Print", "Edit", "Share", "Learn more", "Back",
+    "Submit", "Add to cart",
     "Contact us", "Get started", "Export", "View details", "Apply", "Reset",
 )  # fmt: skip
 PLAIN = ("word", "code", "number", "measure")
@@ -104,7 +109,10 @@ def button(sheet: Sheet, label: str = "") -> str:
         )
     )
     text = html.escape(label or sheet.one(ACTIONS))
-    return f'<span style="{look};border-radius:var(--radius);padding:.35em .9em;display:inline-block;margin:.2em .2em">{text}</span>'
+    return (
+        f'<span style="{look};border-radius:var(--radius);padding:.35em .9em;'
+        f'display:inline-block;margin:.2em .2em">{text}</span>'
+    )
 
 
 def nav(sheet: Sheet) -> str:
@@ -123,7 +131,8 @@ def nav(sheet: Sheet) -> str:
         )
     )
     return (
-        f'<div style="{look};display:flex;gap:1.2em;padding:.5em .8em;align-items:center;white-space:nowrap;overflow:hidden;'
+        f'<div style="{look};display:flex;gap:1.2em;padding:.5em .8em;align-items:center;'
+        "white-space:nowrap;overflow:hidden;"
         f'margin-bottom:var(--gap)">{brand}<span style="flex:1"></span>{inner}</div>'
     )
 
@@ -134,13 +143,19 @@ def sidebar(sheet: Sheet) -> str:
         sheet.one(LINKS) if sheet.chance(0.6) else sheet.words.title(1, 2) for _ in range(sheet.choose(4, 10))
     ]
     inner = "".join(f'<div style="padding:.3em 0">{html.escape(link)}</div>' for link in dict.fromkeys(links))
-    return f'<div class="muted" style="flex:0 0 9em;border-right:1px solid var(--line);padding-right:1em">{inner}</div>'
+    return (
+        '<div class="muted" style="flex:0 0 9em;border-right:1px solid var(--line);'
+        f'padding-right:1em">{inner}</div>'
+    )
 
 
 def footer(sheet: Sheet) -> str:
     """A small line at the end."""
     text = f"© {html.escape(sheet.words.company())} · {html.escape(sheet.words.words(2, 6))}"
-    return f'<div class="muted" style="font-size:.8em;padding-top:1em;border-top:1px solid var(--line)">{text}</div>'
+    return (
+        '<div class="muted" style="font-size:.8em;padding-top:1em;border-top:1px solid '
+        f'var(--line)">{text}</div>'
+    )
 
 
 def section(sheet: Sheet, tag: str = "h2", low: int = 1, high: int = 4) -> str:
@@ -152,7 +167,7 @@ def section(sheet: Sheet, tag: str = "h2", low: int = 1, high: int = 4) -> str:
 
 
 def fill(sheet: Sheet) -> str:
-    """What stands below a page's matter: sections, lists and small cards in columns, more than fit at times."""
+    """What stands below a page's matter: sections, lists and cards in columns, at times more than fit."""
     parts = []
     columns = sheet.choose(1, across(sheet, 3, 17.0))
     for _ in range(sheet.choose(1, max(2, columns * room(sheet) // 6))):
@@ -176,7 +191,10 @@ def fill(sheet: Sheet) -> str:
                 "section", phrase(sheet.rng, "section", label=name.plain), "; ".join(points), name, body
             )
             parts.append(f"<div>{name}{body}</div>")
-    return f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:0 1.5em;align-items:start">{"".join(parts)}</div>'
+    return (
+        f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:0 '
+        f'1.5em;align-items:start">{"".join(parts)}</div>'
+    )
 
 
 def frame(sheet: Sheet, body: str, filler: float = 0.6) -> str:
@@ -190,7 +208,10 @@ def frame(sheet: Sheet, body: str, filler: float = 0.6) -> str:
         width = sheet.choose(42, 80)
         main = f'<div style="max-width:{width}em;margin:0 {sheet.one(("auto", "auto", "0"))}">{main}</div>'
     if not style.narrow and style.width > 40 * style.size and sheet.chance(0.25):
-        main = f'<div style="display:flex;gap:1.2em">{sidebar(sheet)}<div style="flex:1;min-width:0">{main}</div></div>'
+        main = (
+            f'<div style="display:flex;gap:1.2em">{sidebar(sheet)}<div style="flex:1;'
+            f'min-width:0">{main}</div></div>'
+        )
     return (nav(sheet) if sheet.chance(0.35) else "") + main
 
 

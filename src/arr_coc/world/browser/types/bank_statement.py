@@ -32,14 +32,20 @@ TITLES = (
     "Bank statement",
 )
 FIELDS = (
-    ("Account holder", "name"), ("Account number", "code"), ("IBAN", "code"), ("BIC", "code"), ("Sort code", "code"), ("Statement number", "number"), ("Statement date", "date"),
-    ("Period from", "date"), ("Period to", "date"), ("Branch", "place"), ("Currency", "EUR|USD|GBP|CHF"), ("Overdraft limit", "price"), ("Interest rate", "percent"),
-    ("Available credit", "price"), ("Minimum payment", "price"), ("Payment due", "date"), ("Card number", "code"), ("Adviser", "name"), ("Customer ID", "code"), ("Fees", "price"),
-    ("Phone banking", "phone"), ("Last login", "time"), ("Account type", "Current|Savings|Joint|Business"), ("Address", "address"), ("Rewards", "number"), ("Pages", "number"),
+    ("Account holder", "name"), ("Account number", "code"), ("IBAN", "code"), ("BIC", "code"),
+    ("Sort code", "code"), ("Statement number", "number"), ("Statement date", "date"),
+    ("Period from", "date"), ("Period to", "date"), ("Branch", "place"), ("Currency", "EUR|USD|GBP|CHF"),
+    ("Overdraft limit", "price"), ("Interest rate", "percent"),
+    ("Available credit", "price"), ("Minimum payment", "price"), ("Payment due", "date"),
+    ("Card number", "code"), ("Adviser", "name"), ("Customer ID", "code"), ("Fees", "price"),
+    ("Phone banking", "phone"), ("Last login", "time"), ("Account type", "Current|Savings|Joint|Business"),
+    ("Address", "address"), ("Rewards", "number"), ("Pages", "number"),
 )  # fmt: skip
 PAYEES = (
-    "Rent", "Salary", "Groceries", "Electricity", "Water bill", "Insurance", "Cash withdrawal", "Transfer to savings", "Train ticket", "Petrol", "Pharmacy", "Restaurant", "Cinema",
-    "Internet", "Mobile phone", "Gym", "Bookshop", "Refund", "Dividend", "Mortgage", "Council tax", "School fees", "Parking", "Donation", "Interest", "Card fee", "Dentist", "Bakery",
+    "Rent", "Salary", "Groceries", "Electricity", "Water bill", "Insurance", "Cash withdrawal",
+    "Transfer to savings", "Train ticket", "Petrol", "Pharmacy", "Restaurant", "Cinema",
+    "Internet", "Mobile phone", "Gym", "Bookshop", "Refund", "Dividend", "Mortgage", "Council tax",
+    "School fees", "Parking", "Donation", "Interest", "Card fee", "Dentist", "Bakery",
 )  # fmt: skip
 SUMS = (
     ("Opening balance", "Closing balance"),

@@ -36,13 +36,20 @@ TITLES = (
     "Finance",
 )
 METRICS = (
-    ("Revenue", "price"), ("Active users", "number"), ("Orders", "number"), ("Conversion rate", "percent"), ("Sessions", "number"), ("Bounce rate", "percent"),
-    ("New customers", "number"), ("Refunds", "price"), ("Churn", "percent"), ("Open tickets", "number"), ("Page views", "number"), ("Avg. order value", "price"),
-    ("Profit", "price"), ("Expenses", "price"), ("Uptime", "percent"), ("CPU load", "percent"), ("Memory", "measure"), ("Disk usage", "percent"),
-    ("Latency", "measure"), ("Requests", "number"), ("Errors", "number"), ("Temperature", "measure"), ("Humidity", "percent"), ("Steps", "number"),
-    ("Heart rate", "number"), ("Distance", "measure"), ("Calories", "number"), ("Sleep", "measure"), ("Balance", "price"), ("Savings", "price"),
-    ("Downloads", "number"), ("Subscribers", "number"), ("Followers", "number"), ("Tasks done", "number"), ("Stock", "number"), ("Deliveries", "number"),
-    ("Power", "measure"), ("Battery", "percent"), ("Pressure", "measure"), ("Satisfaction", "percent"), ("Forecast", "price"), ("Next payout", "date"),
+    ("Revenue", "price"), ("Active users", "number"), ("Orders", "number"), ("Conversion rate", "percent"),
+    ("Sessions", "number"), ("Bounce rate", "percent"),
+    ("New customers", "number"), ("Refunds", "price"), ("Churn", "percent"), ("Open tickets", "number"),
+    ("Page views", "number"), ("Avg. order value", "price"),
+    ("Profit", "price"), ("Expenses", "price"), ("Uptime", "percent"), ("CPU load", "percent"),
+    ("Memory", "measure"), ("Disk usage", "percent"),
+    ("Latency", "measure"), ("Requests", "number"), ("Errors", "number"), ("Temperature", "measure"),
+    ("Humidity", "percent"), ("Steps", "number"),
+    ("Heart rate", "number"), ("Distance", "measure"), ("Calories", "number"), ("Sleep", "measure"),
+    ("Balance", "price"), ("Savings", "price"),
+    ("Downloads", "number"), ("Subscribers", "number"), ("Followers", "number"), ("Tasks done", "number"),
+    ("Stock", "number"), ("Deliveries", "number"),
+    ("Power", "measure"), ("Battery", "percent"), ("Pressure", "measure"), ("Satisfaction", "percent"),
+    ("Forecast", "price"), ("Next payout", "date"),
 )  # fmt: skip
 SINCE = (
     "vs last month",
@@ -103,7 +110,10 @@ def dashboard(sheet: Sheet) -> str:
         name = sheet.text(label, attributes=f'style="{looks}"')
         number = sheet.text(
             value,
-            attributes=f'style="font-size:{big}em;font-weight:{sheet.one(("400", "600", "700"))};line-height:1.15;overflow-wrap:break-word"',
+            attributes=(
+                f'style="font-size:{big}em;font-weight:{sheet.one(("400", "600", "700"))};'
+                'line-height:1.15;overflow-wrap:break-word"'
+            ),
         )
         field = Field(name, number, sort)
         fields.append(field)
@@ -120,7 +130,10 @@ def dashboard(sheet: Sheet) -> str:
                 )
             ).format(label)
             sheet.ask("card", text, part.plain, name, part)
-            change = f'<div class="muted" style="font-size:.85em"><span class="accent">{part}</span> {sheet.one(SINCE)}</div>'
+            change = (
+                f'<div class="muted" style="font-size:.85em"><span class="accent">{part}</span> '
+                f"{sheet.one(SINCE)}</div>"
+            )
         parts = {
             "top": f"<div>{name}</div><div>{number}</div>{change}",
             "under": f"<div>{number}</div><div>{name}</div>{change}",
@@ -129,7 +142,10 @@ def dashboard(sheet: Sheet) -> str:
         cards.append(f'<div class="card" style="margin:0;min-width:0;text-align:{align}">{inner}</div>')
     close(sheet, labels, fields, lone=False)
     grid = f'<div style="{columns_of(em)}gap:var(--gap)">{"".join(cards)}</div>'
-    extra = "".join(sheet.rng.sample([_bars(sheet), _list(sheet, labels)], sheet.choose(0, 2)))
+    extra = "".join(
+        part()
+        for part in sheet.rng.sample([lambda: _bars(sheet), lambda: _list(sheet, labels)], sheet.choose(0, 2))
+    )
     return frame(sheet, f"{title}{extra}{grid}" if sheet.chance(0.2) else f"{title}{grid}{extra}", 0.4)
 
 
@@ -165,4 +181,7 @@ def _bars(sheet: Sheet) -> str:
 def _list(sheet: Sheet, labels: Labels) -> str:
     """A card of plain lines."""
     entries = [Entry(labels.open(), *sheet.words.value()) for _ in range(sheet.choose(2, 6))]
-    return f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>{key_values(sheet, entries, look=draw_look(sheet, "spread")).html}</div>'
+    return (
+        f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>'
+        f"{key_values(sheet, entries, look=draw_look(sheet, 'spread')).html}</div>"
+    )

@@ -20,17 +20,26 @@ from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 SUBJECTS = {
-    "Employees": ("Name", "name"), "Cities": ("City", "place"), "Orders": ("Order", "code"), "Countries": ("Country", "country"), "Suppliers": ("Company", "company"),
-    "Products": ("Product", "word"), "Results": ("Athlete", "name"), "Sensors": ("Sensor", "code"), "Inventory": ("Article", "word"), "Flights": ("Flight", "code"),
-    "Students": ("Student", "name"), "Projects": ("Project", "word"), "Vehicles": ("Plate", "code"), "Servers": ("Host", "code"), "Standings": ("Team", "place"),
-    "Customers": ("Customer", "company"), "Bookings": ("Guest", "name"), "Stocks": ("Share", "company"), "Experiments": ("Run", "code"), "Rooms": ("Room", "code"),
+    "Employees": ("Name", "name"), "Cities": ("City", "place"), "Orders": ("Order", "code"),
+    "Countries": ("Country", "country"), "Suppliers": ("Company", "company"),
+    "Products": ("Product", "word"), "Results": ("Athlete", "name"), "Sensors": ("Sensor", "code"),
+    "Inventory": ("Article", "word"), "Flights": ("Flight", "code"),
+    "Students": ("Student", "name"), "Projects": ("Project", "word"), "Vehicles": ("Plate", "code"),
+    "Servers": ("Host", "code"), "Standings": ("Team", "place"),
+    "Customers": ("Customer", "company"), "Bookings": ("Guest", "name"), "Stocks": ("Share", "company"),
+    "Experiments": ("Run", "code"), "Rooms": ("Room", "code"),
 }  # fmt: skip
 COLUMNS = (
-    ("Price", "price"), ("Date", "date"), ("Status", "Open|Closed|Pending|Done|New"), ("Owner", "name"), ("City", "place"), ("Quantity", "number"), ("Weight", "measure"),
-    ("Share", "percent"), ("Points", "number"), ("Rank", "number"), ("Start", "time"), ("End", "time"), ("E-mail", "email"), ("Phone", "phone"), ("Country", "country"),
-    ("Profession", "job"), ("Budget", "price"), ("Cost", "price"), ("Population", "number"), ("Area", "measure"), ("Score", "number"), ("Code", "code"), ("Updated", "date"),
-    ("Manager", "name"), ("Growth", "percent"), ("Visits", "number"), ("Stock", "number"), ("Revenue", "price"), ("Due", "date"), ("Priority", "Low|Medium|High"),
-    ("Power", "measure"), ("Length", "measure"), ("Active", "Yes|No"), ("Grade", "A|B|C|D|E"), ("Type", "word"), ("Salary", "price"), ("Wins", "number"), ("Losses", "number"),
+    ("Price", "price"), ("Date", "date"), ("Status", "Open|Closed|Pending|Done|New"), ("Owner", "name"),
+    ("City", "place"), ("Quantity", "number"), ("Weight", "measure"),
+    ("Share", "percent"), ("Points", "number"), ("Rank", "number"), ("Start", "time"), ("End", "time"),
+    ("E-mail", "email"), ("Phone", "phone"), ("Country", "country"),
+    ("Profession", "job"), ("Budget", "price"), ("Cost", "price"), ("Population", "number"),
+    ("Area", "measure"), ("Score", "number"), ("Code", "code"), ("Updated", "date"),
+    ("Manager", "name"), ("Growth", "percent"), ("Visits", "number"), ("Stock", "number"),
+    ("Revenue", "price"), ("Due", "date"), ("Priority", "Low|Medium|High"),
+    ("Power", "measure"), ("Length", "measure"), ("Active", "Yes|No"), ("Grade", "A|B|C|D|E"),
+    ("Type", "word"), ("Salary", "price"), ("Wins", "number"), ("Losses", "number"),
 )  # fmt: skip
 
 
@@ -50,7 +59,7 @@ def data_table(sheet: Sheet) -> str:
         (entry.label, entry.sort) for entry in labels.draw(sheet.choose(1, max(1, across(sheet, 9, 7.0) - 1)))
     ]
     rows = many(sheet, 2, min(45, room(sheet, 1.0, 2.0)))
-    names = sorted({make(sheet, sort) for _ in range(rows)}, key=lambda _: sheet.rng.random())
+    names = list(dict.fromkeys(make(sheet, sort) for _ in range(rows)))
     cells = [[name, *(make(sheet, kind) for _, kind in columns)] for name in names]
     right = (
         [

@@ -22,13 +22,19 @@ from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
 SUBJECTS = (
-    "Meeting on Thursday", "Your invoice", "Re: Budget", "Welcome", "Invitation", "Reminder", "Re: Question about the order", "Password changed", "Newsletter", "Your appointment",
-    "Fwd: Travel plans", "Job offer", "Re: Draft of the contract", "Delivery failed", "Photos", "Holiday", "Minutes of the meeting", "Feedback wanted", "Server maintenance",
+    "Meeting on Thursday", "Your invoice", "Re: Budget", "Welcome", "Invitation", "Reminder",
+    "Re: Question about the order", "Password changed", "Newsletter", "Your appointment",
+    "Fwd: Travel plans", "Job offer", "Re: Draft of the contract", "Delivery failed", "Photos", "Holiday",
+    "Minutes of the meeting", "Feedback wanted", "Server maintenance",
 )  # fmt: skip
 FACTS = (
-    ("Meeting room", "code"), ("Date", "date"), ("Time", "time"), ("Order number", "code"), ("Amount due", "price"), ("Deadline", "date"), ("Address", "address"), ("Booking code", "code"),
-    ("Dial-in", "phone"), ("Check-in", "time"), ("Agenda", "word"), ("Budget", "price"), ("Project", "word"), ("Venue", "place"), ("Guests", "count"), ("Access code", "code"), ("Budget code", "code"),
-    ("Confirmation", "code"), ("Starts", "time"), ("Ends", "time"), ("Speaker", "name"), ("Invoice total", "price"), ("Ticket", "code"), ("Hotel", "company"), ("Version", "code"), ("Salary", "price"),
+    ("Meeting room", "code"), ("Date", "date"), ("Time", "time"), ("Order number", "code"),
+    ("Amount due", "price"), ("Deadline", "date"), ("Address", "address"), ("Booking code", "code"),
+    ("Dial-in", "phone"), ("Check-in", "time"), ("Agenda", "word"), ("Budget", "price"), ("Project", "word"),
+    ("Venue", "place"), ("Guests", "count"), ("Access code", "code"), ("Budget code", "code"),
+    ("Confirmation", "code"), ("Starts", "time"), ("Ends", "time"), ("Speaker", "name"),
+    ("Invoice total", "price"), ("Ticket", "code"), ("Hotel", "company"), ("Version", "code"),
+    ("Salary", "price"),
 )  # fmt: skip
 FILES = (
     "report.pdf",
@@ -98,9 +104,15 @@ def email(sheet: Sheet) -> str:
             ("Reply", "Forward", "Delete", "Archive", "Reply all", "Print"), sheet.choose(0, 4)
         )
     )
-    mail = f'{subject}<div style="border-bottom:1px solid var(--line);padding-bottom:.5em">{headers.html}</div>{body}<div>{files}</div><div>{ends}</div>'
+    mail = (
+        f'{subject}<div style="border-bottom:1px solid var(--line);padding-bottom:.5em">'
+        f"{headers.html}</div>{body}<div>{files}</div><div>{ends}</div>"
+    )
     if sheet.style.width > 52 * sheet.style.size and sheet.chance(0.45):
-        return f'<div style="display:flex;gap:1.3em"><div style="flex:0 0 17em">{_inbox(sheet)}</div><div style="flex:1;min-width:0">{mail}</div></div>'
+        return (
+            f'<div style="display:flex;gap:1.3em"><div style="flex:0 0 17em">{_inbox(sheet)}'
+            f'</div><div style="flex:1;min-width:0">{mail}</div></div>'
+        )
     return frame(sheet, mail, 0.1)
 
 
@@ -128,7 +140,10 @@ def _body(sheet: Sheet, labels: Labels, reader: str, writer: str) -> tuple[str, 
             ).format(field.label, field.value)
             paragraphs.insert(
                 sheet.choose(0, len(paragraphs)),
-                f"<p>{html.escape(sheet.words.sentence(3, 9))} {inner} {html.escape(sheet.words.sentence(3, 9))}</p>",
+                (
+                    f"<p>{html.escape(sheet.words.sentence(3, 9))} {inner} "
+                    f"{html.escape(sheet.words.sentence(3, 9))}</p>"
+                ),
             )
     hello = html.escape(sheet.one(HELLO).format(reader.split()[0]))
     bye = sheet.text(sheet.one(BYE))
@@ -166,7 +181,11 @@ def _file(sheet: Sheet, name: str) -> Piece | str:
         title,
         size,
     )
-    return f'<span style="display:inline-block;border:1px solid var(--line);border-radius:var(--radius);padding:.3em .7em;margin:.2em .4em .2em 0">{title} {size}</span>'
+    return (
+        '<span style="display:inline-block;border:1px solid var(--line);'
+        f'border-radius:var(--radius);padding:.3em .7em;margin:.2em .4em .2em 0">{title} '
+        f"{size}</span>"
+    )
 
 
 def _inbox(sheet: Sheet) -> str:
@@ -199,6 +218,7 @@ def _inbox(sheet: Sheet) -> str:
             moment,
         )
         rows.append(
-            f'<div style="border-bottom:1px solid var(--line);padding:.3em 0"><div class="row">{name}{moment}</div><div style="font-size:.9em">{topic}</div></div>'
+            '<div style="border-bottom:1px solid var(--line);padding:.3em 0"><div '
+            f'class="row">{name}{moment}</div><div style="font-size:.9em">{topic}</div></div>'
         )
     return "".join(rows)

@@ -32,12 +32,18 @@ TITLES = (
     "Quotation",
 )
 FIELDS = (
-    ("Invoice number", "code"), ("Invoice date", "date"), ("Due date", "date"), ("Order number", "code"), ("Customer number", "code"),
-    ("PO number", "code"), ("VAT ID", "code"), ("Tax number", "code"), ("Payment terms", "14 days net|30 days net|On receipt|2% within 10 days"),
-    ("Payment method", "Bank transfer|Credit card|Direct debit|PayPal|Cash"), ("Currency", "EUR|USD|GBP|CHF|SEK"), ("IBAN", "code"),
-    ("Bank", "company"), ("Contact", "name"), ("Sales representative", "name"), ("Project", "word"), ("Delivery date", "date"),
-    ("Service period", "date"), ("Reference", "code"), ("Phone", "phone"), ("E-mail", "email"), ("Department", "word"), ("Account manager", "name"),
-    ("Ship via", "UPS|DHL|FedEx|Post|Pickup"), ("Status", "Paid|Open|Overdue|Draft|Sent"), ("Approved by", "name"), ("Incoterms", "EXW|FOB|CIF|DDP"),
+    ("Invoice number", "code"), ("Invoice date", "date"), ("Due date", "date"), ("Order number", "code"),
+    ("Customer number", "code"),
+    ("PO number", "code"), ("VAT ID", "code"), ("Tax number", "code"),
+    ("Payment terms", "14 days net|30 days net|On receipt|2% within 10 days"),
+    ("Payment method", "Bank transfer|Credit card|Direct debit|PayPal|Cash"),
+    ("Currency", "EUR|USD|GBP|CHF|SEK"), ("IBAN", "code"),
+    ("Bank", "company"), ("Contact", "name"), ("Sales representative", "name"), ("Project", "word"),
+    ("Delivery date", "date"),
+    ("Service period", "date"), ("Reference", "code"), ("Phone", "phone"), ("E-mail", "email"),
+    ("Department", "word"), ("Account manager", "name"),
+    ("Ship via", "UPS|DHL|FedEx|Post|Pickup"), ("Status", "Paid|Open|Overdue|Draft|Sent"),
+    ("Approved by", "name"), ("Incoterms", "EXW|FOB|CIF|DDP"),
 )  # fmt: skip
 PARTIES = (
     ("Bill to", "Ship to"),
@@ -105,7 +111,10 @@ def invoice(sheet: Sheet) -> str:
     width = "100%" if sheet.style.narrow else "22em"
     return frame(
         sheet,
-        f'{title}{"".join(parts)}{grid.html}<div style="{side}width:{width};margin-top:var(--gap)">{totals.html}</div>',
+        (
+            f'{title}{"".join(parts)}{grid.html}<div style="{side}width:{width};'
+            f'margin-top:var(--gap)">{totals.html}</div>'
+        ),
         0.5,
     )
 

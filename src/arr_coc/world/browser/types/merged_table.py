@@ -7,9 +7,12 @@ from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 COLUMNS = (
-    ("Price", "price"), ("Units", "number"), ("Share", "percent"), ("Mean", "number"), ("Cost", "price"), ("Max", "number"), ("Min", "number"), ("Date", "date"),
-    ("Time", "time"), ("Goals", "number"), ("Weight", "measure"), ("Plan", "number"), ("Actual", "number"), ("Score", "number"), ("Rate", "percent"), ("Code", "code"),
-    ("Income", "price"), ("Spend", "price"), ("Visitors", "number"), ("Length", "measure"), ("Start", "time"), ("Finish", "time"), ("Grade", "A|B|C|D"), ("Lead", "name"),
+    ("Price", "price"), ("Units", "number"), ("Share", "percent"), ("Mean", "number"), ("Cost", "price"),
+    ("Max", "number"), ("Min", "number"), ("Date", "date"),
+    ("Time", "time"), ("Goals", "number"), ("Weight", "measure"), ("Plan", "number"), ("Actual", "number"),
+    ("Score", "number"), ("Rate", "percent"), ("Code", "code"),
+    ("Income", "price"), ("Spend", "price"), ("Visitors", "number"), ("Length", "measure"), ("Start", "time"),
+    ("Finish", "time"), ("Grade", "A|B|C|D"), ("Lead", "name"),
 )  # fmt: skip
 TOPS = (
     "2021",
@@ -118,7 +121,8 @@ def merged_table(sheet: Sheet) -> str:
     for *names, row, column, cell in sheet.rng.sample(crossings, min(14, len(crossings))):
         within = ", ".join(piece.plain for piece in names)
         text = sheet.one((
-            "{within}: what is the {column} of {row}?", "What is the {column} of {row} in {within}?", "In {within}, which {column} does {row} have?",
+            "{within}: what is the {column} of {row}?", "What is the {column} of {row} in {within}?",
+            "In {within}, which {column} does {row} have?",
             "{column} of {row} ({within})?", "For {within}, look up {column} of {row}.",
         ))  # fmt: skip
         sheet.ask(
@@ -144,7 +148,10 @@ def merged_table(sheet: Sheet) -> str:
     lead = f"<p>{prose(sheet, 1, 2)}</p>" if sheet.chance(0.4) else ""
     return frame(
         sheet,
-        f'{edge}{title}{lead}<table style="{small}{sheet.one(("width:100%", "width:100%", ""))}">{html}</table>',
+        (
+            f'{edge}{title}{lead}<table style="'
+            f'{small}{sheet.one(("width:100%", "width:100%", ""))}">{html}</table>'
+        ),
         0.5,
     )
 

@@ -33,10 +33,16 @@ TITLES = (
     "Return",
 )
 FIELDS = (
-    ("Order number", "code"), ("Order date", "date"), ("Tracking number", "code"), ("Carrier", "DHL|UPS|FedEx|Royal Mail|GLS"), ("Estimated delivery", "date"), ("Payment", "Visa|PayPal|Invoice|Cash"),
-    ("Recipient", "name"), ("Weight", "measure"), ("Parcels", "count"), ("Shipping method", "Standard|Express|Overnight"), ("Delivery window", "time"), ("Pickup point", "address"),
-    ("Driver", "name"), ("Phone", "phone"), ("E-mail", "email"), ("Customer", "name"), ("Shipping cost", "price"), ("Service level", "Basic|Plus|Premium"), ("Depot", "place"),
-    ("Safe place", "Porch|Garage|Neighbour"), ("Signature", "Required|Not required"), ("Sender", "company"), ("Invoice", "code"), ("Return until", "date"), ("Case", "code"), ("Technician", "name"),
+    ("Order number", "code"), ("Order date", "date"), ("Tracking number", "code"),
+    ("Carrier", "DHL|UPS|FedEx|Royal Mail|GLS"), ("Estimated delivery", "date"),
+    ("Payment", "Visa|PayPal|Invoice|Cash"),
+    ("Recipient", "name"), ("Weight", "measure"), ("Parcels", "count"),
+    ("Shipping method", "Standard|Express|Overnight"), ("Delivery window", "time"),
+    ("Pickup point", "address"),
+    ("Driver", "name"), ("Phone", "phone"), ("E-mail", "email"), ("Customer", "name"),
+    ("Shipping cost", "price"), ("Service level", "Basic|Plus|Premium"), ("Depot", "place"),
+    ("Safe place", "Porch|Garage|Neighbour"), ("Signature", "Required|Not required"), ("Sender", "company"),
+    ("Invoice", "code"), ("Return until", "date"), ("Case", "code"), ("Technician", "name"),
 )  # fmt: skip
 STEPS = (
     "Ordered",
@@ -83,9 +89,8 @@ def _steps(sheet: Sheet) -> str:
     names = (
         sorted(sheet.rng.sample(STEPS, count), key=STEPS.index)
         if sheet.chance(0.7)
-        else list({sheet.words.title(1, 2) for _ in range(count)})
+        else list(dict.fromkeys(sheet.words.title(1, 2) for _ in range(count)))
     )
-    names.sort(key=lambda name: STEPS.index(name) if name in STEPS else 0)
     now, beside, cells = (
         sheet.choose(0, len(names) - 1),
         sheet.style.width > 40 * sheet.style.size and sheet.chance(0.5),
@@ -96,7 +101,10 @@ def _steps(sheet: Sheet) -> str:
         dot = sheet.block(
             "",
             "span",
-            f'style="display:inline-block;width:.9em;height:.9em;border-radius:50%;background:var({"--accent" if i <= now else "--line"})"',
+            (
+                'style="display:inline-block;width:.9em;height:.9em;border-radius:50%;'
+                f'background:var({"--accent" if i <= now else "--line"})"'
+            ),
         )
         text = ""
         if i <= now:
@@ -125,7 +133,10 @@ def _steps(sheet: Sheet) -> str:
             sheet.ask("implied", question, name, label, dot)
         cells.append(f'<div style="flex:1;min-width:0">{dot} {label}{text}</div>')
     gap = "1em" if beside else sheet.one((".3em", ".8em"))
-    return f'<div class="card" style="display:flex;flex-direction:{"row" if beside else "column"};gap:{gap}">{"".join(cells)}</div>'
+    return (
+        '<div class="card" style="display:flex;flex-direction:'
+        f'{"row" if beside else "column"};gap:{gap}">{"".join(cells)}</div>'
+    )
 
 
 def _items(sheet: Sheet) -> str:
@@ -164,7 +175,11 @@ def _items(sheet: Sheet) -> str:
         str(len(tops)),
         *tops,
     )
-    return f'<div class="card">{inner}<div class="row" style="font-weight:600;border-top:1px solid var(--line);padding-top:.3em">{total.label}{total.value}</div></div>'
+    return (
+        f'<div class="card">{inner}<div class="row" style="font-weight:600;'
+        f'border-top:1px solid var(--line);padding-top:.3em">{total.label}{total.value}'
+        "</div></div>"
+    )
 
 
 def _addresses(sheet: Sheet) -> str:

@@ -38,15 +38,22 @@ TITLES = (
     "Subscriptions",
 )
 PLANS = (
-    "Free", "Basic", "Starter", "Standard", "Plus", "Pro", "Team", "Business", "Premium", "Enterprise", "Family", "Student", "Bronze", "Silver", "Gold", "Platinum",
-    "Small", "Medium", "Large", "Solo", "Growth", "Scale", "Ultimate", "Essential", "Hobby", "Professional", "Personal", "Day pass", "Month pass", "Season",
+    "Free", "Basic", "Starter", "Standard", "Plus", "Pro", "Team", "Business", "Premium", "Enterprise",
+    "Family", "Student", "Bronze", "Silver", "Gold", "Platinum",
+    "Small", "Medium", "Large", "Solo", "Growth", "Scale", "Ultimate", "Essential", "Hobby", "Professional",
+    "Personal", "Day pass", "Month pass", "Season",
 )  # fmt: skip
 FEATURES = (
-    ("Storage", "5 GB|10 GB|50 GB|100 GB|1 TB|2 TB"), ("Users", "1|2|5|10|25|100|Unlimited"), ("Support", "E-mail|Chat|Phone|24/7|None|Priority"),
-    ("Projects", "1|3|10|50|Unlimited"), ("Bandwidth", "measure"), ("API calls", "number"), ("Trial", "7 days|14 days|30 days|None"), ("Devices", "1|2|4|6|10"),
-    ("Setup fee", "price"), ("Minutes", "100|300|500|Unlimited"), ("Data volume", "2 GB|10 GB|30 GB|100 GB"), ("Speed", "16 Mbit/s|50 Mbit/s|250 Mbit/s|1 Gbit/s"),
-    ("Contract", "None|1 month|12 months|24 months"), ("Domains", "1|5|10|100"), ("Backups", "Daily|Weekly|Monthly|None"), ("Streams", "1|2|3|4"), ("Quality", "HD|Full HD|4K"),
-    ("Guests", "0|1|2|4"), ("Classes", "2|4|8|Unlimited"), ("Seats", "1|5|20|50"), ("Discount", "percent"), ("Billing", "Monthly|Yearly"), ("Response time", "1 h|4 h|24 h|48 h"),
+    ("Storage", "5 GB|10 GB|50 GB|100 GB|1 TB|2 TB"), ("Users", "1|2|5|10|25|100|Unlimited"),
+    ("Support", "E-mail|Chat|Phone|24/7|None|Priority"),
+    ("Projects", "1|3|10|50|Unlimited"), ("Bandwidth", "measure"), ("API calls", "number"),
+    ("Trial", "7 days|14 days|30 days|None"), ("Devices", "1|2|4|6|10"),
+    ("Setup fee", "price"), ("Minutes", "100|300|500|Unlimited"), ("Data volume", "2 GB|10 GB|30 GB|100 GB"),
+    ("Speed", "16 Mbit/s|50 Mbit/s|250 Mbit/s|1 Gbit/s"),
+    ("Contract", "None|1 month|12 months|24 months"), ("Domains", "1|5|10|100"),
+    ("Backups", "Daily|Weekly|Monthly|None"), ("Streams", "1|2|3|4"), ("Quality", "HD|Full HD|4K"),
+    ("Guests", "0|1|2|4"), ("Classes", "2|4|8|Unlimited"), ("Seats", "1|5|20|50"), ("Discount", "percent"),
+    ("Billing", "Monthly|Yearly"), ("Response time", "1 h|4 h|24 h|48 h"),
 )  # fmt: skip
 PERIODS = (
     "per month",
@@ -124,7 +131,8 @@ def pricing(sheet: Sheet) -> str:
         if last:
             parts.append(parts.pop(0))
         cards.append(
-            f'<div class="card" style="margin:0;min-width:0;text-align:{align};{edge}">{badge}{top}{"".join(parts)}{end}</div>'
+            f'<div class="card" style="margin:0;min-width:0;text-align:{align};{edge}">'
+            f"{badge}{top}{''.join(parts)}{end}</div>"
         )
         tops.append(top)
         costs.append(cost)
@@ -149,7 +157,11 @@ def pricing(sheet: Sheet) -> str:
         sheet.ask("yes-no", text, "yes" if numbers[i] < limit else "no", tops[i], costs[i])
     close(sheet, labels)
     lead = f'<p class="muted">{prose(sheet, 1, 2)}</p>' if sheet.chance(0.4) else ""
-    grid = f'<div style="{columns_of(max(5.5 * big, rng.choice((10, 12, 15))))}gap:var(--gap);align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
+    grid = (
+        '<div style="'
+        f"{columns_of(max(5.5 * big, rng.choice((10, 12, 15))))}gap:var(--gap);"
+        f'align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
+    )
     return frame(sheet, title + lead + grid, 0.5)
 
 

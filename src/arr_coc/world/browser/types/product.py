@@ -41,8 +41,10 @@ TITLES = (
     "Home & garden",
 )
 KINDS = (
-    "jacket", "lamp", "chair", "backpack", "kettle", "headphones", "mug", "boots", "watch", "rug", "bicycle", "tent", "camera", "keyboard", "scarf", "desk", "blender", "pillow",
-    "sunglasses", "umbrella", "soup", "pizza", "salad", "burger", "coffee", "tea", "cake", "sandwich", "speaker", "phone case", "monitor", "vase", "candle", "towel", "helmet", "toaster",
+    "jacket", "lamp", "chair", "backpack", "kettle", "headphones", "mug", "boots", "watch", "rug", "bicycle",
+    "tent", "camera", "keyboard", "scarf", "desk", "blender", "pillow",
+    "sunglasses", "umbrella", "soup", "pizza", "salad", "burger", "coffee", "tea", "cake", "sandwich",
+    "speaker", "phone case", "monitor", "vase", "candle", "towel", "helmet", "toaster",
 )  # fmt: skip
 ADJECTIVES = (
     "blue",
@@ -66,10 +68,14 @@ ADJECTIVES = (
     "hot",
 )
 DETAILS = (
-    ("Brand", "company"), ("Colour", "Blue|Red|Black|White|Sand|Olive"), ("Material", "Cotton|Wool|Steel|Oak|Leather|Nylon"), ("Weight", "measure"), ("Size", "XS|S|M|L|XL|42|38"),
-    ("SKU", "code"), ("Model", "code"), ("Warranty", "1 year|2 years|5 years|None"), ("Delivery", "date"), ("In stock", "number"), ("Shipping", "price"), ("Seller", "company"),
-    ("Made in", "country"), ("Rating", "4.1|4.5|3.8|4.9|2.7"), ("Reviews", "number"), ("Dimensions", "12 x 30 cm|40 x 60 x 20 cm|8 x 8 cm"), ("EAN", "phone"), ("Energy class", "A|B|C|D|E"),
-    ("Condition", "New|Used|Refurbished"), ("Returns", "14 days|30 days|100 days"), ("Old price", "price"), ("You save", "percent"), ("Availability", "In stock|Sold out|2-3 days"), ("Designer", "name"),
+    ("Brand", "company"), ("Colour", "Blue|Red|Black|White|Sand|Olive"),
+    ("Material", "Cotton|Wool|Steel|Oak|Leather|Nylon"), ("Weight", "measure"), ("Size", "XS|S|M|L|XL|42|38"),
+    ("SKU", "code"), ("Model", "code"), ("Warranty", "1 year|2 years|5 years|None"), ("Delivery", "date"),
+    ("In stock", "number"), ("Shipping", "price"), ("Seller", "company"),
+    ("Made in", "country"), ("Rating", "4.1|4.5|3.8|4.9|2.7"), ("Reviews", "number"),
+    ("Dimensions", "12 x 30 cm|40 x 60 x 20 cm|8 x 8 cm"), ("EAN", "phone"), ("Energy class", "A|B|C|D|E"),
+    ("Condition", "New|Used|Refurbished"), ("Returns", "14 days|30 days|100 days"), ("Old price", "price"),
+    ("You save", "percent"), ("Availability", "In stock|Sold out|2-3 days"), ("Designer", "name"),
 )  # fmt: skip
 NOTES = (
     "In stock",
@@ -140,10 +146,17 @@ def _single(sheet: Sheet) -> str:
         inner[2], inner[3] = inner[3], inner[2]
     split = sheet.style.width > 34 * sheet.style.size
     flow = "row" if sheet.chance(0.7) else "row-reverse"
-    body = f'{title}<div style="display:{"flex" if split else "block"};flex-direction:{flow};gap:1.5em"><div style="flex:1">{picture}</div><div style="flex:2">{"".join(inner)}</div></div>'
+    body = (
+        f'{title}<div style="display:{"flex" if split else "block"};flex-direction:'
+        f'{flow};gap:1.5em"><div style="flex:1">{picture}</div><div style="flex:2">'
+        f"{''.join(inner)}</div></div>"
+    )
     more = ""
     if sheet.chance(0.6):
-        more = f"<h2>{sheet.one(('You may also like', 'Related', 'Customers also bought'))}</h2>{_grid(sheet, labels, across(sheet, 4, 10), name)}"
+        more = (
+            f"<h2>{sheet.one(('You may also like', 'Related', 'Customers also bought'))}</h2>"
+            f"{_grid(sheet, labels, across(sheet, 4, 10), name)}"
+        )
     return frame(sheet, body + more, 0.3)
 
 
@@ -190,12 +203,15 @@ def _grid(sheet: Sheet, labels: Labels, count: int, main: str) -> str:
         if rows:
             picture = f'<div style="flex:0 0 3em">{_picture(sheet, 3)}</div>' if pictured else ""
             cells.append(
-                f'<div style="display:flex;gap:1em;border-bottom:1px solid var(--line);padding:.4em 0">{picture}<div style="flex:1">{top}{lead}{note}</div><div>{cost}{old}</div></div>'
+                '<div style="display:flex;gap:1em;border-bottom:1px solid var(--line);'
+                f'padding:.4em 0">{picture}<div style="flex:1">{top}{lead}{note}</div><div>'
+                f"{cost}{old}</div></div>"
             )
         else:
             picture = _picture(sheet, tall) if pictured else ""
             cells.append(
-                f'<div class="card" style="margin:0;min-width:0;text-align:{align}">{picture}{inner}{lead}{note}</div>'
+                f'<div class="card" style="margin:0;min-width:0;text-align:{align}">'
+                f"{picture}{inner}{lead}{note}</div>"
             )
         tops, costs, prices = [*tops, top], [*costs, cost], [*prices, price]
     if not main:
@@ -230,6 +246,12 @@ def _picture(sheet: Sheet, tall: float) -> Piece:
             "transform:rotate(45deg) scale(.7)",
         )
     )
-    inner = f'<div style="width:{tall * 0.6:.1f}em;height:{tall * 0.6:.1f}em;background:hsl({sheet.choose(0, 359)} 55% 55%);{shape}"></div>'
-    look = f'style="height:{tall}em;background:var(--line);border-radius:var(--radius);display:flex;align-items:center;justify-content:center;margin-bottom:.4em"'
+    inner = (
+        f'<div style="width:{tall * 0.6:.1f}em;height:{tall * 0.6:.1f}em;'
+        f'background:hsl({sheet.choose(0, 359)} 55% 55%);{shape}"></div>'
+    )
+    look = (
+        f'style="height:{tall}em;background:var(--line);border-radius:var(--radius);'
+        'display:flex;align-items:center;justify-content:center;margin-bottom:.4em"'
+    )
     return sheet.block(inner, attributes=look)

@@ -25,11 +25,16 @@ from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 FIELDS = (
-    ("Profession", "job"), ("Company", "company"), ("Location", "place"), ("E-mail", "email"), ("Phone", "phone"), ("Birthday", "date"), ("Member since", "date"), ("Website", "email"),
-    ("Nationality", "country"), ("Languages", "English, French|German|Spanish, Italian|Polish"), ("Office", "code"), ("Manager", "name"), ("Department", "word"), ("Employee ID", "code"),
-    ("Education", "word"), ("Hometown", "place"), ("Spouse", "name"), ("Timezone", "UTC|CET|EST|PST"), ("Last seen", "time"), ("Team", "word"), ("Address", "address"), ("Insurance", "company"),
-    ("Doctor", "name"), ("Blood group", "A|B|AB|0"), ("Height", "1.62 m|1.75 m|1.80 m|5 ft 9"), ("Hourly rate", "price"), ("Role", "Admin|Editor|Viewer|Owner"), ("Plan", "Free|Pro|Team"),
-    ("Born", "date"), ("Died", "date"), ("Occupation", "job"), ("Known for", "word"), ("Fax", "phone"), ("Mobile", "phone"), ("Supervisor", "name"), ("Status", "Online|Away|Busy|Offline"),
+    ("Profession", "job"), ("Company", "company"), ("Location", "place"), ("E-mail", "email"),
+    ("Phone", "phone"), ("Birthday", "date"), ("Member since", "date"), ("Website", "email"),
+    ("Nationality", "country"), ("Languages", "English, French|German|Spanish, Italian|Polish"),
+    ("Office", "code"), ("Manager", "name"), ("Department", "word"), ("Employee ID", "code"),
+    ("Education", "word"), ("Hometown", "place"), ("Spouse", "name"), ("Timezone", "UTC|CET|EST|PST"),
+    ("Last seen", "time"), ("Team", "word"), ("Address", "address"), ("Insurance", "company"),
+    ("Doctor", "name"), ("Blood group", "A|B|AB|0"), ("Height", "1.62 m|1.75 m|1.80 m|5 ft 9"),
+    ("Hourly rate", "price"), ("Role", "Admin|Editor|Viewer|Owner"), ("Plan", "Free|Pro|Team"),
+    ("Born", "date"), ("Died", "date"), ("Occupation", "job"), ("Known for", "word"), ("Fax", "phone"),
+    ("Mobile", "phone"), ("Supervisor", "name"), ("Status", "Online|Away|Busy|Offline"),
 )  # fmt: skip
 COUNTS = (
     "Followers",
@@ -77,7 +82,12 @@ def profile(sheet: Sheet) -> str:
     tall = sheet.choose(4, 9)
     picture = sheet.block(
         html.escape(initials),
-        attributes=f'style="width:{tall}em;height:{tall}em;border-radius:{sheet.one(("50%", "var(--radius)"))};background:var(--accent);color:var(--paper);display:flex;align-items:center;justify-content:center;flex:none"',
+        attributes=(
+            f'style="width:{tall}em;height:{tall}em;border-radius:'
+            f"{sheet.one(('50%', 'var(--radius)'))};background:var(--accent);"
+            "color:var(--paper);display:flex;align-items:center;justify-content:center;"
+            'flex:none"'
+        ),
     )
     sheet.ask(
         "shape", sheet.one(("Where is the profile picture?", "Where is the avatar?")), "the picture", picture
@@ -113,7 +123,11 @@ def profile(sheet: Sheet) -> str:
     blocks.insert(sheet.choose(0, len(blocks)), f"<div>{about}{text}</div>")
     close(sheet, labels, fields)
     centre = sheet.chance(0.3)
-    head = f'<div style="display:flex;gap:1.2em;align-items:center;{"flex-direction:column;text-align:center" if centre else ""}">{picture}<div>{name}{line}</div></div>'
+    head = (
+        '<div style="display:flex;gap:1.2em;align-items:center;'
+        f'{"flex-direction:column;text-align:center" if centre else ""}">{picture}<div>'
+        f"{name}{line}</div></div>"
+    )
     ends = "".join(
         button(sheet, label)
         for label in sheet.rng.sample(
@@ -121,7 +135,11 @@ def profile(sheet: Sheet) -> str:
         )
     )
     columns = 2 if sheet.style.width > 48 * sheet.style.size and sheet.chance(0.5) else 1
-    body = f'<div style="columns:{columns};column-gap:1.6em">{"".join(f"<div style=break-inside:avoid>{block}</div>" for block in blocks)}</div>'
+    body = (
+        f'<div style="columns:{columns};column-gap:1.6em">'
+        f"{''.join(f'<div style=break-inside:avoid>{block}</div>' for block in blocks)}"
+        "</div>"
+    )
     return frame(sheet, f"{head}<div>{ends}</div>{stats}{body}", 0.4)
 
 
@@ -166,25 +184,44 @@ def login(sheet: Sheet) -> str:
     tick = sheet.block(
         "✓" if on else "&nbsp;",
         "span",
-        'style="display:inline-block;width:1.2em;line-height:1.15em;text-align:center;border:1px solid var(--ink)"',
+        (
+            'style="display:inline-block;width:1.2em;line-height:1.15em;text-align:center;'
+            'border:1px solid var(--ink)"'
+        ),
     )
     sheet.ask("switch", phrase(sheet.rng, "switch", label=box.plain), "on" if on else "off", tick, box)
     go = sheet.text(sheet.one(("Sign in", "Continue", "Log in", "Next", "Enter")))
     wrapped = sheet.block(
         go,
         "span",
-        'style="display:inline-block;background:var(--accent);color:var(--paper);padding:.4em 1.4em;border-radius:var(--radius)"',
+        (
+            'style="display:inline-block;background:var(--accent);color:var(--paper);'
+            'padding:.4em 1.4em;border-radius:var(--radius)"'
+        ),
     )
     sheet.ask(
         "presence", sheet.one(("Which button do I press?", "What does the button say?")), go.plain, wrapped
     )
     close(sheet, labels, block.fields)
-    links = f'<p class="muted" style="font-size:.85em">{sheet.one(("Forgot your password?", "Need help?", "No account yet? Sign up"))}</p>'
-    inner = f'{title}{block.html}<div style="margin:.6em 0">{mark}{dots}</div><div>{tick} {box}</div><p>{wrapped}</p>{links}'
+    links = (
+        '<p class="muted" style="font-size:.85em">'
+        f"{sheet.one(('Forgot your password?', 'Need help?', 'No account yet? Sign up'))}"
+        "</p>"
+    )
+    inner = (
+        f'{title}{block.html}<div style="margin:.6em 0">{mark}{dots}</div><div>{tick} '
+        f"{box}</div><p>{wrapped}</p>{links}"
+    )
     width = "100%" if sheet.style.narrow else f"{sheet.choose(18, 30)}em"
-    boxed = f'<div class="card" style="width:{width};max-width:100%;margin:{sheet.one(("8vh auto", "0", "2vh auto"))}">{inner}</div>'
+    boxed = (
+        f'<div class="card" style="width:{width};max-width:100%;margin:'
+        f'{sheet.one(("8vh auto", "0", "2vh auto"))}">{inner}</div>'
+    )
     return (
         boxed
         if sheet.chance(0.3)
-        else f'{boxed}<div style="{columns_of(16)}gap:0 1.5em">{"".join(f"<p>{prose(sheet)}</p>" for _ in range(sheet.choose(1, 4)))}</div>'
+        else (
+            f'{boxed}<div style="{columns_of(16)}gap:0 1.5em">'
+            f"{''.join(f'<p>{prose(sheet)}</p>' for _ in range(sheet.choose(1, 4)))}</div>"
+        )
     )

@@ -21,16 +21,24 @@ from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 FIELDS = (
-    ("Receipt", "code"), ("Receipt no.", "code"), ("Date", "date"), ("Time", "time"), ("Cashier", "name"), ("Served by", "name"),
-    ("Register", "number"), ("Table", "number"), ("Terminal ID", "code"), ("Transaction", "code"), ("Store", "code"), ("Order", "code"),
-    ("Guests", "count"), ("Member", "code"), ("Points earned", "number"), ("Points balance", "number"), ("Auth code", "code"),
-    ("Card", "code"), ("Check", "code"), ("Tel", "phone"), ("Manager", "name"), ("Branch", "place"), ("Return by", "date"), ("Tax ID", "code"),
-    ("Till", "number"), ("Order type", "Take away|Eat in|Delivery|Pickup"), ("Payment type", "Cash|Card|Voucher|Contactless"), ("Chip", "Yes|No"),
+    ("Receipt", "code"), ("Receipt no.", "code"), ("Date", "date"), ("Time", "time"), ("Cashier", "name"),
+    ("Served by", "name"),
+    ("Register", "number"), ("Table", "number"), ("Terminal ID", "code"), ("Transaction", "code"),
+    ("Store", "code"), ("Order", "code"),
+    ("Guests", "count"), ("Member", "code"), ("Points earned", "number"), ("Points balance", "number"),
+    ("Auth code", "code"),
+    ("Card", "code"), ("Check", "code"), ("Tel", "phone"), ("Manager", "name"), ("Branch", "place"),
+    ("Return by", "date"), ("Tax ID", "code"),
+    ("Till", "number"), ("Order type", "Take away|Eat in|Delivery|Pickup"),
+    ("Payment type", "Cash|Card|Voucher|Contactless"), ("Chip", "Yes|No"),
 )  # fmt: skip
 GOODS = (
-    "Espresso", "Cappuccino", "Croissant", "Bagel", "Orange juice", "Milk 1L", "Butter", "Bread", "Eggs 10", "Apples", "Bananas 1kg", "Cheddar",
-    "Tomatoes", "Pasta", "Rice 500g", "Olive oil", "Chicken soup", "Caesar salad", "Margherita", "Mineral water", "House wine", "Ice cream",
-    "Notebook A5", "Ballpoint pen", "Batteries AA", "Shampoo", "Soap", "Tissues", "Light bulb", "Bus pass", "Umbrella", "Socks", "T-shirt",
+    "Espresso", "Cappuccino", "Croissant", "Bagel", "Orange juice", "Milk 1L", "Butter", "Bread", "Eggs 10",
+    "Apples", "Bananas 1kg", "Cheddar",
+    "Tomatoes", "Pasta", "Rice 500g", "Olive oil", "Chicken soup", "Caesar salad", "Margherita",
+    "Mineral water", "House wine", "Ice cream",
+    "Notebook A5", "Ballpoint pen", "Batteries AA", "Shampoo", "Soap", "Tissues", "Light bulb", "Bus pass",
+    "Umbrella", "Socks", "T-shirt",
 )  # fmt: skip
 THANKS = (
     "Thank you for your visit!",
@@ -105,7 +113,10 @@ def receipt(sheet: Sheet) -> str:
         main.value,
     )
     close(sheet, labels, (*fields.fields, *totals.fields), lone=False)
-    line = f'<div style="border-top:2px {sheet.one(("dashed", "solid", "dotted"))} var(--line);margin:.5em 0"></div>'
+    line = (
+        f'<div style="border-top:2px {sheet.one(("dashed", "solid", "dotted"))} '
+        'var(--line);margin:.5em 0"></div>'
+    )
     dense = sheet.one(("", ".25em 0", ".1em 0"))
     rows = "".join(f'<div class="row" style="padding:{dense}">{i.label}{i.value}</div>' for i in items)
     address = f"{html.escape(words.street())}<br>{html.escape(words.city())}" if sheet.chance(0.7) else ""

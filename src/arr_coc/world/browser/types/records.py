@@ -25,15 +25,28 @@ from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
 KINDS = {
-    "Contacts": ("name", (("Phone", "phone"), ("E-mail", "email"), ("Role", "job"), ("Office", "code"), ("City", "place"), ("Company", "company"), ("Extension", "number"), ("Birthday", "date"))),
-    "Rooms": ("word", (("Price", "price"), ("Guests", "1|2|3|4|6"), ("Size", "measure"), ("Bed", "Single|Double|Twin|King"), ("Floor", "1|2|3|4|5"), ("View", "Sea|Garden|City|None"), ("Breakfast", "Yes|No"))),
-    "Jobs": ("job", (("Employer", "company"), ("Location", "place"), ("Salary", "price"), ("Posted", "date"), ("Contract", "Permanent|Temporary|Freelance"), ("Reference", "code"), ("Contact", "name"))),
-    "Courses": ("word", (("Teacher", "name"), ("Starts", "date"), ("Time", "time"), ("Room", "code"), ("Fee", "price"), ("Level", "A1|A2|B1|Beginner|Advanced"), ("Places left", "number"), ("Credits", "3|4|5|6"))),
-    "Devices": ("code", (("Status", "Online|Offline|Warning"), ("Battery", "percent"), ("Firmware", "code"), ("Last seen", "time"), ("Location", "place"), ("Temperature", "measure"), ("Owner", "name"))),
-    "Homes": ("address", (("Rent", "price"), ("Rooms", "1|2|3|4|5"), ("Area", "measure"), ("Available", "date"), ("Agent", "name"), ("Built", "1932|1968|1999|2015"), ("Deposit", "price"), ("Floor", "0|1|2|3"))),
-    "Projects": ("word", (("Lead", "name"), ("Due", "date"), ("Budget", "price"), ("Status", "Active|Done|Paused|Late"), ("Progress", "percent"), ("Tasks", "number"), ("Client", "company"), ("Code", "code"))),
-    "Flights": ("code", (("From", "place"), ("To", "place"), ("Departs", "time"), ("Arrives", "time"), ("Gate", "code"), ("Fare", "price"), ("Stops", "0|1|2"), ("Airline", "company"))),
-    "Pets": ("word", (("Breed", "word"), ("Age", "1 year|3 years|7 months|5 years"), ("Owner", "name"), ("Weight", "measure"), ("Chip", "code"), ("Vet", "name"), ("Next visit", "date"))),
+    "Contacts": ("name", (("Phone", "phone"), ("E-mail", "email"), ("Role", "job"), ("Office", "code"),
+    ("City", "place"), ("Company", "company"), ("Extension", "number"), ("Birthday", "date"))),
+    "Rooms": ("word", (("Price", "price"), ("Guests", "1|2|3|4|6"), ("Size", "measure"),
+    ("Bed", "Single|Double|Twin|King"), ("Floor", "1|2|3|4|5"), ("View", "Sea|Garden|City|None"),
+    ("Breakfast", "Yes|No"))),
+    "Jobs": ("job", (("Employer", "company"), ("Location", "place"), ("Salary", "price"), ("Posted", "date"),
+    ("Contract", "Permanent|Temporary|Freelance"), ("Reference", "code"), ("Contact", "name"))),
+    "Courses": ("word", (("Teacher", "name"), ("Starts", "date"), ("Time", "time"), ("Room", "code"),
+    ("Fee", "price"), ("Level", "A1|A2|B1|Beginner|Advanced"), ("Places left", "number"),
+    ("Credits", "3|4|5|6"))),
+    "Devices": ("code", (("Status", "Online|Offline|Warning"), ("Battery", "percent"), ("Firmware", "code"),
+    ("Last seen", "time"), ("Location", "place"), ("Temperature", "measure"), ("Owner", "name"))),
+    "Homes": ("address", (("Rent", "price"), ("Rooms", "1|2|3|4|5"), ("Area", "measure"),
+    ("Available", "date"), ("Agent", "name"), ("Built", "1932|1968|1999|2015"), ("Deposit", "price"),
+    ("Floor", "0|1|2|3"))),
+    "Projects": ("word", (("Lead", "name"), ("Due", "date"), ("Budget", "price"),
+    ("Status", "Active|Done|Paused|Late"), ("Progress", "percent"), ("Tasks", "number"),
+    ("Client", "company"), ("Code", "code"))),
+    "Flights": ("code", (("From", "place"), ("To", "place"), ("Departs", "time"), ("Arrives", "time"),
+    ("Gate", "code"), ("Fare", "price"), ("Stops", "0|1|2"), ("Airline", "company"))),
+    "Pets": ("word", (("Breed", "word"), ("Age", "1 year|3 years|7 months|5 years"), ("Owner", "name"),
+    ("Weight", "measure"), ("Chip", "code"), ("Vet", "name"), ("Next visit", "date"))),
 }  # fmt: skip
 
 
@@ -77,7 +90,8 @@ def records(sheet: Sheet) -> str:
         )
         end = button(sheet) if sheet.chance(0.2) else ""
         cards.append(
-            f'<div class="card" style="margin:0;min-width:0;overflow-wrap:break-word">{top}{note}{block.html}{end}</div>'
+            '<div class="card" style="margin:0;min-width:0;overflow-wrap:break-word">'
+            f"{top}{note}{block.html}{end}</div>"
         )
     for top, field in sheet.rng.sample(every, min(20, len(every))):
         inquire(sheet, field, top, kind="card")
@@ -87,7 +101,10 @@ def records(sheet: Sheet) -> str:
     close(sheet, labels)
     return frame(
         sheet,
-        f'{title}<div style="{columns_of(em)}gap:var(--gap);align-items:{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>',
+        (
+            f'{title}<div style="{columns_of(em)}gap:var(--gap);align-items:'
+            f'{sheet.one(("start", "stretch"))}">{"".join(cards)}</div>'
+        ),
         0.25,
     )
 

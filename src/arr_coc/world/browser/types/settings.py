@@ -37,16 +37,24 @@ GROUPS = (
     "Sharing",
 )
 SWITCHES = (
-    "Dark mode", "Push notifications", "E-mail alerts", "Auto-save", "Location services", "Bluetooth", "Wi-Fi", "Airplane mode", "Two-factor login",
-    "Automatic updates", "Night light", "Spell check", "Autoplay", "Subtitles", "Read receipts", "Vibrate", "Battery saver", "Hotspot", "Do not disturb",
-    "Face unlock", "Show previews", "Backup", "Beta features", "Share usage data", "Offline maps", "Keyboard sounds", "High contrast", "Pop-up blocker",
-    "Auto-lock", "Motion sensor", "Child lock", "Eco mode", "Mute", "Sync contacts", "Weekly digest", "Save history", "Ad tracking", "Remote access",
+    "Dark mode", "Push notifications", "E-mail alerts", "Auto-save", "Location services", "Bluetooth",
+    "Wi-Fi", "Airplane mode", "Two-factor login",
+    "Automatic updates", "Night light", "Spell check", "Autoplay", "Subtitles", "Read receipts", "Vibrate",
+    "Battery saver", "Hotspot", "Do not disturb",
+    "Face unlock", "Show previews", "Backup", "Beta features", "Share usage data", "Offline maps",
+    "Keyboard sounds", "High contrast", "Pop-up blocker",
+    "Auto-lock", "Motion sensor", "Child lock", "Eco mode", "Mute", "Sync contacts", "Weekly digest",
+    "Save history", "Ad tracking", "Remote access",
 )  # fmt: skip
 VALUES = (
-    ("Language", "English|Deutsch|Français|Español|Polski"), ("Time zone", "UTC|CET|EST|PST|GMT+2"), ("Font size", "Small|Medium|Large"), ("Volume", "percent"),
-    ("Brightness", "percent"), ("Storage used", "measure"), ("Version", "code"), ("Device name", "word"), ("Last backup", "date"), ("Theme", "Light|Dark|System"),
-    ("Region", "country"), ("Ringtone", "word"), ("Screen timeout", "30 s|1 min|5 min|Never"), ("Default browser", "Firefox|Chrome|Safari"), ("Account", "email"),
-    ("Recovery phone", "phone"), ("Next update", "date"), ("Refresh rate", "60 Hz|90 Hz|120 Hz"), ("Units", "Metric|Imperial"), ("Serial number", "code"),
+    ("Language", "English|Deutsch|Français|Español|Polski"), ("Time zone", "UTC|CET|EST|PST|GMT+2"),
+    ("Font size", "Small|Medium|Large"), ("Volume", "percent"),
+    ("Brightness", "percent"), ("Storage used", "measure"), ("Version", "code"), ("Device name", "word"),
+    ("Last backup", "date"), ("Theme", "Light|Dark|System"),
+    ("Region", "country"), ("Ringtone", "word"), ("Screen timeout", "30 s|1 min|5 min|Never"),
+    ("Default browser", "Firefox|Chrome|Safari"), ("Account", "email"),
+    ("Recovery phone", "phone"), ("Next update", "date"), ("Refresh rate", "60 Hz|90 Hz|120 Hz"),
+    ("Units", "Metric|Imperial"), ("Serial number", "code"),
 )  # fmt: skip
 
 
@@ -124,14 +132,26 @@ def _drawn(manner: str, on: bool) -> str:
     back, side = ("var(--accent)", "right") if on else ("var(--line)", "left")
     if manner in ("pill", "square"):
         radius = "1em" if manner == "pill" else ".15em"
-        knob = f'<span style="position:absolute;top:.15em;{side}:.15em;width:1em;height:1em;border-radius:{radius};background:var(--paper)"></span>'
-        return f'<span style="display:block;position:relative;width:2.4em;height:1.3em;border-radius:{radius};background:{back}">{knob}</span>'
+        knob = (
+            f'<span style="position:absolute;top:.15em;{side}:.15em;width:1em;height:1em;'
+            f'border-radius:{radius};background:var(--paper)"></span>'
+        )
+        return (
+            '<span style="display:block;position:relative;width:2.4em;height:1.3em;'
+            f'border-radius:{radius};background:{back}">{knob}</span>'
+        )
     if manner == "text":
-        return f'<span style="background:{back};color:{"var(--paper)" if on else "var(--ink)"};padding:.1em .6em;border-radius:.3em">{"ON" if on else "OFF"}</span>'
+        return (
+            f'<span style="background:{back};color:{"var(--paper)" if on else "var(--ink)"};'
+            f'padding:.1em .6em;border-radius:.3em">{"ON" if on else "OFF"}</span>'
+        )
     if manner == "word":
         return "Enabled" if on else "Disabled"
     if manner == "check":
-        return f'<span style="display:block;width:1.3em;line-height:1.25em;text-align:center;border:1px solid var(--ink)">{"✓" if on else "&nbsp;"}</span>'
+        return (
+            '<span style="display:block;width:1.3em;line-height:1.25em;text-align:center;'
+            f'border:1px solid var(--ink)">{"✓" if on else "&nbsp;"}</span>'
+        )
     look = "background:var(--accent);color:var(--paper);"
     return "".join(
         f'<span style="{look if lit else ""}border:1px solid var(--line);padding:.1em .5em">{word}</span>'
@@ -144,4 +164,7 @@ def _row(side: str, label: str, end: str, line: bool) -> str:
     border = "border-bottom:1px solid var(--line);" if line else ""
     apart = "justify-content:space-between;" if side == "right" else ""
     order = f"{end}{label}" if side == "left" else f"{label}{end}"
-    return f'<div style="display:flex;gap:1em;align-items:center;{apart}{border}padding:.4em 0;break-inside:avoid">{order}</div>'
+    return (
+        '<div style="display:flex;gap:1em;align-items:center;'
+        f'{apart}{border}padding:.4em 0;break-inside:avoid">{order}</div>'
+    )

@@ -35,15 +35,27 @@ TITLES = (
     "Inventory record",
 )
 HEADINGS = (
-    "Engine", "Dimensions", "Display", "Battery", "Camera", "Memory", "Network", "Front", "Rear", "Inside", "Outside", "Power supply", "Environment", "Performance", "Motor", "Body", "Input", "Output",
-    "Left", "Right", "Packaging", "Sensor", "Audio", "Video", "Wireless", "Storage", "Cooling", "Chassis", "Brakes", "Wheels", "General", "Warranty", "Certification", "Transport", "Kitchen", "Garage",
+    "Engine", "Dimensions", "Display", "Battery", "Camera", "Memory", "Network", "Front", "Rear", "Inside",
+    "Outside", "Power supply", "Environment", "Performance", "Motor", "Body", "Input", "Output",
+    "Left", "Right", "Packaging", "Sensor", "Audio", "Video", "Wireless", "Storage", "Cooling", "Chassis",
+    "Brakes", "Wheels", "General", "Warranty", "Certification", "Transport", "Kitchen", "Garage",
 )  # fmt: skip
 FIELDS = (
-    ("Type", "word"), ("Weight", "measure"), ("Length", "measure"), ("Width", "measure"), ("Height", "measure"), ("Capacity", "measure"), ("Voltage", "measure"), ("Power", "measure"), ("Resolution", "1920 x 1080|4K|12 MP|48 MP"),
-    ("Manufacturer", "company"), ("Model", "code"), ("Colour", "Black|White|Silver|Grey|Blue"), ("Material", "Steel|Aluminium|Plastic|Glass|Wood"), ("Temperature range", "measure"), ("Noise level", "measure"), ("Serial number", "code"),
-    ("Frequency", "measure"), ("Efficiency", "percent"), ("Tolerance", "percent"), ("Year", "1998|2007|2015|2021|2024"), ("Price", "price"), ("Part number", "code"), ("Standard", "code"), ("Lifetime", "measure"), ("Fuel", "Diesel|Petrol|Electric|Hybrid"),
-    ("Top speed", "measure"), ("Torque", "measure"), ("Gears", "5|6|7|8"), ("Doors", "2|3|4|5"), ("Seats", "2|4|5|7"), ("Origin", "country"), ("Inspector", "name"), ("Tested on", "date"), ("Version", "code"), ("Ports", "2|3|4|8"),
-    ("Energy", "measure"), ("Fat", "measure"), ("Protein", "measure"), ("Salt", "measure"), ("Sugar", "measure"), ("Diameter", "measure"), ("Pressure", "measure"), ("Interface", "USB-C|HDMI|Ethernet|RS-232"), ("Protection", "IP54|IP67|IP68"),
+    ("Type", "word"), ("Weight", "measure"), ("Length", "measure"), ("Width", "measure"),
+    ("Height", "measure"), ("Capacity", "measure"), ("Voltage", "measure"), ("Power", "measure"),
+    ("Resolution", "1920 x 1080|4K|12 MP|48 MP"),
+    ("Manufacturer", "company"), ("Model", "code"), ("Colour", "Black|White|Silver|Grey|Blue"),
+    ("Material", "Steel|Aluminium|Plastic|Glass|Wood"), ("Temperature range", "measure"),
+    ("Noise level", "measure"), ("Serial number", "code"),
+    ("Frequency", "measure"), ("Efficiency", "percent"), ("Tolerance", "percent"),
+    ("Year", "1998|2007|2015|2021|2024"), ("Price", "price"), ("Part number", "code"), ("Standard", "code"),
+    ("Lifetime", "measure"), ("Fuel", "Diesel|Petrol|Electric|Hybrid"),
+    ("Top speed", "measure"), ("Torque", "measure"), ("Gears", "5|6|7|8"), ("Doors", "2|3|4|5"),
+    ("Seats", "2|4|5|7"), ("Origin", "country"), ("Inspector", "name"), ("Tested on", "date"),
+    ("Version", "code"), ("Ports", "2|3|4|8"),
+    ("Energy", "measure"), ("Fat", "measure"), ("Protein", "measure"), ("Salt", "measure"),
+    ("Sugar", "measure"), ("Diameter", "measure"), ("Pressure", "measure"),
+    ("Interface", "USB-C|HDMI|Ethernet|RS-232"), ("Protection", "IP54|IP67|IP68"),
 )  # fmt: skip
 
 
@@ -80,7 +92,8 @@ def spec_sheet(sheet: Sheet) -> str:
                 inquire(sheet, field, top)
             single += [field] if alone else []
         parts.append(
-            f'<div class="{"card" if boxed else ""}" style="break-inside:avoid;margin:0 0 var(--gap)">{top}{block.html}</div>'
+            f'<div class="{"card" if boxed else ""}" style="break-inside:avoid;margin:0 0 '
+            f'var(--gap)">{top}{block.html}</div>'
         )
         sheet.ask(
             "section",

@@ -9,19 +9,28 @@ from arr_coc.world.browser.types import page_type
 
 KINDS = {
     "Boarding pass": ("From", "To", (
-        ("Passenger", "name"), ("Flight", "code"), ("Gate", "code"), ("Seat", "code"), ("Boarding time", "time"), ("Departure", "time"), ("Arrival", "time"),
-        ("Terminal", "number"), ("Class", "Economy|Business|First|Premium"), ("Date", "date"), ("Group", "A|B|C|D|1|2|3"), ("Booking reference", "code"),
-        ("Ticket number", "code"), ("Frequent flyer", "code"), ("Sequence", "number"), ("Carrier", "company"), ("Baggage", "measure"), ("Gate closes", "time"),
+        ("Passenger", "name"), ("Flight", "code"), ("Gate", "code"), ("Seat", "code"),
+        ("Boarding time", "time"), ("Departure", "time"), ("Arrival", "time"),
+        ("Terminal", "number"), ("Class", "Economy|Business|First|Premium"), ("Date", "date"),
+        ("Group", "A|B|C|D|1|2|3"), ("Booking reference", "code"),
+        ("Ticket number", "code"), ("Frequent flyer", "code"), ("Sequence", "number"), ("Carrier", "company"),
+        ("Baggage", "measure"), ("Gate closes", "time"),
     )),
     "Train ticket": ("Origin", "Destination", (
-        ("Traveller", "name"), ("Train", "code"), ("Coach", "number"), ("Seat", "number"), ("Platform", "number"), ("Departs", "time"), ("Arrives", "time"),
-        ("Valid on", "date"), ("Fare", "price"), ("Class", "1st|2nd|Standard"), ("Order ID", "code"), ("Discount card", "None|25|50"), ("Operator", "company"),
-        ("Via", "place"), ("Duration", "1 h 20|45 min|2:15 h|3 h 05"), ("Issued", "date"), ("Adults", "count"), ("Children", "count"), ("Payment", "Card|Cash"),
+        ("Traveller", "name"), ("Train", "code"), ("Coach", "number"), ("Seat", "number"),
+        ("Platform", "number"), ("Departs", "time"), ("Arrives", "time"),
+        ("Valid on", "date"), ("Fare", "price"), ("Class", "1st|2nd|Standard"), ("Order ID", "code"),
+        ("Discount card", "None|25|50"), ("Operator", "company"),
+        ("Via", "place"), ("Duration", "1 h 20|45 min|2:15 h|3 h 05"), ("Issued", "date"),
+        ("Adults", "count"), ("Children", "count"), ("Payment", "Card|Cash"),
     )),
     "Admission": ("Artist", "Venue", (
-        ("Doors open", "time"), ("Starts", "time"), ("Date", "date"), ("Row", "code"), ("Seat", "number"), ("Section", "code"), ("Entrance", "North|South|A|B"),
-        ("Price", "price"), ("Order", "code"), ("Ticket holder", "name"), ("City", "place"), ("Address", "address"), ("Promoter", "company"), ("Hotline", "phone"),
-        ("Category", "A|B|VIP|Standing"), ("Ends", "time"), ("Fee", "price"), ("Age limit", "12|16|18|None"), ("Level", "Floor|Balcony|Stalls"),
+        ("Doors open", "time"), ("Starts", "time"), ("Date", "date"), ("Row", "code"), ("Seat", "number"),
+        ("Section", "code"), ("Entrance", "North|South|A|B"),
+        ("Price", "price"), ("Order", "code"), ("Ticket holder", "name"), ("City", "place"),
+        ("Address", "address"), ("Promoter", "company"), ("Hotline", "phone"),
+        ("Category", "A|B|VIP|Standing"), ("Ends", "time"), ("Fee", "price"), ("Age limit", "12|16|18|None"),
+        ("Level", "Floor|Balcony|Stalls"),
     )),
 }  # fmt: skip
 
@@ -52,7 +61,11 @@ def ticket(sheet: Sheet) -> str:
         inquire(sheet, field)
         sheet.ask("implied", text, field.value.plain, field.label, field.value)
     arrow = sheet.one(("→", "✈", "–", "»", "")) if kind != "Admission" else ""
-    head = f'<div class="row" style="align-items:center;margin:.6em 0"><div>{big[0].label}{big[0].value}</div><b>{arrow}</b><div>{big[1].label}{big[1].value}</div></div>'
+    head = (
+        '<div class="row" style="align-items:center;margin:.6em 0"><div>'
+        f"{big[0].label}{big[0].value}</div><b>{arrow}</b><div>"
+        f"{big[1].label}{big[1].value}</div></div>"
+    )
     columns = sheet.choose(2, max(2, across(sheet, 5, 9.0)))
     entries = labels.draw(max(3, min(14, columns * sheet.choose(1, max(1, room(sheet, 0.5, 3.5))))))
     under, looks = sheet.chance(0.2), sheet.one(("font-weight:600", "font-size:1.25em;font-weight:600", ""))
@@ -67,7 +80,10 @@ def ticket(sheet: Sheet) -> str:
         fields.append(field)
         pair = (field.value, field.label) if under else (field.label, field.value)
         cells.append(f'<div style="min-width:0;overflow-wrap:break-word">{"".join(pair)}</div>')
-    grid = f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:.7em">{"".join(cells)}</div>'
+    grid = (
+        f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:.7em">'
+        f"{''.join(cells)}</div>"
+    )
     close(sheet, labels, [*(field._replace(sort="place") for field in big), *fields])
     code, beside = _code(sheet), not sheet.style.narrow and sheet.chance(0.5)
     band = sheet.one(
@@ -85,9 +101,15 @@ def ticket(sheet: Sheet) -> str:
     )
     inner = f'{main}<div style="{dash}">{code}</div>'
     if beside:
-        inner = f'<div style="display:flex;gap:1em"><div style="flex:1">{main}</div><div style="{dash}">{code}</div></div>'
+        inner = (
+            f'<div style="display:flex;gap:1em"><div style="flex:1">{main}</div><div style="'
+            f'{dash}">{code}</div></div>'
+        )
     width = "" if sheet.style.narrow else f"max-width:{sheet.choose(36, 70)}em;"
-    wrapped = f'<div class="card" style="{width}margin-left:{sheet.one(("auto", "0"))};margin-right:auto;border:1px solid var(--line)">{inner}</div>'
+    wrapped = (
+        f'<div class="card" style="{width}margin-left:{sheet.one(("auto", "0"))};'
+        f'margin-right:auto;border:1px solid var(--line)">{inner}</div>'
+    )
     return wrapped + (fill(sheet) if sheet.chance(0.6) else "")
 
 
@@ -95,7 +117,10 @@ def _code(sheet: Sheet) -> Piece:
     """A bar code or a square code, asked for."""
     if sheet.chance(0.5):
         bars = "".join(
-            f'<span style="background:var(--ink);width:{sheet.choose(1, 4)}px;margin-right:{sheet.choose(1, 3)}px"></span>'
+            (
+                f'<span style="background:var(--ink);width:{sheet.choose(1, 4)}px;margin-right:'
+                f'{sheet.choose(1, 3)}px"></span>'
+            )
             for _ in range(42)
         )
         piece = sheet.block(bars, attributes='style="display:inline-flex;height:3.2em"')
