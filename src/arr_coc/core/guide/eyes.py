@@ -2,10 +2,10 @@
 
     Eyes()(picture [B, 3, h, w] in [0, 1]) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
 
-The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are taught to
-agree with it, whatever the font. Luminance alone is read, less its local mean and over its local spread, so that
-pale print on a dark page looks like dark print on a white one. Large print is read in the picture at half its size,
-by the same weights.
+The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are
+taught to agree with it, whatever the font. Luminance alone is read, less its local mean and over its
+local spread, so that pale print on a dark page looks like dark print on a white one. Large print is read
+in the picture at half its size, by the same weights.
 
 Batch norm and strided convolutions of three pixels: layer norm on patches of pixels learned nothing.
 """
@@ -33,8 +33,8 @@ NEAR = 33
 class Sight(NamedTuple):
     """What the eyes see in each slot: a vector of its print, of unit length, features, and character logits.
 
-    `print` [B, DIM, H, W], `features` [B, WIDTH, H, W]; `characters` [B, len(ALPHABET), h/8, w/8] logits of the
-    characters that stand there, or None where they weren't asked for.
+    `print` [B, DIM, H, W], `features` [B, WIDTH, H, W]; `characters` [B, len(ALPHABET), h/8, w/8] logits
+    of the characters that stand there, or None where they weren't asked for.
     """
 
     print: Tensor
@@ -65,7 +65,9 @@ class Residual(nn.Module):
 
 
 def contrast(picture: Tensor) -> Tensor:
-    """The luminance of pictures less its local mean and over its local spread, [B, 3, h, w] -> [B, 1, h, w]."""
+    """The luminance of pictures less its local mean and over its local spread, [B, 3, h, w] -> [B, 1, h,
+    w].
+    """
     weights = picture.new_tensor((0.299, 0.587, 0.114))
     light = torch.einsum("bchw,c->bhw", picture, weights)[:, None]
     quarter = F.avg_pool2d(light, 4)

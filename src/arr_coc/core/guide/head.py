@@ -1,9 +1,10 @@
 """The head: where the words of a question stand, and what lies right of, below or across from them.
 
-The likeness of every word to every slot becomes a map; each is weighed by the role of its word and added to what is
-known of the page. Blocks of convolution, attention along rows and along columns then carry it from labels to
-values: "right of", "below" and "where this row meets that column" are what axial attention (Ho et al. 2019) does in
-one step. The raw match of the words is added to the result, so that finding a word is never forgotten.
+The likeness of every word to every slot becomes a map; each is weighed by the role of its word and added
+to what is known of the page. Blocks of convolution, attention along rows and along columns then carry it
+from labels to values: "right of", "below" and "where this row meets that column" are what axial attention
+(Ho et al. 2019) does in one step. The raw match of the words is added to the result, so that finding a
+word is never forgotten.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ WIDTH = 64
 HEADS = 4
 BLOCKS = 3
 MAPS = 4
-"""Maps of a word: its likeness and that relative to the page's best place, its own and that of its synonyms."""
+"""Maps of a word: its likeness and that relative to the page's best place, its own and that of its
+synonyms."""
 
 
 class Judgement(NamedTuple):
     """What the head says of questions about a page.
 
-    `logits` [Q, H, W] one per place; `present` [Q] the logit that the page holds what is asked for; `whole` [Q] that
-    the question is about all of the page; `odd` [Q] that it asks for what stands out.
+    `logits` [Q, H, W] one per place; `present` [Q] the logit that the page holds what is asked for;
+    `whole` [Q] that the question is about all of the page; `odd` [Q] that it asks for what stands out.
     """
 
     logits: Tensor

@@ -17,15 +17,16 @@ from arr_coc.world.browser.cache import CachedPage
 from arr_coc.world.browser.chromium import Word
 
 SMALLEST, LARGEST = 8.0, 40.0
-"""Font sizes in px between which a crop's words are read; larger ones are read in the picture at half its size."""
+"""Font sizes in px between which a crop's words are read; larger ones are read in the picture at half its
+size."""
 
 
 class Crop(NamedTuple):
     """A crop and what is printed on it.
 
-    `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: the row and
-    column of a slot and the index of its word; `empty` long [E, 2]: slots without print; `letters` bool
-    [len(ALPHABET), size/8, size/8].
+    `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: the
+    row and column of a slot and the index of its word; `empty` long [E, 2]: slots without print;
+    `letters` bool [len(ALPHABET), size/8, size/8].
     """
 
     pixels: Tensor
@@ -137,7 +138,9 @@ def _even(x0: float, x1: float, count: int) -> tuple[float, ...]:
 
 
 def distort(pixels: Tensor, rng: random.Random) -> Tensor:
-    """Pixels [3, h, w] in [0, 1] with another contrast, polarity, blur or noise, as screens and cameras make them."""
+    """Pixels [3, h, w] in [0, 1] with another contrast, polarity, blur or noise, as screens and cameras
+    make them.
+    """
     if rng.random() < 0.25:
         pixels = 1 - pixels
     if rng.random() < 0.5:

@@ -1,9 +1,9 @@
 """Relevance: the head learns which places a question needs, on pages with evidence boxes.
 
-Every kind of question is asked from the first step: a head taught labels and values alone forgets to find a word.
-Each question's evidence competes with all other cells (a softmax over cells whose target is even over the evidence),
-each cell is also judged alone, so that a probability means the same on every page, and a question from elsewhere
-that nothing on the page answers teaches the guide to say so.
+Every kind of question is asked from the first step: a head taught labels and values alone forgets to find
+a word. Each question's evidence competes with all other cells (a softmax over cells whose target is even
+over the evidence), each cell is also judged alone, so that a probability means the same on every page,
+and a question from elsewhere that nothing on the page answers teaches the guide to say so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ SMALLEST = 8.5
 
 
 class Lesson(NamedTuple):
-    """A question to learn: its text and kind, its evidence as bool [H, W] cells, and whether the page answers it."""
+    """A question to learn: its text and kind, its evidence as bool [H, W] cells, and whether the page
+    answers it.
+    """
 
     text: str
     kind: str
@@ -128,7 +130,9 @@ def _answers(question: Inquired, printed: set[str]) -> bool:
 
 
 def _misspelt(text: str, rng: random.Random) -> str:
-    """A question as people type it: one in eight in another case, one in ten with a wrong letter in long words."""
+    """A question as people type it: one in eight in another case, one in ten with a wrong letter in long
+    words.
+    """
     roll = rng.random()
     if roll < 0.12:
         return text.lower() if roll < 0.09 else text.upper()
@@ -156,7 +160,8 @@ def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
 
 
 def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, float]]:
-    """The loss of an example, and its parts with the share of evidence among as many best cells and twice that.
+    """The loss of an example, and its parts with the share of evidence among as many best cells and twice
+    that.
 
     Args:
         guide: its reader, pages and head learn; its eyes and words do not.

@@ -1,8 +1,8 @@
 """Word spotting: the eyes learn to tell which word is printed on a slot.
 
-Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et al. 2018);
-each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots among them, so that a
-similarity means the same on every page; and the characters of every slot are named.
+Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et
+al. 2018); each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots
+among them, so that a similarity means the same on every page; and the characters of every slot are named.
 """
 
 from __future__ import annotations
