@@ -1,6 +1,6 @@
 """The question: which words to look for on the page, and what each of them is for.
 
-    ask_words("Who is the seller?")     ["who", "is", "the", "seller"], and "vendor", "supplier", ... for the fourth
+    terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
 
 Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
 due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`) are looked for beside
