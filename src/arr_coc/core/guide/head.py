@@ -89,13 +89,17 @@ def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) along the last but one dimension, [..., N, D]."""
-    n, half = x.shape[-2], x.shape[-1] // 2
+    """Rotary position embedding (Su et al. 2021) of vectors [B, N, V, D] by their place among N."""
+    n, vectors, width = x.shape[-3:]
+    half = width // 2
     frequencies = 0.5 ** torch.linspace(0, 7, half, device=x.device)
     angles = torch.arange(n, device=x.device)[:, None] * frequencies * math.pi / 2
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x[..., :half], x[..., half:]
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+    cos, sin = angles.cos(), angles.sin()
+    # As wide as the vectors, so that each product is one run through memory.
+    cos = torch.cat((cos, cos), -1).repeat(1, vectors).to(x.dtype)
+    sin = torch.cat((-sin, sin), -1).repeat(1, vectors).to(x.dtype)
+    other = x.unflatten(-1, (2, half)).flip(-2).flatten(2)
+    return (x.flatten(2) * cos + other * sin).view(x.shape)
 
 
 class Line(nn.Module):
@@ -111,8 +115,10 @@ class Line(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., N, WIDTH] -> the same shape."""
         lines = self.inner(self.norm(x)).flatten(0, -3)  # four dimensions: fused attention takes no more
-        query, key, value = lines.unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(rotate(query), rotate(key), value)
+        vectors = lines.unflatten(-1, (3 * HEADS, -1))
+        turned, value = rotate(vectors[..., : 2 * HEADS, :]), vectors[..., 2 * HEADS :, :]
+        query, key = turned.chunk(2, -2)
+        mixed = F.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (query, key, value)))
         return x + self.outer(mixed.transpose(1, 2).flatten(-2)).view(x.shape)
 
 

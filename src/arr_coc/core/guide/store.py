@@ -88,9 +88,8 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
         weights = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
         if bad := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
             raise ValueError(f"{bad[0]} has values that aren't finite")
-        with torch.device("meta"):  # no numbers are drawn only to be replaced
-            guide = Guide()
-        guide.load_state_dict(weights, strict=True, assign=True)
+        guide = Guide()
+        guide.load_state_dict(weights, strict=True)
     return prepared(guide, dtype).to(device)
 
 
