@@ -110,9 +110,7 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
         size: (height, width) of the picture in px.
         grid: (H, W).
     """
-    rows, columns = (
-        _samples(side, cells).to(places.device) for side, cells in zip(size, grid, strict=True)
-    )
+    rows, columns = (_samples(side, cells).to(places.device) for side, cells in zip(size, grid, strict=True))
     top = places.amax()
     odds = (places - top).exp()[rows.flatten()][:, columns.flatten()]
     mean = odds.unflatten(1, columns.shape).unflatten(0, rows.shape).mean((1, 3))

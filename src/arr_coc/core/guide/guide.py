@@ -40,8 +40,11 @@ class Page(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Where the words of a question stand: its terms, vectors [T, DIM] of its own words, and cosines [W, h/16, w/16] of
-    these and then of the others with every place."""
+    """Where the words of a question stand.
+
+    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/16] are those of these words and then of
+    the others of its `terms` with every place.
+    """
 
     terms: Terms
     own: Tensor

@@ -45,7 +45,9 @@ def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, 
         ValueError: a guide that was loaded to run, no such records, or a folder that can't be made.
     """
     if not any(isinstance(part, nn.BatchNorm2d) for part in guide.modules()):
-        raise ValueError("a guide of load_guide has no batch norms left to save: save the one that was trained")
+        raise ValueError(
+            "a guide of load_guide has no batch norms left to save: save the one that was trained"
+        )
     records = check_records(list(trained_on))
     tensors = {
         name: tensor.to(torch.bfloat16) if tensor.is_floating_point() and tensor.ndim > 1 else tensor
