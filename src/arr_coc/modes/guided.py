@@ -3,8 +3,8 @@
     couplings(chooser, call, layout)           -> a Coupling per image, or None where nobody can ask the guide
     question_texts(adapter, inputs, layout)    -> per image the question of its row, as text
 
-A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else, and
-where the model reads a crop or tiles, it reads the pixels that the model reads.
+A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else,
+and where the model reads a crop or tiles, it reads the pixels that the model reads.
 """
 
 from __future__ import annotations
