@@ -10,7 +10,8 @@
 | "Describe the image." | whole | information and even coverage; "auto" spends four times as much |
 | what isn't there or can't be read | lost | the fixed mixture, a quarter for coverage; "auto" spends double |
 
-Where a question is lost and a base model is at hand, its own first layers are asked, too. Fixed, untrained; a policy net that is trained adds to it.
+Where a question is lost and a base model is at hand, its own first layers are asked, too. Fixed, untrained; a
+policy net that is trained adds to it.
 """
 
 from __future__ import annotations
