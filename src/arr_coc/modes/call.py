@@ -32,8 +32,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RELEVANCES = ("auto", "trained", "guide", "gaze")
-"""What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", the attention of
-the model's own first layers; "auto", the layer if it is trained, else the guide, and gaze where that is lost."""
+"""What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", attention in
+the model's own first layers; "auto", the layer if it is trained, else the guide and, where lost, gaze."""
 Budgets = Callable[[int], Budget]
 """From the number of cells of an image to what it is allowed."""
 

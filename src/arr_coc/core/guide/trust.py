@@ -27,7 +27,7 @@ from arr_coc.core.guide.coupling import Coupling
 TIE = 0.005
 """Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
 EXPLORE = MAX_EXPLORE / 2
-"""Share of a budget for coverage at the neutral exploit tension. By the tensions of STANCES that is nothing if
+"""Share of a budget for coverage at the neutral exploit tension. By the tensions of STANCES that is none if
 sure, a tenth if odd, a quarter if lost, half if the question is about everything."""
 SURE: tuple[float, float] = (0.25, 0.6)
 """Confidence at which trust in the guide begins, and at which it is full."""
