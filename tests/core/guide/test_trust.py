@@ -65,7 +65,7 @@ def test_shares_add_up() -> None:
                 assert min(kinds) >= 0
 
 
-@pytest.mark.parametrize(("question", "kind"), zip(SAYS, ("sure", "odd", "whole", "lost"), strict=True))
+@pytest.mark.parametrize(("question", "kind"), [*zip(SAYS, ("sure", "odd", "whole", "lost"), strict=True)])
 def test_the_kinds(question: str, kind: str) -> None:
     assert getattr(shares(says(question)), kind) > 0.9
     assert (note(says(question)) == LOST) == (kind == "lost")
