@@ -32,3 +32,10 @@ def _end_with(sentinel: int) -> None:
     """Wait until the process behind a sentinel has ended, then end this one, whatever it is at."""
     wait([sentinel])
     os._exit(1)
+
+
+def worker_message(message: str) -> str:
+    """The message of an error that was raised in a data loader's process, without its traceback."""
+    if not message.startswith("Caught ValueError in DataLoader"):
+        return message
+    return message.strip().splitlines()[-1].removeprefix("ValueError: ")
