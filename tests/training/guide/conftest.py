@@ -1,4 +1,4 @@
-"""Pages that Pillow draws, in a cache as `arr-coc world` makes it, and settings of a run that takes seconds."""
+"""Pages that Pillow draws, in a cache as `arr-coc world` makes it, and settings of a run of seconds."""
 
 import io
 import random
@@ -48,7 +48,7 @@ def tiny(pages: Path):
 
     def build(**changes: object) -> GuideRecipe:
         small = {
-            "size": 64,
+            "size": 128,
             "batch": 2,
             "windows": 1,
             "easy": 4,

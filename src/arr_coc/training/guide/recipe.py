@@ -1,4 +1,4 @@
-"""The recipe of the guide: every setting of `arr-coc train guide`, as `guide.toml` beside this file has it."""
+"""The recipe of the guide: the settings of `arr-coc train guide`; its values are in `guide.toml`."""
 
 from __future__ import annotations
 

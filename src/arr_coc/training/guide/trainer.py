@@ -42,8 +42,8 @@ def train_guide(
         device: as in `resolve_device`.
 
     Returns:
-        "stage" and "steps" that were reached, "of" how many, "seconds" of this sitting, "signal" that ended it
-        or None, and the figures of the last line of the curve.
+        "stage" and "steps" that were reached, "of" how many, "seconds" of this sitting, "signal" that ended
+        it or None, and the figures of the last line of the curve.
 
     Raises:
         ValueError: the folder isn't this run's, or pages or the guide to start from can't be read.
