@@ -53,34 +53,31 @@ def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
     assert changed == {"reader", "pages", "head"}
 
 
-def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path):
-    train(tiny(steps=3), tmp_path / "whole")
-    for steps in (1, 2):  # 1: spotting was not over, so relevance begins anew
-        out = tmp_path / f"parts{steps}"
-        train(tiny(stage="spotting", steps=steps), out)
-        settings = json.loads((out / "recipe.json").read_text()) | {"stage": "both"}
-        (out / "recipe.json").write_text(json.dumps(settings))
-        train(tiny(steps=3), out)
-        one, two = weights(tmp_path / "whole"), weights(out)
-        for name in one:
-            torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
-        assert [line["step"] for line in lines(out)] == [1, 2, 3, 1, 2, 3]
+@pytest.fixture
+def stopping(monkeypatch):
+    """Ctrl-C comes after the first step of a sitting."""
 
-
-def test_a_signal_ends_it_after_the_step_and_the_guide_is_usable(tiny, tmp_path, monkeypatch):
-    step = Run._step
-
-    def interrupted(self, *arguments):
-        step(self, *arguments)
+    def step(self, *arguments, real=Run._step):
+        real(self, *arguments)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Run, "_step", interrupted)
-    result = train(tiny(steps=9), tmp_path / "run")
-    assert (result["steps"], result["signal"]) == (1, signal.SIGINT)
-    Guide().load_state_dict(weights(tmp_path / "run"))
-    monkeypatch.undo()
-    assert train(tiny(stage="both", steps=2), tmp_path / "run")["signal"] is None
-    assert [line["step"] for line in lines(tmp_path / "run")] == [1, 2, 1, 2]
+    monkeypatch.setattr(Run, "_step", step)
+    return monkeypatch
+
+
+def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, stopping):
+    out, recipe = tmp_path / "parts", tiny(steps=2)
+    for stage, steps in (("spotting", 1), ("spotting", 2), ("relevance", 1)):
+        result = train(recipe, out)
+        assert (result["stage"], result["steps"], result["signal"]) == (stage, steps, signal.SIGINT)
+        Guide().load_state_dict(weights(out))  # usable at any time
+    stopping.undo()
+    assert train(recipe, out)["signal"] is None
+    train(recipe, tmp_path / "whole")
+    one, two = weights(tmp_path / "whole"), weights(out)
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
+    assert [line["step"] for line in lines(out)] == [1, 2, 1, 2]
 
 
 def test_minutes_end_it(tiny, tmp_path):
