@@ -40,7 +40,7 @@ def manual(seed):
     return (
         f"<html><body><div style='{bar}'>Harbour manual</div><h1>Manual {seed}</h1><dl>{terms}</dl>"
         f"<table><tr><th>Thing</th><th>Weight</th><th>Length</th></tr>{rows}</table>{sections}"
-        f"<table><tr><td>Maker</td><td>Yard {seed}</td></tr><tr><td>Colour</td><td>Tar black</td></tr></table>"
+        f"<table><tr><td>Maker</td><td>Yard {seed}</td></tr><tr><td>Colour</td><td>Tar</td></tr></table>"
         f"<script>document.body.append('scripted')</script><p>{prose(rng, 300)}</p></body></html>"
     )
 
