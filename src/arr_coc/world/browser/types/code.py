@@ -110,7 +110,8 @@ def _identifiers(sheet: Sheet, count: int) -> list[str]:
 
 class Facts(NamedTuple):
     """Where things stand: (name, line) of definitions, (name, value, lines) of returns and constants, "
-    "comments."""
+    "comments.
+    """
 
     definitions: list[tuple[str, int]]
     returns: list[tuple[str, str, int, int]]
