@@ -24,19 +24,19 @@ QUESTIONS = {
     ),
 }
 WHOSE = {
-    "job": ("Who is {value}?", "Who works as {value}?"), "phone": ("Whose number is {value}?", "Who has the phone "
-                                                                                               "number {value}?"),
-    "email": ("Whose e-mail is {value}?", "Who can be reached at "
-                                          "{value}?"), "address": ("Who works at {value}?",),
+    "job": ("Who is {value}?", "Who works as {value}?"),
+    "phone": ("Whose number is {value}?", "Who has the phone number {value}?"),
+    "email": ("Whose e-mail is {value}?", "Who can be reached at {value}?"),
+    "address": ("Who works at {value}?", "Whose address is {value}?"),
     "company": ("Who works for {value}?", "Whose company is {value}?"),
-}  # fmt: skip
+}
 ICON = {"phone": "phone", "email": "mail", "address": "pin", "job": "user", "company": "home"}
 
 
 @page_type("business_cards")
 def business_cards(sheet: Sheet) -> str:
     """Two to a dozen cards of one design, in a grid."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     size = sheet.style.size
     columns = (
         1
@@ -45,7 +45,7 @@ def business_cards(sheet: Sheet) -> str:
         if sheet.style.width < 1000
         else sheet.choose(2, 3)
     )
-    rows = max(1, min(5, int((height - 3 * size) / (size * 11))))
+    rows = max(1, min(7, int((height - 3 * size) / (size * 9))))
     heading = (
         sheet.text(sheet.one(("Contacts", "Our team", "Staff", sheet.words.title(1, 3))), "h1")
         if sheet.chance(0.5)

@@ -63,7 +63,7 @@ ICON = {"email": "mail", "phone": "phone", "address": "pin", "date": "calendar"}
 @page_type("curriculum_vitae")
 def curriculum_vitae(sheet: Sheet) -> str:
     """A name, a profession, and sections in one or two columns."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     name = sheet.text(sheet.words.name(), "h1", 'style="margin-bottom:.1em"')
     job = sheet.text(sheet.words.job())
     sheet.ask(

@@ -48,7 +48,7 @@ KIND = ("What kind of file is {name}?", "Which type does {name} have?", "What is
 @page_type("file_browser")
 def file_browser(sheet: Sheet) -> str:
     """A path, a list of files and perhaps a side bar."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     files = _files(sheet, max(4, min(18, int((height / sheet.style.size - 6) / 2.2))) + 1)
     missing = files.pop()[0]
     folder = sheet.words.title(1, 2)

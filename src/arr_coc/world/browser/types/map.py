@@ -65,8 +65,7 @@ BESIDE = (
 
 
 class Roads(NamedTuple):
-    """The lines of the streets: positions at the left or upper edge, and how far they slope across the "
-    "map."""
+    """The streets' lines: positions at the left or upper edge, and how far they slope over the map."""
 
     across: list[tuple[float, float]]
     down: list[tuple[float, float]]
@@ -93,7 +92,7 @@ def map_page(sheet: Sheet) -> str:
         if sheet.chance(0.6)
         else None
     )
-    size = max(10.0, sheet.style.size * 0.85)
+    size = max(10.0, sheet.style.size * 0.85, width / 75)
     tall = height - (4 * sheet.style.size if heading else 0)
     down = max(2, min(6, int(width / (size * 11))))
     across = max(2, min(6, int(tall / (size * 7))))
@@ -207,8 +206,7 @@ def _park(sheet: Sheet, roads: Roads, cell: tuple[int, int], size: float, night:
 def _streets(
     sheet: Sheet, roads: Roads, size: float, road: str, ink: str, night: bool
 ) -> tuple[list[Piece], str]:
-    """All streets; those across come first, each with its name on it. Streets down have names where "
-    "they fit."""
+    """All streets, those across first, each with its name; those down are named where there is room."""
     plain = [
         form.format(word)
         for form, word in zip(

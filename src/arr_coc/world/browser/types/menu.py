@@ -39,7 +39,7 @@ WITH = (
 @page_type("menu")
 def menu(sheet: Sheet) -> str:
     """The house's name and its sections in one to three columns."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     size = sheet.style.size
     columns = 1 if sheet.style.width < 640 else sheet.choose(1, 3 if sheet.style.width > 1000 else 2)
     *names, missing = labels(sheet, 30, DISHES, high=3, most=26, share=0.6)

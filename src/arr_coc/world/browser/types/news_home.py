@@ -1,5 +1,4 @@
-"""Front pages of news sites: a lead story, cards with teasers and pictures, a ticker and a list of the "
-"most read."""
+"""Front pages of news sites: a lead story, cards with teasers and pictures, a list of the most read."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ TOPIC = ('In which section is "{head}"?', "Which topic does {head} belong to?")
 @page_type("news_home", held_out=True)
 def news_home(sheet: Sheet) -> str:
     """A masthead, a row of topics, a lead story and a grid of cards."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     size = sheet.style.size
     paper = sheet.text(
         sheet.one(

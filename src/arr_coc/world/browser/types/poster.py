@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, put, room
-from arr_coc.world.browser.drawing import COLOURS, SHAPES, VIVID, backdrop, figure, ink_on, shade
+from arr_coc.world.browser.drawing import COLOURS, SHAPES, VIVID, figure, ink_on, shade
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -49,12 +49,11 @@ def poster(sheet: Sheet) -> str:
     longest = max(len(word) for word in name.split())
     big = max(24, min(sheet.choose(40, 110), width / longest / 0.72, height / 4.5))
     colour, plain = sheet.one(list(COLOURS)), sheet.chance(0.25)
-    ground = backdrop(sheet.rng) if plain else f"background:{shade(sheet.rng, colour)}"
+    ground = "background:var(--paper)" if plain else f"background:{shade(sheet.rng, colour)}"
     ink = "var(--ink)" if plain else ink_on(colour)
-    if plain:
-        ground = "background:var(--paper)"
     if not plain and sheet.chance(0.3):
-        ground = f"background:linear-gradient({sheet.choose(0, 180)}deg,{shade(sheet.rng, colour)},{shade(sheet.rng, colour)})"
+        shades = f"{shade(sheet.rng, colour)},{shade(sheet.rng, colour)}"
+        ground = f"background:linear-gradient({sheet.choose(0, 180)}deg,{shades})"
     title = sheet.text(
         name, "div", f'style="font-size:{big:.0f}px;line-height:1.05;font-weight:bold;overflow-wrap:anywhere"'
     )
@@ -87,9 +86,10 @@ def poster(sheet: Sheet) -> str:
 
 def _facts(sheet: Sheet, mid: float) -> str:
     """Date, time, place, price, names and address, some of them left out."""
+    words = sheet.words
     choices: list[tuple[str, tuple[str, ...]]] = [
-        (sheet.words.date(), DATE), (sheet.words.city() if sheet.chance(0.5) else sheet.words.street(), PLACE),
-        (sheet.words.time(), TIME), (sheet.words.price(), PRICE), (sheet.words.name(), WHO), (sheet.words.domain(), WEB),
+        (words.date(), DATE), (sheet.one((words.city(), words.street())), PLACE), (words.time(), TIME),
+        (words.price(), PRICE), (words.name(), WHO), (words.domain(), WEB),
     ]  # fmt: skip
     leads = {
         TIME: ("Doors", "Start", "", ""),

@@ -83,7 +83,7 @@ def _badge(sheet: Sheet) -> str:
 
 def _table(sheet: Sheet, heading: Piece) -> str:
     """Ranks, teams and numbers."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     count = max(3, min(14, int((height / sheet.style.size - 6) / 2.3)))
     *teams, missing = _teams(sheet, count + 1)
     names = TABLES[sheet.one(list(TABLES))]
@@ -167,7 +167,7 @@ def _table(sheet: Sheet, heading: Piece) -> str:
 
 def _results(sheet: Sheet, heading: Piece) -> str:
     """Matches with scores, as rows or as cards."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     columns = 1 if sheet.style.width < 700 else sheet.choose(1, 3)
     count = max(2, min(18, columns * int((height / sheet.style.size - 6) / 6)))
     *teams, missing = _teams(sheet, 2 * count + 1)
@@ -193,7 +193,7 @@ def _results(sheet: Sheet, heading: Piece) -> str:
         sheet.ask("crossing", put(sheet, SCORE, a=a, b=b), f"{goals[0]}:{goals[1]}", one, two, left, right)
         sheet.ask(
             "value",
-            put(sheet, ("How many goals or points did {a} get?", "How much did {a} score?"), a=b),
+            put(sheet, ("How much did {a} score?", "What is the score of {a}?"), a=b),
             str(goals[1]),
             two,
             right,

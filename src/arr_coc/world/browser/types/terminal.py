@@ -182,10 +182,8 @@ def _log(sheet: Sheet) -> tuple[str, list[str]]:
         clock += sheet.choose(1, 400)
         time, level = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}", sheet.one(list(LEVELS))
         one, two = sheet.text(time), sheet.text(level, "span", f'style="color:{LEVELS[level]}"')
-        three = sheet.text(
-            f"{sheet.words.words(2, 6)} "
-            f"{sheet.one(('', sheet.words.code(), f'port {sheet.choose(80, 9999)}', f'{sheet.choose(1, 999)} ms'))}".strip()
-        )
+        end = sheet.one(("", f" {sheet.words.code()}", f" {sheet.choose(1, 999)} ms"))
+        three = sheet.text(sheet.words.words(2, 6) + end)
         sheet.ask(
             "value",
             put(
@@ -211,7 +209,7 @@ def _log(sheet: Sheet) -> tuple[str, list[str]]:
                 put(
                     sheet,
                     (
-                        "What is the {level}?",
+                        "What does the line of level {level} say?",
                         "Is there a message of level {level}?",
                         "Which line has {level}?",
                     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, put
 from arr_coc.world.browser.drawing import icon
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -47,7 +47,6 @@ SKY = (
 @page_type("weather")
 def weather(sheet: Sheet) -> str:
     """A place, its weather now, and the days to come as cards, columns or rows."""
-    width, height = room(sheet)
     unit = sheet.one(("°", "°C", "°F"))
     base = sheet.choose(-10, 33) if unit != "°F" else sheet.choose(15, 95)
     place = sheet.text(sheet.words.city(), "h1")
