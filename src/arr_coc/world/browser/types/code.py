@@ -42,7 +42,7 @@ TONES = (
     ("#c678dd", "#98c379", "#d19a66", "#7f8c8d", "#61afef"),
     ("#a71d5d", "#0b7a3e", "#9a5b00", "#808890", "#1f5fbf"),
 )
-WORDS = r"\b(def|return|if|else|for|in|import|from|class|while|const|let|function|int|void|char|static|None|null)\b"
+WORDS = r"\b(def|return|if|else|for|in|import|from|while|const|let|function|int|void|char|None|null)\b"
 
 
 class Line(NamedTuple):
