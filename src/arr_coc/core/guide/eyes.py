@@ -2,10 +2,10 @@
 
     Eyes()(picture [B, 3, h, w] in [0, 1]) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
 
-The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are taught to
-agree with it, whatever the font. Luminance alone is read, less its local mean and over its local spread, so that
-pale print on a dark page looks like dark print on a white one. Large print is read in the picture at half its size,
-by the same weights.
+The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are
+taught to agree with it, whatever the font. Luminance alone is read, less its local mean and over its
+local spread, so that pale print on a dark page looks like dark print on a white one. Large print is read
+in the picture at half its size, by the same weights.
 
 Batch norm and strided convolutions of three pixels: layer norm on patches of pixels learned nothing.
 """
@@ -33,8 +33,8 @@ NEAR = 33
 class Sight(NamedTuple):
     """What the eyes see in each slot: a vector of its print, of unit length, features, and character logits.
 
-    `print` [B, DIM, H, W], `features` [B, WIDTH, H, W]; `characters` [B, len(ALPHABET), h/8, w/8] logits of the
-    characters that stand there, or None where they weren't asked for.
+    `print` [B, DIM, H, W], `features` [B, WIDTH, H, W]; `characters` [B, len(ALPHABET), h/8, w/8] logits
+    of the characters that stand there, or None where they weren't asked for.
     """
 
     print: Tensor
@@ -42,7 +42,9 @@ class Sight(NamedTuple):
     characters: Tensor | None = None
 
 
-def convolution(before: int, after: int, size: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1) -> nn.Sequential:
+def convolution(
+    before: int, after: int, size: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1
+) -> nn.Sequential:
     """A convolution with batch norm."""
     height, width = (size, size) if isinstance(size, int) else size
     conv = nn.Conv2d(before, after, (height, width), stride, (height // 2, width // 2), bias=False)
@@ -63,7 +65,9 @@ class Residual(nn.Module):
 
 
 def contrast(picture: Tensor) -> Tensor:
-    """The luminance of pictures less its local mean and over its local spread, [B, 3, h, w] -> [B, 1, h, w]."""
+    """The luminance of pictures less its local mean and over its local spread, [B, 3, h, w] -> [B, 1, h,
+    w].
+    """
     weights = picture.new_tensor((0.299, 0.587, 0.114))
     light = torch.einsum("bchw,c->bhw", picture, weights)[:, None]
     quarter = F.avg_pool2d(light, 4)
@@ -89,10 +93,11 @@ class Eyes(nn.Module):
             Residual(third), Residual(third),
         )  # fmt: skip
         self.characters = nn.Conv2d(third, len(ALPHABET), 1)
+        nn.init.constant_(self.characters.bias, -4.5)  # most slots hold none of most
         self.widen = nn.Sequential(convolution(third, WIDTH, stride=(1, 2)), nn.ReLU())
         sizes = ((3, 3), (1, 3), (1, 3))  # the stem has looked far enough up and down; words are wide
         self.blocks = nn.Sequential(*(Residual(WIDTH, size, (1, 7)) for size in sizes))
-        self.print = nn.Conv2d(WIDTH, DIM, 1)
+        self.print = convolution(WIDTH, DIM, 1)  # centred: what all slots have in common says nothing
 
     def forward(self, picture: Tensor, characters: bool = False) -> Sight:
         """What stands in each slot.
@@ -101,7 +106,7 @@ class Eyes(nn.Module):
             picture: Float [B, 3, h, w] in [0, 1], h a multiple of 8 and w of 16.
             characters: whether to tell characters too.
         """
-        x = contrast(picture.float()).to(self.print.weight.dtype, memory_format=torch.channels_last)
+        x = contrast(picture.float()).to(self.print[0].weight.dtype, memory_format=torch.channels_last)
         x = self.stem(x)
         letters = self.characters(x) if characters else None
         x = self.blocks(self.widen(x))

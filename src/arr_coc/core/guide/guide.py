@@ -1,8 +1,8 @@
 """The guide: from a picture and a question to the coupling of every place with the question.
 
-    guide = load_guide()
-    page = guide.page(picture)                 once per picture
-    guide.judge(page, ["What is the total?"])  then per question
+guide = load_guide()
+page = guide.page(picture)                 once per picture
+guide.judge(page, ["What is the total?"])  then per question
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.core.guide.eyes import Eyes
+from arr_coc.core.guide.eyes import Eyes, Sight
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
 from arr_coc.core.guide.question import QuestionEncoder, Terms, terms
 from arr_coc.core.guide.words import WordEncoder
@@ -28,9 +28,9 @@ MULTIPLE = 32
 class Page(NamedTuple):
     """A picture as the guide holds it between questions.
 
-    `near` and `far` are vectors of print, [DIM, h/8, w/16] and of the picture at half its size [DIM, h/16, w/32];
-    `features` [1, WIDTH, h/16, w/16] what else is on it; `size` (height, width) of the picture in px before it was
-    padded.
+    `near` and `far` are vectors of print, [DIM, h/8, w/16] and of the picture at half its size [DIM,
+    h/16, w/32]; `features` [1, WIDTH, h/16, w/16] what else is on it; `size` (height, width) of the
+    picture in px before it was padded.
     """
 
     near: Tensor
@@ -68,17 +68,26 @@ class Guide(nn.Module):
         """Look at a picture, float [3, h, w] in [0, 1], before any question."""
         size = (picture.shape[-2], picture.shape[-1])
         pad = (0, -size[1] % MULTIPLE, 0, -size[0] % MULTIPLE)
-        picture = F.pad(picture[None].float(), pad, mode="replicate") if any(pad) else picture[None].float()
-        near, far = self.eyes(picture), self.eyes(_half(picture))
-        features = self.pages(picture, near.features, far.features)
-        return Page(near.print[0], far.print[0], features, size)
+        picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
+        return self.compose(picture, *self.look(picture))._replace(size=size)
+
+    def look(self, picture: Tensor) -> tuple[Sight, Sight]:
+        """What the eyes see in a picture [3, h, w] with sides of whole MULTIPLEs, and in it at half its
+        size.
+        """
+        return self.eyes(picture[None]), self.eyes(_half(picture[None]))
+
+    def compose(self, picture: Tensor, near: Sight, far: Sight) -> Page:
+        """What is known of a picture from what the eyes saw in it, and its colours."""
+        features = self.pages(picture[None], near.features, far.features)
+        return Page(near.print[0], far.print[0], features, (picture.shape[-2], picture.shape[-1]))
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of 16 px of a page for some questions."""
-        asked = [terms(question) for question in questions]
-        vectors = self.words([word for t in asked for word in (*t.words, *t.others)])
+        looked_for = [terms(question) for question in questions]
+        vectors = self.words([word for t in looked_for for word in (*t.words, *t.others)])
         readings, maps, start = [], [], 0
-        for t in asked:
+        for t in looked_for:
             own = vectors[start : start + len(t.words)]
             others = vectors[start + len(t.words) : start + len(t.words) + len(t.others)]
             start += len(t.words) + len(t.others)
@@ -86,12 +95,14 @@ class Guide(nn.Module):
             maps.append(self.maps(page, t, own, others))
         return self.head(page.features, readings, maps)
 
-    def maps(self, page: Page, asked: Terms, own: Tensor, others: Tensor) -> Tensor:
+    def maps(self, page: Page, looked_for: Terms, own: Tensor, others: Tensor) -> Tensor:
         """The maps of likeness of a question's words, [T, MAPS, H, W] in [0, 1]; see `head.MAPS`."""
         cosines = self._cosines(page, torch.cat((own, others)))
         direct, synonym = cosines[: len(own)], cosines.new_full((len(own), *cosines.shape[1:]), -1.0)
         if len(others):
-            rows = torch.tensor(asked.stands_for, device=cosines.device)[:, None, None].expand_as(cosines[len(own) :])
+            rows = torch.tensor(looked_for.stands_for, device=cosines.device)[:, None, None].expand_as(
+                cosines[len(own) :]
+            )
             synonym = synonym.scatter_reduce(0, rows, cosines[len(own) :], "amax")
         maps = []
         for cosine in (direct, synonym):
@@ -101,7 +112,9 @@ class Guide(nn.Module):
         return torch.stack(maps, 1)
 
     def _cosines(self, page: Page, words: Tensor) -> Tensor:
-        """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/16]: the better of both sizes."""
+        """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/16]: the better of both
+        sizes.
+        """
         near = torch.einsum("wd,dhx->whx", words, page.near)
         near = F.max_pool2d(near[None], (2, 1))[0]
         far = torch.einsum("wd,dhx->whx", words, page.far)
@@ -116,7 +129,9 @@ def _half(picture: Tensor) -> Tensor:
 
 
 def pool(logits: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Logits of places as those of the cells of a grid, [Q, h, w] -> [Q, H, W]: the log of the mean odds in a cell."""
+    """Logits of places as those of the cells of a grid, [Q, h, w] -> [Q, H, W]: the log of the mean odds
+    in a cell.
+    """
     fine = (4 * grid[0], 4 * grid[1])
     top = logits.amax((1, 2), keepdim=True)
     odds = F.interpolate((logits - top).exp()[:, None], fine, mode="nearest-exact")

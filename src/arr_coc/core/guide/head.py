@@ -1,9 +1,10 @@
 """The head: where the words of a question stand, and what lies right of, below or across from them.
 
-The likeness of every word to every slot becomes a map; each is weighed by the role of its word and added to what is
-known of the page. Blocks of convolution, attention along rows and along columns then carry it from labels to
-values: "right of", "below" and "where this row meets that column" are what axial attention (Ho et al. 2019) does in
-one step. The raw match of the words is added to the result, so that finding a word is never forgotten.
+The likeness of every word to every slot becomes a map; each is weighed by the role of its word and added
+to what is known of the page. Blocks of convolution, attention along rows and along columns then carry it
+from labels to values: "right of", "below" and "where this row meets that column" are what axial attention
+(Ho et al. 2019) does in one step. The raw match of the words is added to the result, so that finding a
+word is never forgotten.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ WIDTH = 64
 HEADS = 4
 BLOCKS = 3
 MAPS = 4
-"""Maps of a word: its likeness and that relative to the page's best place, its own and that of its synonyms."""
+"""Maps of a word: its likeness and that relative to the page's best place, its own and that of its
+synonyms."""
 
 
 class Judgement(NamedTuple):
     """What the head says of questions about a page.
 
-    `logits` [Q, H, W] one per place; `present` [Q] the logit that the page holds what is asked for; `whole` [Q] that
-    the question is about all of the page; `odd` [Q] that it asks for what stands out.
+    `logits` [Q, H, W] one per place; `present` [Q] the logit that the page holds what is asked for;
+    `whole` [Q] that the question is about all of the page; `odd` [Q] that it asks for what stands out.
     """
 
     logits: Tensor
@@ -148,10 +150,15 @@ class Head(nn.Module):
         self.roles = nn.Linear(ASKED, MAPS * WIDTH)
         self.trust = nn.Linear(ASKED, MAPS)
         nn.init.constant_(self.trust.bias, 0.5)
-        self.query, self.key, self.value = nn.Linear(WIDTH, WIDTH), nn.Linear(ASKED, WIDTH), nn.Linear(ASKED, WIDTH)
+        self.query, self.key, self.value = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(ASKED, WIDTH),
+            nn.Linear(ASKED, WIDTH),
+        )
         self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
         self.norm = nn.LayerNorm(WIDTH)
         self.last = nn.Linear(WIDTH, 1)
+        nn.init.constant_(self.last.bias, -5.0)  # few places are needed
         self.present = nn.Sequential(nn.Linear(2 * WIDTH + ASKED + MAPS, 64), nn.GELU(), nn.Linear(64, 1))
         self.scope = nn.Sequential(nn.Linear(ASKED, 32), nn.GELU(), nn.Linear(32, 2))
 

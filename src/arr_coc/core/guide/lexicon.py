@@ -39,16 +39,32 @@ SHORT = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 """One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
 
 
+class Entry(NamedTuple):
+    """A member of a group.
+
+    Attributes:
+        text: as written.
+        key: its stems.
+        printed: whether pages bear it.
+        askable: whether "What is the ...?" can ask for it.
+    """
+
+    text: str
+    key: str
+    printed: bool
+    askable: bool
+
+
 class Lexicon(NamedTuple):
     """What `lexicon.txt` holds, by stems.
 
     Attributes:
-        groups: the entries of every line as (phrase, whether "What is the ...?" can ask for it).
+        groups: the entries of every line.
         by_stems: stems of a phrase, joined by spaces, to the places of its groups.
         questions: stems of question words to hints.
     """
 
-    groups: tuple[tuple[tuple[str, bool], ...], ...]
+    groups: tuple[tuple[Entry, ...], ...]
     by_stems: dict[str, list[int]]
     questions: dict[str, tuple[str, ...]]
 
@@ -56,7 +72,7 @@ class Lexicon(NamedTuple):
 @lru_cache(maxsize=1)
 def lexicon() -> Lexicon:
     """The lexicon; read at the first call."""
-    groups: list[tuple[tuple[str, bool], ...]] = []
+    groups: list[tuple[Entry, ...]] = []
     by_stems: dict[str, list[int]] = {}
     questions: dict[str, tuple[str, ...]] = {}
     for line in Path(__file__).with_name("lexicon.txt").read_text(encoding="utf-8").splitlines():
@@ -64,11 +80,16 @@ def lexicon() -> Lexicon:
             words, _, answers = line[1:].partition(" = ")
             questions |= {stems(q): _split(answers) for q in _split(words)}
         elif line and not line.startswith("# "):
-            group = tuple((entry.lstrip("~"), not entry.startswith("~")) for entry in _split(line))
-            for entry, _ in group:
-                by_stems.setdefault(stems(entry), []).append(len(groups))
+            group = tuple(_entry(text) for text in _split(line))
+            for entry in group:
+                by_stems.setdefault(entry.key, []).append(len(groups))
             groups.append(group)
     return Lexicon(tuple(groups), by_stems, questions)
+
+
+def _entry(text: str) -> Entry:
+    phrase = text.lstrip("~*")
+    return Entry(phrase, stems(phrase), not text.startswith("*"), phrase == text)
 
 
 def _split(line: str) -> tuple[str, ...]:
@@ -124,16 +145,21 @@ def content_words(phrase: str) -> tuple[str, ...]:
 
 
 def synonyms(phrase: str, askable: bool = False) -> tuple[str, ...]:
-    """What else may be printed or asked for a phrase: the other members of all groups that hold it.
+    """What else may be printed for a phrase: the other members of all groups that hold it.
 
     Args:
         phrase: one word or some, as printed.
         askable: only what "What is the ...?" can ask for.
     """
+    return _others(stems(phrase), askable)
+
+
+def _others(key: str, askable: bool = False) -> tuple[str, ...]:
+    """`synonyms` of a phrase's stems."""
     names = lexicon()
-    own = stems(phrase)
-    members = (entry for place in names.by_stems.get(own, ()) for entry in names.groups[place])
-    return tuple(dict.fromkeys(m for m, noun in members if stems(m) != own and (noun or not askable)))
+    members = (entry for place in names.by_stems.get(key, ()) for entry in names.groups[place])
+    chosen = (m for m in members if m.key != key and (m.askable if askable else m.printed))
+    return tuple(dict.fromkeys(member.text for member in chosen))
 
 
 def hints(question: str) -> tuple[str, ...]:
@@ -191,7 +217,7 @@ def _head(words: Sequence[str]) -> int:
 def _printed(key: str) -> list[str]:
     """The words of a phrase's synonyms, each once: single words first, those that mean little last."""
     own = set(key.split())
-    phrases = [p for p in synonyms(key) if not own.issubset(stems(p).split())]
+    phrases = [p for p in _others(key) if not own.issubset(stems(p).split())]
     single = [normal(phrase) for phrase in phrases if " " not in phrase]
     several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
     words = dict.fromkeys(single + several)

@@ -1,9 +1,10 @@
 """The question: which words to look for on the page, and what each of them is for.
 
-    ask_words("Who is the seller?")     ["who", "is", "the", "seller"], and "vendor", "supplier", ... for the fourth
+    terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
 
-Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the due date?"
-for more than in "On which date ...?". Words that mean the same (`lexicon`) are looked for beside each.
+Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
+due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`) are looked for beside
+each.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arr_coc.core.guide.lexicon import expand
@@ -28,7 +28,9 @@ WIDTH = 96
 
 
 class Terms(NamedTuple):
-    """What a question makes one look for: its words, and others with the index of the word each stands for."""
+    """What a question makes one look for: its words, and others with the index of the word each stands
+    for.
+    """
 
     words: tuple[str, ...]
     others: tuple[str, ...]
@@ -72,7 +74,12 @@ class QuestionEncoder(nn.Module):
             words: at least one, at most MOST normal words.
             vectors: [T, DIM] of them.
         """
-        rows = torch.tensor([zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device)
-        x = self.join(torch.cat((vectors.to(self.join.weight.dtype), self.meaning(rows)), -1)) + self.place[: len(words)]
+        rows = torch.tensor(
+            [zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device
+        )
+        x = (
+            self.join(torch.cat((vectors.to(self.join.weight.dtype), self.meaning(rows)), -1))
+            + self.place[: len(words)]
+        )
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))

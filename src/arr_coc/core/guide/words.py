@@ -3,9 +3,9 @@
     split_words("Who pays INV-204?")      ["who", "pays", "inv-204"]
     WordEncoder()(["total", "tota1"])     [2, 96], of unit length
 
-A word is a bag of hashed character n-grams (Bojanowski et al. 2017) plus a small convolution over its characters.
-Case, accents and punctuation around a word are dropped: what is printed and what is asked are often spelled
-differently in these.
+A word is a bag of hashed character n-grams (Bojanowski et al. 2017) plus a small convolution over its
+characters. Case, accents and punctuation around a word are dropped: what is printed and what is asked are
+often spelled differently in these.
 """
 
 from __future__ import annotations

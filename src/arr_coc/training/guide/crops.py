@@ -17,15 +17,16 @@ from arr_coc.world.browser.cache import CachedPage
 from arr_coc.world.browser.chromium import Word
 
 SMALLEST, LARGEST = 8.0, 40.0
-"""Font sizes in px between which a crop's words are read; larger ones are read in the picture at half its size."""
+"""Font sizes in px between which a crop's words are read; larger ones are read in the picture at half its
+size."""
 
 
 class Crop(NamedTuple):
     """A crop and what is printed on it.
 
-    `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: the row and
-    column of a slot and the index of its word; `empty` long [E, 2]: slots without print; `letters` bool
-    [len(ALPHABET), size/8, size/8].
+    `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: the
+    row and column of a slot and the index of its word; `empty` long [E, 2]: slots without print;
+    `letters` bool [len(ALPHABET), size/8, size/8].
     """
 
     pixels: Tensor
@@ -108,8 +109,9 @@ def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[
         columns = _centres(max(0.0, x0), min(size, x1), wide, size // wide)
         slots += [(row, column, number) for row in rows for column in columns]
         plain = folded(word.text)
-        if len(plain) + 1 == len(word.edges):
-            for letter, start, end in zip(plain, word.edges, word.edges[1:], strict=False):
+        if plain:
+            edges = word.edges if len(word.edges) == len(plain) + 1 else _even(x0, x1, len(plain))
+            for letter, start, end in zip(plain, edges, edges[1:], strict=False):
                 place = ALPHABET.find(letter)
                 column = int((start + end) / 16)
                 if place >= 0 and 0 <= column < size // 8:
@@ -122,12 +124,23 @@ def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[
 
 def _centres(low: float, high: float, step: int, count: int) -> list[int]:
     """Cells of `step` px whose centres lie in an interval; at least the one its middle lies in."""
-    inside = [i for i in range(max(0, int(low // step)), min(count, int(high // step) + 1)) if low <= (i + 0.5) * step <= high]
+    inside = [
+        i
+        for i in range(max(0, int(low // step)), min(count, int(high // step) + 1))
+        if low <= (i + 0.5) * step <= high
+    ]
     return inside or [min(count - 1, max(0, int((low + high) / 2 // step)))]
 
 
+def _even(x0: float, x1: float, count: int) -> tuple[float, ...]:
+    """The ends of a word's characters where nobody measured them: all equally wide."""
+    return tuple(x0 + (x1 - x0) * i / count for i in range(count + 1))
+
+
 def distort(pixels: Tensor, rng: random.Random) -> Tensor:
-    """Pixels [3, h, w] in [0, 1] with another contrast, polarity, blur or noise, as screens and cameras make them."""
+    """Pixels [3, h, w] in [0, 1] with another contrast, polarity, blur or noise, as screens and cameras
+    make them.
+    """
     if rng.random() < 0.25:
         pixels = 1 - pixels
     if rng.random() < 0.5:
@@ -135,7 +148,9 @@ def distort(pixels: Tensor, rng: random.Random) -> Tensor:
         if high - low > 0.2:
             pixels = low + (high - low) * pixels
     if rng.random() < 0.15:
-        small = F.interpolate(pixels[None], scale_factor=rng.uniform(0.6, 0.95), mode="bilinear", antialias=True)
+        small = F.interpolate(
+            pixels[None], scale_factor=rng.uniform(0.6, 0.95), mode="bilinear", antialias=True
+        )
         pixels = F.interpolate(small, pixels.shape[-2:], mode="bilinear")[0]
     if rng.random() < 0.3:
         generator = torch.Generator().manual_seed(rng.getrandbits(31))

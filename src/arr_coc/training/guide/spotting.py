@@ -1,8 +1,8 @@
 """Word spotting: the eyes learn to tell which word is printed on a slot.
 
-Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et al. 2018);
-each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots among them, so that a
-similarity means the same on every page; and the characters of every slot are named.
+Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et
+al. 2018); each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots
+among them, so that a similarity means the same on every page; and the characters of every slot are named.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SLOTS = 700
 """Printed slots of a batch that are compared with words."""
 
 
-def spotting_loss(guide: Guide, crops: Sequence[Crop], others: Sequence[str], rng: random.Random) -> tuple[Tensor, dict[str, float]]:
+def spotting_loss(
+    guide: Guide, crops: Sequence[Crop], others: Sequence[str], rng: random.Random
+) -> tuple[Tensor, dict[str, float]]:
     """The loss of a batch of crops, and its parts with the share of slots whose own word is the nearest.
 
     Args:
@@ -52,9 +54,13 @@ def spotting_loss(guide: Guide, crops: Sequence[Crop], others: Sequence[str], rn
     alone = -F.logsigmoid(logits[own]).mean() - F.logsigmoid(-logits.masked_fill(own, -30.0)).sum(1).mean()
     alone = alone - F.logsigmoid(-blanks).sum(1).mean() if len(empty) else alone
     letters = torch.stack([crop.letters for crop in crops]).float()
-    spell = F.binary_cross_entropy_with_logits(
-        sight.characters.float(), letters, pos_weight=letters.new_tensor(4.0), reduction="none"
-    ).sum(1).mean()
+    spell = (
+        F.binary_cross_entropy_with_logits(
+            sight.characters.float(), letters, pos_weight=letters.new_tensor(4.0), reduction="none"
+        )
+        .sum(1)
+        .mean()
+    )
     loss = match + 0.1 * alone + 0.5 * spell
     right = (cosine.argmax(1) == word).float().mean()
     parts = {"match": match.item(), "alone": alone.item(), "spell": spell.item(), "right": right.item()}

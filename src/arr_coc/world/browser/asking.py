@@ -63,7 +63,7 @@ def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value
     if heading is not None:
         sheet.ask("title", phrase(sheet.rng, "title"), heading.plain, heading)
     sheet.ask("global", phrase(sheet.rng, "global"), "")
-    text = missing if missing.endswith("?") else phrase(sheet.rng, kind, label=missing)
+    text = missing if missing[-1] in "?." else phrase(sheet.rng, kind, label=missing)
     sheet.ask("unanswerable", text, "not on the page")
 
 

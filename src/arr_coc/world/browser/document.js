@@ -21,8 +21,10 @@
 
   // Text nodes of the document in order; of an element a slice, since text is walked only once.
   const all = [], first = new Map(), spaced = new Set();
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
   for (let node; (node = walker.nextNode());) {
+    if (node.nodeName === "BR" && all.length) spaced.add(all[all.length - 1]);
+    if (node.nodeType !== Node.TEXT_NODE) continue;
     const parent = node.parentElement;
     if (/^\s+$/.test(node.data) && all.length) spaced.add(all[all.length - 1]);
     if (MARK.test(node.data) || ["STYLE", "SCRIPT", "NOSCRIPT", "OPTION", "TEXTAREA"].includes(parent.tagName)) continue;
@@ -164,7 +166,7 @@
           const top = of(head.cells[i]), cell = top && of(row.cells[i]);
           if (cell && cell.lines.length <= 6) crossings.push({row: label, column: top, cell});
         });
-      } else if (!headed && row.cells.length === 2) {
+      } else if (!headed && row.cells.length === 2 && rows.length > 1) {
         const value = of(row.cells[1]);
         if (value && value.lines.length <= 8) values.push({label, value});
       }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import colorsys
 import math
 import random
+from urllib.parse import quote
 
 COLOURS: dict[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]] = {
     "red": ((352, 366), (0.65, 0.95), (0.38, 0.55)),
@@ -35,6 +36,11 @@ def shade(rng: random.Random, name: str) -> str:
     hue, full, light = (rng.uniform(low, high) for low, high in COLOURS[name])
     channels = colorsys.hls_to_rgb(hue % 360 / 360, light, full)
     return "#" + "".join(f"{round(c * 255):02x}" for c in channels)
+
+
+def ink_on(name: str) -> str:
+    """The colour of text that is legible on a named colour."""
+    return "#111" if name in ("yellow", "orange", "pink", "turquoise", "white") else "#fff"
 
 
 def _regular(corners: int, inner: float = 0.0) -> str:
@@ -204,10 +210,11 @@ def backdrop(rng: random.Random, light: bool | None = None) -> str:
     ))  # fmt: skip
 
 
-NOISE = (
-    "url(\"data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='160' "
-    "height='160'%3E%3Cfilter id='n'%3E"
-    "%3CfeTurbulence type='fractalNoise' baseFrequency='.8' numOctaves='2'/%3E%3C/filter%3E"
-    "%3Crect width='160' height='160' filter='url(%23n)' opacity='.3'/%3E%3C/svg%3E\")"
+_SPECKLES = (
+    "<svg xmlns='http://www.w3.org/2000/svg' width='160' height='160'><filter id='n'><feTurbulence "
+    "type='fractalNoise' "
+    "baseFrequency='.8' numOctaves='2'/></filter><rect width='160' height='160' filter='url(#n)' "
+    "opacity='.3'/></svg>"
 )
+NOISE = f"url(data:image/svg+xml,{quote(_SPECKLES)})"
 """Speckles as a CSS image."""

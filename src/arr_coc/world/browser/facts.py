@@ -18,17 +18,20 @@ from arr_coc.world.browser.phrases import phrase
 
 MOST_QUESTIONS = 12
 SHARES: dict[str, int] = {
-    "crossing": 3, "term": 3, "section": 2, "value": 2, "word": 3, "title": 1, "presence": 1, "unanswerable": 1, "global": 1,
+    "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
+    "presence": 1, "unanswerable": 1, "global": 1,
 }  # fmt: skip
 """The most questions of a kind on a page, the first before the last."""
 PRESENCE = (
-    "Is {} mentioned here?", "Does this page mention {}?", "Does {} occur here?", "Is there anything about {}?",
+    "Is {} mentioned here?", "Does this page mention {}?", "Does {} occur here?", "Is anything said of {}?",
     "Can I read about {} here?", "Does it say {} anywhere?",
 )  # fmt: skip
 OPENING = (
-    "What is the first paragraph under {}?", "How does the section {} begin?", "Read the first paragraph of {}.",
-    "What comes first under the heading {}?", "How does {} start?",
+    "What is the first paragraph under {}?", "How does the section {} begin?",
+    "Read the first paragraph of {}.", "What comes first under the heading {}?", "How does {} start?",
 )  # fmt: skip
+STRUCTURE = ("crossing", "term", "section", "value")
+"""Kinds of questions that need a document's structure, not only its words."""
 MOST_ANSWER = 400
 """Characters of an answer."""
 MOST_LINES = 24
@@ -103,9 +106,10 @@ def inquire(rng: random.Random, facts: Facts, absent: Sequence[str]) -> tuple[In
     for kind, most in SHARES.items():
         questions = list(RULES[kind](rng, facts, absent))
         rng.shuffle(questions)
-        kept += questions[:most]
+        by_evidence = {question.evidence: question for question in questions}
+        kept += list(by_evidence.values())[:most]
     while len(kept) > MOST_QUESTIONS:
-        kept.remove(rng.choice([q for q in kept if q.kind in ("word", "crossing", "term")]))
+        kept.remove(rng.choice([question for question in kept if question.kind in STRUCTURE]))
     return tuple(kept)
 
 
@@ -205,10 +209,9 @@ def _spans(rng: random.Random, facts: Facts, count: int) -> Iterator[tuple[str, 
         length = rng.choice((1, 1, 1, 2, 3))
         run = facts.words[start : start + length]
         x0, y0, x1, y1 = zip(*(word.box for word in run), strict=True)
-        gap = 0.7 * run[0].size
-        if any(
-            abs(b.box[1] - a.box[1]) > 2 or not 0 <= b.box[0] - a.box[2] <= gap for a, b in zip(run, run[1:])
-        ):
+        lefts, rights = [word.box[0] for word in run[1:]], [word.box[2] for word in run]
+        gaps = [left - right for left, right in zip(lefts, rights, strict=False)]
+        if max(y0) - min(y0) > 2 or any(not 0 <= gap <= 0.7 * run[0].size for gap in gaps):
             continue
         label = " ".join(" ".join(word.text for word in run).split()).strip(EDGES + " ")
         if any(mark in label for mark in (". ", ", ", ") ", "; ", ": ")):

@@ -47,8 +47,10 @@ WRONG: tuple[str, ...] = (
     "ornament", "webding", "cmex", "cmsy", "esint", "msam", "msbm", "rsfs", "wasy", "stmary", "eufm", "euex",
     "fallback", "initials", "last resort", "keyboard", "circos", "blank", "cmmi", "eusm", "euf", "feta",
     "d050000l", "standard symbols", "unifont upper", "sixel", "outline", "dummy", "signwriting",
+    "alfa-beta", "ellhnikh", "museum", "aoyagisoseki", "domestic manners", "dustismo",
+    "el abogado loco", "delphine", "elegante", "isabella",
 )  # fmt: skip
-"""Parts of names of families that have no ordinary Latin letters, or that are many of one face."""
+"""Parts of names of families that lack Latin letters, can't be read when small, or are many of one face."""
 
 
 def held_out(family: str) -> bool:

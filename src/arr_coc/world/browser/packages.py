@@ -21,7 +21,7 @@ from arr_coc.world.page import SPLITS
 
 ROOTS: tuple[Path, ...] = (Path("/usr/share"),)
 """Where documentation is looked for, the first that has a package's folder wins."""
-SMALLEST, LARGEST = 2_500, 450_000
+SMALLEST, LARGEST = 2_500, 250_000
 """Bytes of a page: smaller ones are lists of links, larger ones slow the browser."""
 SKIPPED = re.compile(
     r"_modules/|/_sources/|_source\.html|genindex|modindex|/search|searchform|class-use|index-files|src-html|/src/"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from arr_coc.world.browser.phrases import paraphrases, phrase
+from arr_coc.world.browser.phrases import paraphrases, phrase, unlisted
 from arr_coc.world.browser.style import Style
 from arr_coc.world.browser.vocabulary import Vocabulary
 
@@ -81,6 +81,10 @@ class Sheet:
         """Add a question of a kind (see `phrases.KINDS`) whose answer needs these pieces."""
         self.inquiries.append(Inquiry(kind, text, answer, tuple(piece.number for piece in evidence)))
 
+    def phrase(self, kind: str, sort: str = "", **parts: str) -> str:
+        """A question in a wording of the page's split; see `phrases.phrase`."""
+        return phrase(self.rng, kind, sort, split=self.words.split, **parts)
+
     def field(self, label: Piece, value: Piece, *context: Piece, kind: str = "value", sort: str = "") -> None:
         """Ask for the value of a label.
 
@@ -94,14 +98,21 @@ class Sheet:
         """
         name = label.plain.rstrip(" :")
         within = context[0].plain if context else ""
-        text = phrase(self.rng, kind, sort=sort, label=name, within=within)
+        text = self.phrase(kind, sort=sort, label=name, within=within)
         self.ask(kind, text, value.plain, *context, label, value)
-        for other in paraphrases(self.rng, name, within):
-            self.ask("paraphrase", other, value.plain, *context, label, value)
+        self.paraphrase(label, value, *context, sort=sort)
+
+    def paraphrase(self, label: Piece, value: Piece, *context: Piece, sort: str = "") -> None:
+        """Ask for the value of a label without a word of it, where there is a way; see `field`."""
+        name, within = label.plain.rstrip(" :"), context[0].plain if context else ""
+        for text in paraphrases(self.rng, name, within, sort, split=self.words.split):
+            self.ask("paraphrase", text, value.plain, *context, label, value)
+        for text in unlisted(name) if self.words.split == "test" and not context else ():
+            self.ask("paraphrase-unlisted", text, value.plain, label, value)
 
     def crossing(self, row: Piece, column: Piece, cell: Piece, *context: Piece) -> None:
         """Ask for the cell of a table where a row and a column meet."""
-        text = phrase(self.rng, "crossing", row=row.plain, column=column.plain)
+        text = self.phrase("crossing", row=row.plain, column=column.plain)
         self.ask("crossing", text, cell.plain, *context, row, column, cell)
 
     def choose(self, low: int, high: int) -> int:

@@ -60,7 +60,9 @@ def _latin(word: str) -> bool:
 @lru_cache(maxsize=1)
 def _fakers() -> dict:
     from faker import Faker
+    from faker.providers.address.it_IT import Provider
 
+    Provider.cities = sorted(Provider.cities)  # a set's order, another one in every process
     return {locale: Faker(locale) for locale in sorted(set(LOCALES))}
 
 

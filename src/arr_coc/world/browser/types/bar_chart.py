@@ -119,7 +119,7 @@ class _Chart:
         """The chart as SVG; afterwards every bar, label and value is a piece."""
         sheet, size = self.sheet, self.sheet.style.size * 0.88
         width, height = room(sheet)
-        margin = 3 * (sheet.style.width - width)
+        margin = sheet.style.width - width + 4
         width = min(width - margin, 1100) * sheet.rng.uniform(0.85, 1)
         height = max(180, min(height * sheet.rng.uniform(0.45, 0.85), 760))
         peak = max(sum(row) if self.stacked else max(row) for row in self.values)

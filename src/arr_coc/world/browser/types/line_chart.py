@@ -89,7 +89,7 @@ def _chart(sheet: Sheet, times: tuple[str, ...], keys: list[tuple[Piece, str]], 
     """The chart as SVG, and the questions about its points."""
     size = sheet.style.size * 0.88
     width, height = room(sheet)
-    width = min(width - 3 * (sheet.style.width - width), 1200) * sheet.rng.uniform(0.88, 1)
+    width = min(2 * width - sheet.style.width - 4, 1200) * sheet.rng.uniform(0.88, 1)
     height = max(170, min(height * sheet.rng.uniform(0.45, 0.75), 700))
     unit, most = sheet.one(UNITS), sheet.rng.choice((10, 40, 100, 100, 900, 20000))
     marks = ticks(most * 1.02, 5 if height > 220 else 3)
@@ -98,7 +98,7 @@ def _chart(sheet: Sheet, times: tuple[str, ...], keys: list[tuple[Piece, str]], 
         size * 1.4,
         height - size * 2,
     )
-    right = width - size * 1.6
+    right = width - size * 2.2
     scale, step = (bottom - top) / marks[-1], (right - left) / (len(times) - 1)
     parts, scales = [], []
     for mark in marks:

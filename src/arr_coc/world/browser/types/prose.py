@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -25,8 +24,8 @@ def prose(sheet: Sheet) -> str:
         total += sum(len(word) + 1 for word in words)
         for i in marked:
             if sum(words[i] in other for other in words) == 1:
-                sheet.ask("word", phrase(sheet.rng, "word", label=words[i]), words[i], pieces[i])
+                sheet.ask("word", sheet.phrase("word", label=words[i]), words[i], pieces[i])
         parts.append(f"<p>{' '.join(pieces)}</p>")
-    sheet.ask("title", phrase(sheet.rng, "title"), heading.plain, heading)
-    sheet.ask("global", phrase(sheet.rng, "global"), "")
+    sheet.ask("title", sheet.phrase("title"), heading.plain, heading)
+    sheet.ask("global", sheet.phrase("global"), "")
     return f'<div style="columns:{columns};column-gap:2em">{"".join(parts)}</div>'
