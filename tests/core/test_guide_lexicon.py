@@ -14,6 +14,7 @@ from arr_coc.core.guide.lexicon import (
     expand,
     hints,
     lexicon,
+    names,
     normal,
     stem,
     synonyms,
@@ -46,9 +47,15 @@ def test_a_phrase_is_no_synonym_of_itself_and_an_unlisted_one_has_none():
     assert synonyms("quokka enclosure") == ()
 
 
+def test_a_word_of_several_senses_has_no_other_name():
+    assert {"category", "cabin"} <= set(synonyms("Class"))
+    assert names("Class") == ()
+
+
 def test_what_is_only_asked_is_not_printed_and_verbs_are_not_askable():
     assert "sold by" in synonyms("vendor")
-    assert "sold by" not in synonyms("vendor", askable=True)
+    assert "sold by" not in names("vendor")
+    assert "supplier" in names("Vendor:")
     assert "weight" in synonyms("how heavy")
     assert "how heavy" not in synonyms("weight")
 

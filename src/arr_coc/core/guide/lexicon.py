@@ -144,22 +144,34 @@ def content_words(phrase: str) -> tuple[str, ...]:
     return tuple(word for word in words if word and word not in STOP_WORDS)
 
 
-def synonyms(phrase: str, askable: bool = False) -> tuple[str, ...]:
-    """What else may be printed for a phrase: the other members of all groups that hold it.
+def synonyms(phrase: str) -> tuple[str, ...]:
+    """What else may be printed for a phrase: the other members of all groups that hold it."""
+    return _others(stems(phrase))
 
-    Args:
-        phrase: one word or some, as printed.
-        askable: only what "What is the ...?" can ask for.
+
+def names(phrase: str) -> tuple[str, ...]:
+    """What a question can call a phrase, as in "What is the ...?"; none where the phrase has several senses.
+
+    Groups are of one sense where they share another member.
     """
-    return _others(stems(phrase), askable)
+    key, joined = stems(phrase), dict[str, None]()
+    for group in _groups(key):
+        own = [entry.text for entry in group if entry.askable and entry.key != key]
+        if own and joined and joined.keys().isdisjoint(own):
+            return ()
+        joined |= dict.fromkeys(own)
+    return tuple(joined)
 
 
-def _others(key: str, askable: bool = False) -> tuple[str, ...]:
+def _groups(key: str) -> list[tuple[Entry, ...]]:
+    """The groups that hold a phrase's stems."""
+    return [lexicon().groups[place] for place in lexicon().by_stems.get(key, ())]
+
+
+def _others(key: str) -> tuple[str, ...]:
     """`synonyms` of a phrase's stems."""
-    names = lexicon()
-    members = (entry for place in names.by_stems.get(key, ()) for entry in names.groups[place])
-    chosen = (m for m in members if m.key != key and (m.askable if askable else m.printed))
-    return tuple(dict.fromkeys(member.text for member in chosen))
+    members = (entry for group in _groups(key) for entry in group)
+    return tuple(dict.fromkeys(m.text for m in members if m.printed and m.key != key))
 
 
 def hints(question: str) -> tuple[str, ...]:

@@ -14,10 +14,9 @@ import random
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
 
-from arr_coc.core.guide.lexicon import content_words, stem, stems, synonyms
+from arr_coc.core.guide.lexicon import content_words, names, stem, stems
 
 KINDS: tuple[str, ...] = (
     "value", "crossing", "price", "switch", "card", "implied", "title", "section", "chart", "colour", "shape",
@@ -143,13 +142,9 @@ def _written(label: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _renamed(label: str) -> tuple[str, ...]:
-    """Other names of a label that share no content word with it: of the whole, or of each of two words."""
+    """Other names of a label that share no content word with it."""
     own = _content(label)
-    names = synonyms(label, askable=True)
-    words = label.split()
-    if not names and len(words) == 2:
-        names = tuple(" ".join(two) for two in product(*(synonyms(word, askable=True)[:4] for word in words)))
-    return tuple(name for name in names if own.isdisjoint(stems(name).split()))
+    return tuple(other for other in names(label) if own.isdisjoint(stems(other).split()))
 
 
 def _allowed(label: str, others: Sequence[str], split: str) -> list[str]:
