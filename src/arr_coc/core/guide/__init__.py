@@ -1,1 +1,1 @@
-"""The guide: a small net that reads which cells of a page a question needs."""
+"""The guide: relevance from pixels and the words of a question, with no base model."""

@@ -30,11 +30,15 @@ Box = tuple[float, float, float, float]
 
 
 class Word(NamedTuple):
-    """A printed word: its text, its box and its font size in px of the picture."""
+    """A printed word: its text, its box and font size in px of the picture, and where its characters end.
+
+    `edges` are the x of the left edge of the word and of the right edge of each of its UTF-16 units.
+    """
 
     text: str
     box: Box
     size: float
+    edges: tuple[float, ...] = ()
 
 
 class Shot(NamedTuple):
@@ -116,6 +120,9 @@ class Chromium:
             x0, y0, x1, y1 = (round(corner * scale, 1) for corner in corners)
             return max(0.0, x0), max(0.0, y0), x1, y1
 
-        words = tuple(Word(text, box(corners), size * scale) for text, *corners, size in measured["words"])
+        words = tuple(
+            Word(text, box(corners), size * scale, tuple(round(x * scale, 1) for x in edges))
+            for text, *corners, size, edges in measured["words"]
+        )
         pieces = {int(n): tuple(map(box, boxes)) for n, (whole, boxes) in measured["pieces"].items() if whole}
         return Shot(png, words, pieces)

@@ -13,13 +13,17 @@
     const find = /\S+/g;
     for (let m; (m = find.exec(node.data));) {
       range.setStart(node, m.index); range.setEnd(node, m.index + m[0].length);
-      for (const r of lines(range).slice(0, 1)) {
-        if (!visible(r)) continue;
-        style = style || getComputedStyle(parent);
-        if (style.visibility === "hidden" || +style.opacity < 0.1) continue;
-        const text = style.textTransform === "uppercase" ? m[0].toUpperCase() : m[0];
-        words.push([text, r.left, r.top, r.right, r.bottom, parseFloat(style.fontSize)]);
+      const rects = lines(range), r = rects[0];
+      if (rects.length !== 1 || !visible(r)) continue;
+      style = style || getComputedStyle(parent);
+      if (style.visibility === "hidden" || +style.opacity < 0.1) continue;
+      const edges = [r.left];
+      for (let k = m.index; k < m.index + m[0].length; k++) {
+        range.setStart(node, k); range.setEnd(node, k + 1);
+        edges.push(range.getBoundingClientRect().right);
       }
+      const text = style.textTransform === "uppercase" ? m[0].toUpperCase() : m[0];
+      words.push([text, r.left, r.top, r.right, r.bottom, parseFloat(style.fontSize), edges]);
     }
   }
   for (const element of document.querySelectorAll("[data-piece]")) {

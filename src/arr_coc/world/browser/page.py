@@ -51,19 +51,21 @@ class RenderedPage:
         png: the picture.
         questions: those whose evidence is wholly in the picture.
         words: every printed word with its box.
-        type: name of the page type.
-        style: its look.
+        type: name of the page type; "document" for documentation that was not written for this.
+        style: its look; None for a document.
         seed: of `render_page`.
         split: of `render_page`.
+        source: package and file of a document.
     """
 
     png: bytes
     questions: tuple[Inquired, ...]
     words: tuple[Word, ...]
     type: str
-    style: Style
+    style: Style | None
     seed: int
     split: str
+    source: str = ""
 
     @property
     def image(self) -> Image.Image:

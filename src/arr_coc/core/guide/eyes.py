@@ -1,0 +1,114 @@
+"""Eyes: a convolutional net that reads print, from pixels to a vector for every slot of 8 x 16 px.
+
+    Eyes()(picture [B, 3, h, w] in [0, 1]) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
+
+The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are
+taught to agree with it, whatever the font. Luminance alone is read, less its local mean and over its
+local spread, so that pale print on a dark page looks like dark print on a white one. Large print is read
+in the picture at half its size, by the same weights.
+
+Batch norm and strided convolutions of three pixels: layer norm on patches of pixels learned nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.core.guide.words import ALPHABET, DIM
+
+SLOT = (8, 16)
+"""Height and width of a slot in px."""
+WIDTHS = (16, 32, 64)
+"""Channels at a half, a quarter and an eighth of the picture's size."""
+WIDTH = 96
+"""Channels at slots."""
+NEAR = 33
+"""Side in px of the neighbourhood whose mean and spread are taken out."""
+
+
+class Sight(NamedTuple):
+    """What the eyes see in each slot: a vector of its print, of unit length, features, and character logits.
+
+    `print` [B, DIM, H, W], `features` [B, WIDTH, H, W]; `characters` [B, len(ALPHABET), h/8, w/8] logits
+    of the characters that stand there, or None where they weren't asked for.
+    """
+
+    print: Tensor
+    features: Tensor
+    characters: Tensor | None = None
+
+
+def convolution(
+    before: int, after: int, size: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1
+) -> nn.Sequential:
+    """A convolution with batch norm."""
+    height, width = (size, size) if isinstance(size, int) else size
+    conv = nn.Conv2d(before, after, (height, width), stride, (height // 2, width // 2), bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(after))
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch norm, added to their input."""
+
+    def __init__(self, width: int, first: tuple[int, int] = (3, 3), second: tuple[int, int] = (3, 3)) -> None:
+        super().__init__()
+        self.first, self.second = convolution(width, width, first), convolution(width, width, second)
+        nn.init.zeros_(self.second[1].weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, width, h, w] -> the same shape."""
+        return F.relu(x + self.second(F.relu(self.first(x))))
+
+
+def contrast(picture: Tensor) -> Tensor:
+    """The luminance of pictures less its local mean and over its local spread, [B, 3, h, w] -> [B, 1, h,
+    w].
+    """
+    weights = picture.new_tensor((0.299, 0.587, 0.114))
+    light = torch.einsum("bchw,c->bhw", picture, weights)[:, None]
+    quarter = F.avg_pool2d(light, 4)
+    square = F.avg_pool2d(light.square(), 4)
+    side = NEAR // 4 | 1
+    pad = (side // 2,) * 4
+    mean, square = (F.avg_pool2d(F.pad(x, pad, mode="replicate"), side, 1) for x in (quarter, square))
+    spread = (square - mean.square()).clamp_min(0).sqrt()
+    mean, spread = (F.interpolate(x, light.shape[-2:], mode="nearest") for x in (mean, spread))
+    return (light - mean) / (spread + 0.06)
+
+
+class Eyes(nn.Module):
+    """The net; see the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second, third = WIDTHS
+        self.stem = nn.Sequential(
+            convolution(1, first, stride=2), nn.ReLU(),
+            convolution(first, second, stride=2), nn.ReLU(),
+            convolution(second, third, stride=2), nn.ReLU(),
+            Residual(third), Residual(third),
+        )  # fmt: skip
+        self.characters = nn.Conv2d(third, len(ALPHABET), 1)
+        nn.init.constant_(self.characters.bias, -4.5)  # most slots hold none of most
+        self.widen = nn.Sequential(convolution(third, WIDTH, stride=(1, 2)), nn.ReLU())
+        sizes = ((3, 3), (1, 3), (1, 3))  # the stem has looked far enough up and down; words are wide
+        self.blocks = nn.Sequential(*(Residual(WIDTH, size, (1, 7)) for size in sizes))
+        self.print = convolution(WIDTH, DIM, 1)  # centred: what all slots have in common says nothing
+
+    def forward(self, picture: Tensor, characters: bool = False) -> Sight:
+        """What stands in each slot.
+
+        Args:
+            picture: Float [B, 3, h, w] in [0, 1], h a multiple of 8 and w of 16.
+            characters: whether to tell characters too.
+        """
+        x = contrast(picture.float()).to(self.print[0].weight.dtype, memory_format=torch.channels_last)
+        x = self.stem(x)
+        letters = self.characters(x) if characters else None
+        x = self.blocks(self.widen(x))
+        vectors = self.print(x)
+        return Sight(F.normalize(vectors.float(), dim=1), x, letters)

@@ -1,0 +1,138 @@
+"""The guide: from a picture and a question to the coupling of every place with the question.
+
+guide = load_guide()
+page = guide.page(picture)                 once per picture
+guide.judge(page, ["What is the total?"])  then per question
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.core.guide.eyes import Eyes, Sight
+from arr_coc.core.guide.head import Head, Judgement, PageEncoder
+from arr_coc.core.guide.question import QuestionEncoder, Terms, terms
+from arr_coc.core.guide.words import WordEncoder
+from arr_coc.core.knowing import same_start
+
+MULTIPLE = 32
+"""Sides of a picture are padded to multiples of this many px."""
+
+
+class Page(NamedTuple):
+    """A picture as the guide holds it between questions.
+
+    `near` and `far` are vectors of print, [DIM, h/8, w/16] and of the picture at half its size [DIM,
+    h/16, w/32]; `features` [1, WIDTH, h/16, w/16] what else is on it; `size` (height, width) of the
+    picture in px before it was padded.
+    """
+
+    near: Tensor
+    far: Tensor
+    features: Tensor
+    size: tuple[int, int]
+
+
+class Guide(nn.Module):
+    """Eyes that read print, vectors of words, and a head that joins them.
+
+    Attributes:
+        eyes: see `eyes`.
+        words: see `words`.
+        sharpness: logarithm of what cosines are multiplied by where words compete.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        with same_start():
+            self.eyes = Eyes()
+            self.words = WordEncoder()
+            self.sharpness = nn.Parameter(torch.tensor(math.log(14.0)))
+            self.scale = nn.Parameter(torch.tensor(math.log(12.0)))
+            self.threshold = nn.Parameter(torch.tensor(0.6))
+            self.reader = QuestionEncoder()
+            self.pages = PageEncoder()
+            self.head = Head()
+
+    def likeness(self, cosine: Tensor) -> Tensor:
+        """The logit that a slot shows a word, from the cosine of their vectors."""
+        return self.scale.exp() * (cosine - self.threshold)
+
+    def page(self, picture: Tensor) -> Page:
+        """Look at a picture, float [3, h, w] in [0, 1], before any question."""
+        size = (picture.shape[-2], picture.shape[-1])
+        pad = (0, -size[1] % MULTIPLE, 0, -size[0] % MULTIPLE)
+        picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
+        return self.compose(picture, *self.look(picture))._replace(size=size)
+
+    def look(self, picture: Tensor) -> tuple[Sight, Sight]:
+        """What the eyes see in a picture [3, h, w] with sides of whole MULTIPLEs, and in it at half its
+        size.
+        """
+        return self.eyes(picture[None]), self.eyes(_half(picture[None]))
+
+    def compose(self, picture: Tensor, near: Sight, far: Sight) -> Page:
+        """What is known of a picture from what the eyes saw in it, and its colours."""
+        features = self.pages(picture[None], near.features, far.features)
+        return Page(near.print[0], far.print[0], features, (picture.shape[-2], picture.shape[-1]))
+
+    def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
+        """Judge every place of 16 px of a page for some questions."""
+        looked_for = [terms(question) for question in questions]
+        vectors = self.words([word for t in looked_for for word in (*t.words, *t.others)])
+        readings, maps, start = [], [], 0
+        for t in looked_for:
+            own = vectors[start : start + len(t.words)]
+            others = vectors[start + len(t.words) : start + len(t.words) + len(t.others)]
+            start += len(t.words) + len(t.others)
+            readings.append(self.reader(t.words, own))
+            maps.append(self.maps(page, t, own, others))
+        return self.head(page.features, readings, maps)
+
+    def maps(self, page: Page, looked_for: Terms, own: Tensor, others: Tensor) -> Tensor:
+        """The maps of likeness of a question's words, [T, MAPS, H, W] in [0, 1]; see `head.MAPS`."""
+        cosines = self._cosines(page, torch.cat((own, others)))
+        direct, synonym = cosines[: len(own)], cosines.new_full((len(own), *cosines.shape[1:]), -1.0)
+        if len(others):
+            rows = torch.tensor(looked_for.stands_for, device=cosines.device)[:, None, None].expand_as(
+                cosines[len(own) :]
+            )
+            synonym = synonym.scatter_reduce(0, rows, cosines[len(own) :], "amax")
+        maps = []
+        for cosine in (direct, synonym):
+            top = cosine.amax((1, 2), keepdim=True)
+            relative = torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
+            maps += [torch.sigmoid(self.likeness(cosine)), relative]
+        return torch.stack(maps, 1)
+
+    def _cosines(self, page: Page, words: Tensor) -> Tensor:
+        """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/16]: the better of both
+        sizes.
+        """
+        near = torch.einsum("wd,dhx->whx", words, page.near)
+        near = F.max_pool2d(near[None], (2, 1))[0]
+        far = torch.einsum("wd,dhx->whx", words, page.far)
+        return torch.maximum(near, far.repeat_interleave(2, -1))
+
+
+def _half(picture: Tensor) -> Tensor:
+    """A picture at half its size, with sides padded to what the eyes need."""
+    half = F.avg_pool2d(picture, 2)
+    pad = (0, -half.shape[-1] % 16, 0, -half.shape[-2] % 8)
+    return F.pad(half, pad, mode="replicate") if any(pad) else half
+
+
+def pool(logits: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Logits of places as those of the cells of a grid, [Q, h, w] -> [Q, H, W]: the log of the mean odds
+    in a cell.
+    """
+    fine = (4 * grid[0], 4 * grid[1])
+    top = logits.amax((1, 2), keepdim=True)
+    odds = F.interpolate((logits - top).exp()[:, None], fine, mode="nearest-exact")
+    return F.avg_pool2d(odds, 4)[:, 0].clamp_min(1e-30).log() + top

@@ -1,0 +1,192 @@
+"""The head: where the words of a question stand, and what lies right of, below or across from them.
+
+The likeness of every word to every slot becomes a map; each is weighed by the role of its word and added
+to what is known of the page. Blocks of convolution, attention along rows and along columns then carry it
+from labels to values: "right of", "below" and "where this row meets that column" are what axial attention
+(Ho et al. 2019) does in one step. The raw match of the words is added to the result, so that finding a
+word is never forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.core.guide.eyes import WIDTH as PRINT
+from arr_coc.core.guide.eyes import convolution
+from arr_coc.core.guide.question import WIDTH as ASKED
+from arr_coc.core.guide.question import Reading
+
+PLACE = 16
+"""Side in px of the places that the head decides about."""
+WIDTH = 64
+HEADS = 4
+BLOCKS = 3
+MAPS = 4
+"""Maps of a word: its likeness and that relative to the page's best place, its own and that of its
+synonyms."""
+
+
+class Judgement(NamedTuple):
+    """What the head says of questions about a page.
+
+    `logits` [Q, H, W] one per place; `present` [Q] the logit that the page holds what is asked for;
+    `whole` [Q] that the question is about all of the page; `odd` [Q] that it asks for what stands out.
+    """
+
+    logits: Tensor
+    present: Tensor
+    whole: Tensor
+    odd: Tensor
+
+
+class PageEncoder(nn.Module):
+    """What is known of a page before any question: [1, WIDTH, h/16, w/16] from print, colours and places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.print = nn.Conv2d(4 * PRINT, WIDTH, 1)
+        self.colour = nn.Sequential(
+            convolution(3, 24, stride=2), nn.ReLU(), convolution(24, 48, stride=2), nn.ReLU(),
+            convolution(48, WIDTH), nn.ReLU(),
+        )  # fmt: skip
+        self.paint = nn.Conv2d(6 + 4, WIDTH, 1)
+        self.near = convolution(WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, picture: Tensor, near: Tensor, far: Tensor) -> Tensor:
+        """Encode a page.
+
+        Args:
+            picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
+            near: features of the eyes, [1, PRINT, h/8, w/16].
+            far: the same of the picture at half its size, [1, PRINT, h/16, w/32].
+        """
+        dtype = self.print.weight.dtype
+        size = (picture.shape[-2] // PLACE, picture.shape[-1] // PLACE)
+        near = torch.cat((F.avg_pool2d(near, (2, 1)), F.max_pool2d(near, (2, 1))), 1)
+        far = F.interpolate(far, size, mode="nearest")
+        mean = F.avg_pool2d(picture, PLACE)
+        spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
+        paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
+        small = F.avg_pool2d(picture, 4).to(dtype, memory_format=torch.channels_last)
+        print_ = self.print(torch.cat((near, far, F.max_pool2d(far, 3, 1, 1)), 1).to(dtype))
+        x = print_ + self.colour(small) + self.paint(paint)
+        x = x + self.near(F.relu(x))
+        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
+    """How far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over ten places."""
+    down, right = (torch.arange(n, device=device, dtype=torch.float32) for n in size)
+    maps = [torch.exp(-x / 10) for x in (down, size[0] - 1 - down, right, size[1] - 1 - right)]
+    grids = [m[:, None].expand(size) if i < 2 else m.expand(size) for i, m in enumerate(maps)]
+    return torch.stack(grids)[None]
+
+
+def rotate(x: Tensor) -> Tensor:
+    """Rotary position embedding (Su et al. 2021) along the last but one dimension, [..., N, D]."""
+    n, half = x.shape[-2], x.shape[-1] // 2
+    frequencies = 0.5 ** torch.linspace(0, 7, half, device=x.device)
+    angles = torch.arange(n, device=x.device)[:, None] * frequencies * math.pi / 2
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+
+
+class Line(nn.Module):
+    """Attention along the last but one dimension of [..., N, WIDTH]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.inner = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.outer = nn.Linear(WIDTH, WIDTH)
+        nn.init.zeros_(self.outer.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., N, WIDTH] -> the same shape."""
+        parts = self.inner(self.norm(x)).unflatten(-1, (3, HEADS, -1)).movedim(-3, 0).transpose(-2, -3)
+        query, key, value = parts.unbind(0)
+        mixed = F.scaled_dot_product_attention(rotate(query), rotate(key), value)
+        return x + self.outer(mixed.transpose(-2, -3).flatten(-2))
+
+
+class Block(nn.Module):
+    """Convolution, attention along rows and along columns, and two linear layers, led by the question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lead = nn.Linear(ASKED, 4 * WIDTH)
+        nn.init.zeros_(self.lead.weight)
+        nn.init.zeros_(self.lead.bias)
+        self.norms = nn.ModuleList((nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)))
+        self.conv = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
+        self.rows, self.columns = Line(), Line()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        nn.init.zeros_(self.conv.weight)
+        nn.init.zeros_(self.down.weight)
+
+    def forward(self, x: Tensor, pooled: Tensor) -> Tensor:
+        """[Q, H, W, WIDTH] -> the same shape; `pooled` [Q, ASKED]."""
+        scale, shift, scale2, shift2 = self.lead(pooled)[:, None, None].chunk(4, -1)
+        y = self.norms[0](x) * (1 + scale) + shift
+        x = x + self.conv(y.movedim(-1, 1)).movedim(1, -1)
+        x = self.rows(x)
+        x = self.columns(x.transpose(1, 2)).transpose(1, 2)
+        y = self.norms[1](x) * (1 + scale2) + shift2
+        return x + self.down(F.gelu(self.up(y)))
+
+
+class Head(nn.Module):
+    """From maps of likeness and a page to a logit per place; see the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roles = nn.Linear(ASKED, MAPS * WIDTH)
+        self.trust = nn.Linear(ASKED, MAPS)
+        nn.init.constant_(self.trust.bias, 0.5)
+        self.query, self.key, self.value = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(ASKED, WIDTH),
+            nn.Linear(ASKED, WIDTH),
+        )
+        self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.last = nn.Linear(WIDTH, 1)
+        nn.init.constant_(self.last.bias, -5.0)  # few places are needed
+        self.present = nn.Sequential(nn.Linear(2 * WIDTH + ASKED + MAPS, 64), nn.GELU(), nn.Linear(64, 1))
+        self.scope = nn.Sequential(nn.Linear(ASKED, 32), nn.GELU(), nn.Linear(32, 2))
+
+    def forward(self, page: Tensor, readings: list[Reading], maps: list[Tensor]) -> Judgement:
+        """Judge the places of a page for some questions.
+
+        Args:
+            page: [1, WIDTH, H, W] of `PageEncoder`.
+            readings: of each question.
+            maps: of each question, [T, MAPS, H, W] in [0, 1].
+        """
+        base = page[0].movedim(0, -1)  # (H, W, WIDTH)
+        rows, direct, best = [], [], []
+        for reading, likeness in zip(readings, maps, strict=True):
+            likeness = likeness.to(base.dtype)
+            roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
+            x = base + torch.einsum("tmhw,tmc->hwc", likeness, roles)
+            weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)
+            rows.append(x + weights @ self.value(reading.tokens))
+            trust = F.softplus(self.trust(reading.tokens))
+            direct.append(torch.einsum("tmhw,tm->hw", likeness, trust))
+            best.append((likeness.flatten(2).amax(-1) * trust).sum(0))
+        x, pooled = torch.stack(rows), torch.stack([reading.pooled for reading in readings])
+        for block in self.blocks:
+            x = block(x, pooled)
+        x = self.norm(x)
+        logits = self.last(x)[..., 0] + torch.stack(direct)
+        flat = x.flatten(1, 2)
+        summary = torch.cat((flat.mean(1), flat.amax(1), pooled, torch.stack(best)), -1)
+        whole, odd = self.scope(pooled).float().unbind(-1)
+        return Judgement(logits.float(), self.present(summary)[:, 0].float(), whole, odd)

@@ -1,0 +1,85 @@
+"""The question: which words to look for on the page, and what each of them is for.
+
+    terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
+
+Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
+due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`) are looked for beside
+each.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from arr_coc.core.guide.lexicon import expand
+from arr_coc.core.guide.words import DIM, split_words
+
+MOST = 48
+"""Words of a question that are read; of a longer one the first and the last."""
+MEANINGS = 8192
+"""Rows of the table of whole words."""
+WIDTH = 96
+"""Of the layers over the question."""
+
+
+class Terms(NamedTuple):
+    """What a question makes one look for: its words, and others with the index of the word each stands
+    for.
+    """
+
+    words: tuple[str, ...]
+    others: tuple[str, ...]
+    stands_for: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def terms(question: str) -> Terms:
+    """The terms of a question."""
+    words = split_words(question) or ["?"]
+    if len(words) > MOST:
+        words = words[: MOST // 2] + words[-(MOST - MOST // 2) :]
+    others = expand(words)
+    return Terms(tuple(words), tuple(word for word, _ in others), tuple(index for _, index in others))
+
+
+class Reading(NamedTuple):
+    """A question as the head uses it: `tokens` [T, WIDTH] one per word, `pooled` [WIDTH], their mean."""
+
+    tokens: Tensor
+    pooled: Tensor
+
+
+class QuestionEncoder(nn.Module):
+    """The layers over a question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meaning = nn.Embedding(MEANINGS, 64)
+        self.join = nn.Linear(DIM + 64, WIDTH)
+        self.place = nn.Parameter(torch.randn(MOST, WIDTH) * 0.02)
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, 4, 2 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+
+    def forward(self, words: tuple[str, ...], vectors: Tensor) -> Reading:
+        """Read a question.
+
+        Args:
+            words: at least one, at most MOST normal words.
+            vectors: [T, DIM] of them.
+        """
+        rows = torch.tensor(
+            [zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device
+        )
+        x = (
+            self.join(torch.cat((vectors.to(self.join.weight.dtype), self.meaning(rows)), -1))
+            + self.place[: len(words)]
+        )
+        tokens = self.layers(x[None])[0]
+        return Reading(tokens, tokens.mean(0))

@@ -1,0 +1,1 @@
+"""Training of the guide: word spotting, then relevance."""

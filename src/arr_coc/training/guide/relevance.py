@@ -1,0 +1,204 @@
+"""Relevance: the head learns which places a question needs, on pages with evidence boxes.
+
+Every kind of question is asked from the first step: a head taught labels and values alone forgets to find
+a word. Each question's evidence competes with all other cells (a softmax over cells whose target is even
+over the evidence), each cell is also judged alone, so that a probability means the same on every page,
+and a question from elsewhere that nothing on the page answers teaches the guide to say so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.core.guide.guide import MULTIPLE, Guide, pool
+from arr_coc.core.guide.words import normal, split_words
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.training.guide.crops import distort
+from arr_coc.world.browser.cache import CachedPage
+from arr_coc.world.browser.chromium import Box
+from arr_coc.world.browser.page import Inquired
+from arr_coc.world.photograph import photograph
+
+CELL = 32
+"""Side in px of the cells that evidence is told in."""
+SIDES = (448, 576, 704, 832, 1024)
+"""Longest sides in px of what is learned on at once."""
+QUESTIONS = 8
+"""Questions of a page that are learned at once."""
+SMALLEST = 8.5
+"""Size in px below which print is not made smaller."""
+
+
+class Lesson(NamedTuple):
+    """A question to learn: its text and kind, its evidence as bool [H, W] cells, and whether the page
+    answers it.
+    """
+
+    text: str
+    kind: str
+    evidence: Tensor
+    present: bool
+
+
+class Example(NamedTuple):
+    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, and its questions."""
+
+    pixels: Tensor
+    lessons: list[Lesson]
+
+
+def make_example(page: CachedPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
+    """A random window of a page at a random scale with questions of even kinds, or None without any.
+
+    Args:
+        page: a cached page.
+        foreign: questions of another page, of which one may be asked here in vain.
+        rng: source of every choice.
+    """
+    if not page.questions:
+        return None
+    image, boxes = page.image, [box for question in page.questions for box in question.evidence]
+    if rng.random() < 0.15:
+        image, boxes = photograph(image, boxes, rng)
+    sizes = sorted(word.size for word in page.words) or [16.0]
+    floor = min(1.0, SMALLEST / sizes[len(sizes) // 10])
+    scale = max(floor, min(1.6, 0.55 * 3.2 ** rng.random()))
+    scale = max(scale, 256 / max(image.size))
+    window = _window(image, boxes, scale, rng)
+    pixels = _pixels(image, window, scale)
+    height, width = pixels.shape[1:]
+    grid = (height // CELL, width // CELL)
+    lessons: dict[str, list[Lesson]] = defaultdict(list)
+    place = 0
+    for question in page.questions:
+        mine = boxes[place : place + len(question.evidence)]
+        place += len(question.evidence)
+        moved = [_moved(box, window, scale) for box in mine]
+        if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in moved):
+            cells = evidence_cells(moved, grid, (width, height))
+            lessons[question.kind].append(
+                Lesson(_misspelt(question.text, rng), question.kind, cells, bool(mine))
+            )
+    nothing = torch.zeros(grid, dtype=torch.bool)
+    printed = {normal(word.text) for word in page.words}
+    strangers = [q for q in foreign if q.evidence and not _answers(q, printed)]
+    if strangers and rng.random() < 0.6:
+        text = rng.choice(strangers).text
+        lessons["unanswerable"].append(Lesson(_misspelt(text, rng), "unanswerable", nothing, False))
+    chosen = _even(lessons, rng)
+    return Example(distort(pixels, rng) if rng.random() < 0.5 else pixels, chosen) if chosen else None
+
+
+def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Box:
+    """A window with sides of at most one of SIDES after scaling, placed where some evidence lies."""
+    longest = rng.choice(SIDES)
+    width, height = (min(side, longest / scale) for side in image.size)
+    x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
+    left = max(0.0, min((x0 + x1) / 2 - width * rng.uniform(0.2, 0.8), image.width - width))
+    top = max(0.0, min((y0 + y1) / 2 - height * rng.uniform(0.2, 0.8), image.height - height))
+    return left, top, left + width, top + height
+
+
+def _pixels(image: Image.Image, window: Box, scale: float) -> Tensor:
+    """A window of a picture at a scale, padded to multiples of 32 px, float [3, h, w]."""
+    size = (max(1, round((window[2] - window[0]) * scale)), max(1, round((window[3] - window[1]) * scale)))
+    part = image.resize(size, Image.Resampling.BICUBIC, box=window)
+    pixels = torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
+    pad = (0, -size[0] % MULTIPLE, 0, -size[1] % MULTIPLE)
+    return F.pad(pixels[None], pad, mode="replicate")[0] if any(pad) else pixels
+
+
+def _moved(box: Box, window: Box, scale: float) -> Box:
+    """A box in the px of a window."""
+    left, top = window[:2]
+    x0, y0, x1, y1 = box
+    return (x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale
+
+
+def _answers(question: Inquired, printed: set[str]) -> bool:
+    """Whether a page with these words may answer a question of another: a rare word of it is printed."""
+    return any(len(word) > 3 and word in printed for word in split_words(question.text))
+
+
+def _misspelt(text: str, rng: random.Random) -> str:
+    """A question as people type it: one in eight in another case, one in ten with a wrong letter in long
+    words.
+    """
+    roll = rng.random()
+    if roll < 0.12:
+        return text.lower() if roll < 0.09 else text.upper()
+    if roll > 0.9:
+        words = text.split()
+        for i, word in enumerate(words):
+            if len(word) > 4 and rng.random() < 0.7:
+                at = rng.randrange(1, len(word) - 1)
+                letter = rng.choice("abcdefghijklmnopqrstuvwxyz")
+                words[i] = rng.choice((word[:at] + letter + word[at + 1 :], word[:at] + word[at + 1 :]))
+        return " ".join(words)
+    return text
+
+
+def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
+    """At most QUESTIONS lessons, a kind of question as likely as any other."""
+    chosen: list[Lesson] = []
+    pools = {kind: rng.sample(each, len(each)) for kind, each in lessons.items()}
+    while pools and len(chosen) < QUESTIONS:
+        kind = rng.choice(sorted(pools))
+        chosen.append(pools[kind].pop())
+        if not pools[kind]:
+            del pools[kind]
+    return chosen
+
+
+def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, float]]:
+    """The loss of an example, and its parts with the share of evidence among as many best cells and twice
+    that.
+
+    Args:
+        guide: its reader, pages and head learn; its eyes and words do not.
+        example: a window with at least one question.
+    """
+    with torch.no_grad():
+        near, far = guide.look(example.pixels)
+    page = guide.compose(example.pixels, near, far)
+    judged = guide.judge(page, [lesson.text for lesson in example.lessons])
+    height, width = example.pixels.shape[1:]
+    cells = pool(judged.logits, (height // CELL, width // CELL)).flatten(1)  # (Q, N)
+    target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).float()
+    count = target.sum(1)
+    kinds = [lesson.kind for lesson in example.lessons]
+    whole = torch.tensor([float(kind == "global") for kind in kinds])
+    odd = torch.tensor([float(kind == "anomaly") for kind in kinds])
+    present = torch.tensor([float(lesson.present) for lesson in example.lessons])
+    pointed = count > 0
+    log = cells.log_softmax(1)
+    compete = -(log * target).sum(1) / count.clamp_min(1)
+    compete = compete - count.clamp_min(1).log() * pointed  # nothing left to learn is 0
+    alone = F.binary_cross_entropy_with_logits(cells, target, reduction="none").sum(1) / count.clamp_min(8)
+    judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
+        1 - whole
+    )
+    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
+        judged.odd, odd
+    )
+    local = 1 - whole
+    loss = (
+        (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean() + 0.3 * scope
+    )
+    parts = {"loss": loss.item(), "compete": (compete * pointed).sum().item() / max(1, int(pointed.sum()))}
+    parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
+    if pointed.any():
+        rank = cells.argsort(1, descending=True)
+        kept = target.gather(1, rank).cumsum(1)
+        at = (count.long() * 2).clamp(1, cells.shape[1]) - 1
+        parts["twice"] = (kept.gather(1, at[:, None])[:, 0] / count.clamp_min(1))[pointed].mean().item()
+    return loss, parts

@@ -1,0 +1,73 @@
+"""What page types share in asking: distinct labels, wordings, and the questions that every page has.
+
+*names, missing = labels(sheet, 6, REAL)
+sheet.ask("chart", put(sheet, ("How high is {label}?",), label=names[0]), ...)
+finish(sheet, heading, missing)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arr_coc.world.browser.phrases import phrase
+from arr_coc.world.browser.sheet import Piece, Sheet
+
+
+def labels(
+    sheet: Sheet,
+    count: int,
+    real: Sequence[str] = (),
+    low: int = 1,
+    high: int = 3,
+    most: int = 26,
+    share: float = 0.35,
+) -> list[str]:
+    """Distinct labels in random order, none of them inside another.
+
+    Args:
+        sheet: of the page.
+        count: how many.
+        real: realistic labels to mix in.
+        low: least words of an open label.
+        high: most words of an open label.
+        most: characters of a label.
+        share: of realistic labels where there are enough.
+    """
+    drawn: list[str] = []
+    tries = 0
+    while len(drawn) < count:
+        tries += 1
+        open_one = not real or not sheet.chance(share) or tries > 40 * count
+        label = sheet.words.title(low, high) if open_one else sheet.one(real)
+        key = label.lower()
+        if len(label) <= most and not any(key in other.lower() or other.lower() in key for other in drawn):
+            drawn.append(label)
+    return drawn
+
+
+def put(sheet: Sheet, options: Sequence[str], **parts: str) -> str:
+    """One of some wordings with its parts filled in; now and then all in small letters."""
+    text = sheet.one(options).format(**parts)
+    return text.lower() if sheet.chance(0.08) else text
+
+
+def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value") -> None:
+    """Ask for the title, for the whole, and for what the page has not.
+
+    Args:
+        sheet: of the page.
+        heading: the page's title, if it has one.
+        missing: a label that is not on the page, or a whole question about it.
+        kind: of the question that names the label.
+    """
+    if heading is not None:
+        sheet.ask("title", phrase(sheet.rng, "title"), heading.plain, heading)
+    sheet.ask("global", phrase(sheet.rng, "global"), "")
+    text = missing if missing[-1] in "?." else phrase(sheet.rng, kind, label=missing)
+    sheet.ask("unanswerable", text, "not on the page")
+
+
+def room(sheet: Sheet) -> tuple[float, float]:
+    """Width and height inside the page's margin, CSS px."""
+    gap = float(dict(sheet.style.variables)["gap"].removesuffix("px"))
+    return sheet.style.width - 2 * gap, sheet.style.height - 2 * gap

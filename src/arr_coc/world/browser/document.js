@@ -1,0 +1,176 @@
+// What of a document stands wholly in the viewport: words, headings with their sections, terms, tables. CSS px.
+// Returns {words, text, titles, sections, terms, crossings, values}; lines are [left, top, right, bottom].
+() => {
+  const W = innerWidth, H = innerHeight, range = document.createRange();
+  const HEADING = "h1,h2,h3,h4,h5,h6", MARK = /^[\s¶#§]*$/;
+  const clean = text => text.replace(/[¶]/g, " ").replace(/\s+/g, " ").trim();
+  const count = text => text.split(" ").length;
+  const inside = r => r.left >= 0 && r.top >= 0 && r.right <= W && r.bottom <= H;
+  const near = r => r.bottom > 0 && r.top < H && r.right > 0 && r.left < W;
+
+  // Nothing lies over a rectangle: sticky bars cover text, and scrolling boxes cut it.
+  const free = (r, parent) => [0.1, 0.9].every(share => {
+    const top = document.elementFromPoint(r.left + share * (r.right - r.left), (r.top + r.bottom) / 2);
+    return top && parent.contains(top);
+  });
+  const visible = new Map();
+  const printed = element => {
+    if (!visible.has(element)) visible.set(element, element.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}));
+    return visible.get(element);
+  };
+
+  // Text nodes of the document in order; of an element a slice, since text is walked only once.
+  const all = [], first = new Map(), spaced = new Set();
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+  for (let node; (node = walker.nextNode());) {
+    if (node.nodeName === "BR" && all.length) spaced.add(all[all.length - 1]);
+    if (node.nodeType !== Node.TEXT_NODE) continue;
+    const parent = node.parentElement;
+    if (/^\s+$/.test(node.data) && all.length) spaced.add(all[all.length - 1]);
+    if (MARK.test(node.data) || ["STYLE", "SCRIPT", "NOSCRIPT", "OPTION", "TEXTAREA"].includes(parent.tagName)) continue;
+    for (let e = parent; e && !first.has(e); e = e.parentElement) first.set(e, all.length);
+    all.push(node);
+  }
+  const nodes = element => {
+    const out = [];
+    if (first.has(element)) for (let i = first.get(element); i < all.length && element.contains(all[i]); i++) out.push(all[i]);
+    return out;
+  };
+
+  // The lines of some text nodes, or null unless all of them are wholly in the picture.
+  const lines = list => {
+    const out = [];
+    for (const node of list) {
+      if (!printed(node.parentElement)) return null;
+      range.selectNodeContents(node);
+      for (const r of range.getClientRects()) {
+        if (r.width < 1 || r.height < 1) continue;
+        if (!inside(r) || !free(r, node.parentElement)) return null;
+        const last = out[out.length - 1];
+        const same = last && Math.min(last[3], r.bottom) - Math.max(last[1], r.top) > 0.5 * Math.min(r.height, last[3] - last[1]);
+        if (same && r.left - last[2] < 2 * r.height && last[0] - r.right < 2 * r.height)
+          out[out.length - 1] = [Math.min(last[0], r.left), Math.min(last[1], r.top), Math.max(last[2], r.right), Math.max(last[3], r.bottom)];
+        else out.push([r.left, r.top, r.right, r.bottom]);
+      }
+    }
+    return out.length ? out : null;
+  };
+  const piece = list => {
+    const boxes = list.length ? lines(list) : null;
+    return boxes && {text: clean(list.map((n, i) => (i && block(n) !== block(list[i - 1]) ? " " : "") + n.data + (spaced.has(n) ? " " : "")).join("")), lines: boxes};
+  };
+  const of = element => near(element.getBoundingClientRect()) ? piece(nodes(element)) : null;
+  const block = node => {
+    let e = node.parentElement;
+    while (e !== document.body && getComputedStyle(e).display.startsWith("inline")) e = e.parentElement;
+    return e;
+  };
+  const blocks = list => {
+    const out = [];
+    let home = null;
+    for (const node of list) {
+      const own = block(node);
+      if (own !== home) out.push([]);
+      home = own;
+      out[out.length - 1].push(node);
+    }
+    return out;
+  };
+  const plain = list => clean(list.map(n => n.data).join(" "));
+
+  // A definition: all of it if it is in the picture and no more than 12 lines, else its first block.
+  const definition = list => {
+    if (!list.length) return null;
+    const whole = list.length < 400 && piece(list);
+    if (whole && whole.lines.length <= 12) return whole;
+    const start = piece(blocks(list.slice(0, 200))[0]);
+    return start && count(start.text) >= 5 ? start : null;
+  };
+
+  const words = [], text = [];
+  for (const node of all) {
+    range.selectNodeContents(node);
+    const around = range.getBoundingClientRect(), parent = node.parentElement;
+    if (!near(around) || !printed(parent)) continue;
+    const style = getComputedStyle(parent), upper = style.textTransform === "uppercase", find = /\S+/g;
+    text.push(node.data);
+    for (let m; (m = find.exec(node.data));) {
+      range.setStart(node, m.index); range.setEnd(node, m.index + m[0].length);
+      const rects = range.getClientRects(), r = rects[0];
+      if (rects.length !== 1 || r.width < 1 || r.height < 1 || !inside(r) || !free(r, parent)) continue;
+      words.push([upper ? m[0].toUpperCase() : m[0], r.left, r.top, r.right, r.bottom, parseFloat(style.fontSize)]);
+    }
+  }
+
+  const titles = [], sections = [], headings = [...document.querySelectorAll(HEADING)];
+  for (const heading of headings) {
+    const label = near(heading.getBoundingClientRect()) && of(heading);
+    if (!label || label.text.length > 90) continue;
+    if (heading.tagName === "H1") titles.push(label);
+    let home = heading.parentElement, own = nodes(heading), list = [];
+    for (; home; home = home.parentElement) {  // the nearest ancestor that has the section's text too
+      list = [];
+      for (let i = first.get(heading) + own.length; i < all.length && home.contains(all[i]); i++) {
+        if (all[i].parentElement.closest(HEADING) || list.length > 300) break;
+        list.push(all[i]);
+      }
+      if (home === document.body || count(plain(list)) >= 6) break;
+    }
+    if (count(plain(list)) < 6) continue;
+    const parts = blocks(list), start = piece(parts[0]);
+    sections.push({label, all: list.length > 300 ? null : piece(list), start: start && count(start.text) >= 8 ? start : null});
+  }
+
+  const terms = [];
+  const define = (named, content, name) => {
+    const label = near(named.getBoundingClientRect()) && of(named), meaning = label && definition(content);
+    if (meaning && label.text.length <= 160) terms.push({name: name || label.text, label, meaning});
+  };
+  for (const dt of document.querySelectorAll("dt")) {
+    if (!near(dt.getBoundingClientRect())) continue;
+    let dd = dt.nextElementSibling;
+    if (!dd || dd.tagName !== "DD" || (dt.previousElementSibling && dt.previousElementSibling.tagName === "DT")) continue;
+    const name = dt.querySelector(".descname,.sig-name,code,b,strong");
+    define(dt, nodes(dd), name && !name.contains(dt) ? clean(name.textContent) : "");
+  }
+  for (const item of document.querySelectorAll(".memitem")) {  // doxygen
+    const named = item.querySelector(".memproto"), doc = item.querySelector(".memdoc"), name = item.querySelector(".memname");
+    if (named && doc) define(named, nodes(doc), name ? clean(name.textContent).split(" ").pop().split("::").pop() : "");
+  }
+  for (const item of document.querySelectorAll("li,p")) {  // "Name: what it is"
+    if (!near(item.getBoundingClientRect())) continue;
+    const named = item.querySelector("b,strong,code,tt,em,dfn,a"), own = nodes(item);
+    if (!named || !own.length || !named.contains(own[0]) || own.length > 60) continue;
+    const rest = own.filter(n => !named.contains(n));
+    if (rest.length && /^\s*[-:–—=(]|^\s+(is|are|means|specifies|returns|contains)\b/.test(rest[0].data) && count(plain(rest)) >= 4)
+      define(named, rest, "");
+  }
+
+  const crossings = [], values = [];
+  for (const table of document.querySelectorAll("table")) {
+    if (!near(table.getBoundingClientRect()) || table.querySelector("table") || table.closest(".memproto,.memberdecls,nav")) continue;
+    const rows = [...table.rows].filter(row => row.cells.length > 1 && ![...row.cells].some(c => c.colSpan > 1 || c.rowSpan > 1));
+    if (!rows.length || rows.length > 400) continue;
+    const head = rows[0], labels = [...head.cells].map(c => clean(c.textContent));
+    const headed = [...head.cells].every(c => c.tagName === "TH") || (head.parentElement.tagName === "THEAD");
+    const firsts = rows.slice(headed ? 1 : 0).map(row => clean(row.cells[0].textContent));
+    const single = text => firsts.filter(other => other === text).length === 1;
+    for (const row of rows.slice(headed ? 1 : 0)) {
+      const name = clean(row.cells[0].textContent);
+      if (!name || name.length > 60 || !single(name) || !near(row.getBoundingClientRect())) continue;
+      const label = of(row.cells[0]);
+      if (!label) continue;
+      if (headed && row.cells.length === labels.length) {
+        labels.forEach((column, i) => {
+          if (!i || !column || column.length > 40 || labels.indexOf(column) !== labels.lastIndexOf(column)) return;
+          const top = of(head.cells[i]), cell = top && of(row.cells[i]);
+          if (cell && cell.lines.length <= 6) crossings.push({row: label, column: top, cell});
+        });
+      } else if (!headed && row.cells.length === 2 && rows.length > 1) {
+        const value = of(row.cells[1]);
+        if (value && value.lines.length <= 8) values.push({label, value});
+      }
+    }
+  }
+  return {words, text: text.join(" "), titles, sections, terms, crossings, values, height: document.documentElement.scrollHeight};
+}

@@ -1,0 +1,220 @@
+"""From what stands in a viewport to questions: one rule per kind.
+
+inquire(rng, Facts.of(measured, scale), absent)      up to MOST_QUESTIONS questions with their boxes
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from arr_coc.world.browser.chromium import Box, Word
+from arr_coc.world.browser.page import Inquired
+from arr_coc.world.browser.phrases import phrase
+
+MOST_QUESTIONS = 12
+SHARES: dict[str, int] = {
+    "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
+    "presence": 1, "unanswerable": 1, "global": 1,
+}  # fmt: skip
+"""The most questions of a kind on a page, the first before the last."""
+PRESENCE = (
+    "Is {} mentioned here?", "Does this page mention {}?", "Does {} occur here?", "Is anything said of {}?",
+    "Can I read about {} here?", "Does it say {} anywhere?",
+)  # fmt: skip
+OPENING = (
+    "What is the first paragraph under {}?", "How does the section {} begin?",
+    "Read the first paragraph of {}.", "What comes first under the heading {}?", "How does {} start?",
+)  # fmt: skip
+STRUCTURE = ("crossing", "term", "section", "value")
+"""Kinds of questions that need a document's structure, not only its words."""
+MOST_ANSWER = 400
+"""Characters of an answer."""
+MOST_LINES = 24
+"""Lines of a section that is asked for as a whole."""
+NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+)?[\dA-Z]*\.?\d+(?:\.\d+)*\.?\s+", re.I)
+EDGES = "\"'“”‘’`.,;:!?()[]{}<>«»…—–-*#¶/|="
+
+
+class Text(NamedTuple):
+    """A text with the boxes of its lines, in px of the picture."""
+
+    plain: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What stands wholly in a viewport.
+
+    Attributes:
+        words: the words in the order of the document.
+        text: all that is at least partly in it, in lower case.
+        titles: headings of the first order.
+        sections: heading, whole text up to the next heading, first paragraph; either may be None.
+        terms: name, the term as printed, its definition.
+        crossings: row header, column header, cell.
+        values: label and value.
+    """
+
+    words: tuple[Word, ...]
+    text: str
+    titles: tuple[Text, ...]
+    sections: tuple[tuple[Text, Text | None, Text | None], ...]
+    terms: tuple[tuple[str, Text, Text], ...]
+    crossings: tuple[tuple[Text, Text, Text], ...]
+    values: tuple[tuple[Text, Text], ...]
+
+    @classmethod
+    def of(cls, measured: dict[str, Any], scale: float) -> Facts:
+        """The facts that `document.js` measured, where the picture has `scale` px per CSS px."""
+
+        def box(corners: Sequence[float]) -> Box:
+            x0, y0, x1, y1 = (round(corner * scale, 1) for corner in corners)
+            return x0, y0, x1, y1
+
+        def text(piece: dict[str, Any]) -> Text:
+            return Text(piece["text"], tuple(map(box, piece["lines"])))
+
+        def maybe(piece: dict[str, Any] | None) -> Text | None:
+            return text(piece) if piece else None
+
+        return cls(
+            tuple(Word(plain, box(corners), size * scale) for plain, *corners, size in measured["words"]),
+            " ".join(measured["text"].lower().split()),
+            tuple(map(text, measured["titles"])),
+            tuple((text(s["label"]), maybe(s["all"]), maybe(s["start"])) for s in measured["sections"]),
+            tuple((t["name"], text(t["label"]), text(t["meaning"])) for t in measured["terms"]),
+            tuple((text(c["row"]), text(c["column"]), text(c["cell"])) for c in measured["crossings"]),
+            tuple((text(v["label"]), text(v["value"])) for v in measured["values"]),
+        )
+
+
+def inquire(rng: random.Random, facts: Facts, absent: Sequence[str]) -> tuple[Inquired, ...]:
+    """Questions about a viewport.
+
+    Args:
+        rng: chooses what is asked and how.
+        facts: what stands in it.
+        absent: headings and terms of another page; one that doesn't occur here is asked for in vain.
+    """
+    kept: list[Inquired] = []
+    for kind, most in SHARES.items():
+        questions = list(RULES[kind](rng, facts, absent))
+        rng.shuffle(questions)
+        by_evidence = {question.evidence: question for question in questions}
+        kept += list(by_evidence.values())[:most]
+    while len(kept) > MOST_QUESTIONS:
+        kept.remove(rng.choice([question for question in kept if question.kind in STRUCTURE]))
+    return tuple(kept)
+
+
+def _ask(kind: str, text: str, *evidence: Text, answer: str | None = None) -> Inquired:
+    """A question; its answer is the last text of its evidence, if not given."""
+    answer = evidence[-1].plain if answer is None else answer
+    return Inquired(kind, text, answer[:MOST_ANSWER], tuple(box for part in evidence for box in part.boxes))
+
+
+def _crossings(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for row, column, cell in facts.crossings:
+        yield _ask("crossing", phrase(rng, "crossing", row=row.plain, column=column.plain), row, column, cell)
+
+
+def _values(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for label, value in facts.values:
+        name = label.plain.strip(EDGES + " ")
+        if len(name) > 1 and any(c.isalpha() for c in name):
+            kind = "term" if len(value.plain.split()) > 5 else "value"
+            yield _ask(kind, phrase(rng, kind, label=name), label, value)
+
+
+def _terms(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    count = Counter(name for name, _, _ in facts.terms)
+    for name, term, meaning in facts.terms:
+        name = name.strip(" :.,;–—")
+        if 2 <= len(name) <= 70 and count[name] < 2:
+            yield _ask("term", phrase(rng, "term", label=name), term, meaning)
+
+
+def _sections(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    count = Counter(heading.plain for heading, _, _ in facts.sections)
+    for heading, whole, start in facts.sections:
+        name = heading.plain
+        if count[name] > 1 or sum(c.isalpha() for c in name) < 3:
+            continue
+        if rng.random() < 0.7:
+            name = NUMBERED.sub("", name) or name
+        short = whole is not None and len(whole.boxes) <= MOST_LINES
+        if whole is not None and short:
+            yield _ask("section", phrase(rng, "section", label=name), heading, whole)
+        if start is not None and (not short or (start != whole and rng.random() < 0.3)):
+            yield _ask("section", rng.choice(OPENING).format(name), heading, start)
+
+
+def _titles(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    if len(facts.titles) == 1:
+        yield _ask("title", phrase(rng, "title"), facts.titles[0])
+
+
+def _words(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    """Words and runs of two or three words of one line that stand once in the viewport."""
+    for label, box in _spans(rng, facts, 24):
+        if facts.text.count(label.lower()) == 1:
+            yield _ask("word", phrase(rng, "word", label=label), Text(label, (box,)))
+
+
+def _presences(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for label, box in _spans(rng, facts, 8):
+        if facts.text.count(label.lower()) == 1:
+            text = rng.choice(PRESENCE).format(label)
+            yield _ask("presence", text, Text(label, (box,)), answer="yes")
+
+
+def _unanswerable(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    names = [name for name in absent if name.lower() not in facts.text and any(c.isalpha() for c in name)]
+    if names:
+        name = NUMBERED.sub("", rng.choice(names))
+        kind = rng.choice(("section", "term", "word", "presence"))
+        plain = rng.choice(PRESENCE).format(name) if kind == "presence" else phrase(rng, kind, label=name)
+        if name.lower() not in facts.text:
+            yield _ask("unanswerable", plain, answer="not on this page")
+
+
+def _global(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    yield _ask("global", phrase(rng, "global"), answer=facts.titles[0].plain if facts.titles else "")
+
+
+RULES: dict[str, Callable[[random.Random, Facts, Sequence[str]], Iterator[Inquired]]] = {
+    "crossing": _crossings,
+    "term": _terms,
+    "section": _sections,
+    "value": _values,
+    "word": _words,
+    "title": _titles,
+    "presence": _presences,
+    "unanswerable": _unanswerable,
+    "global": _global,
+}
+"""The rule of each kind: all the questions of it that the facts allow."""
+
+
+def _spans(rng: random.Random, facts: Facts, count: int) -> Iterator[tuple[str, Box]]:
+    """Some words, and runs of two or three words that follow each other on a line, with their boxes."""
+    for _ in range(min(count, len(facts.words))):
+        start = rng.randrange(len(facts.words))
+        length = rng.choice((1, 1, 1, 2, 3))
+        run = facts.words[start : start + length]
+        x0, y0, x1, y1 = zip(*(word.box for word in run), strict=True)
+        lefts, rights = [word.box[0] for word in run[1:]], [word.box[2] for word in run]
+        gaps = [left - right for left, right in zip(lefts, rights, strict=False)]
+        if max(y0) - min(y0) > 2 or any(not 0 <= gap <= 0.7 * run[0].size for gap in gaps):
+            continue
+        label = " ".join(" ".join(word.text for word in run).split()).strip(EDGES + " ")
+        if any(mark in label for mark in (". ", ", ", ") ", "; ", ": ")):
+            continue
+        if len(label) >= 4 and sum(c.isalpha() for c in label) >= 3 and len(label) <= 50:
+            yield label, (min(x0), min(y0), max(x1), max(y1))

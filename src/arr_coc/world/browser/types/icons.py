@@ -1,0 +1,234 @@
+"""Icons: toolbars, grids of app icons with labels, rows of a settings list, and docks at the lower edge."""
+
+from __future__ import annotations
+
+from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.drawing import ICONS, VIVID, icon, ink_on, shade
+from arr_coc.world.browser.sheet import Piece, Sheet
+from arr_coc.world.browser.types import page_type
+
+USUAL = {
+    "settings": "Settings", "home": "Home", "search": "Search", "user": "Profile", "mail": "Mail",
+    "bell": "Alerts", "trash": "Delete",
+    "calendar": "Calendar", "camera": "Camera", "lock": "Security", "download": "Download",
+    "upload": "Upload", "cart": "Basket",
+    "phone": "Phone", "clock": "History", "star": "Favourites", "folder": "Files", "document": "Notes",
+    "music": "Music",
+    "globe": "Browser", "refresh": "Reload", "printer": "Print", "share": "Share", "pencil": "Edit",
+    "picture": "Photos", "pin": "Maps",
+    "chart": "Reports", "cloud": "Weather", "book": "Library", "gift": "Rewards", "key": "Passwords",
+    "video": "Videos",
+}  # fmt: skip
+"""The usual label of an icon."""
+CALLED = {
+    "settings": "gear",
+    "cart": "shopping cart",
+    "user": "person",
+    "pin": "map pin",
+    "mail": "envelope",
+    "close": "cross",
+    "check": "tick",
+    "trash": "bin",
+    "document": "sheet of paper",
+    "bulb": "light bulb",
+}
+"""What the picture of an icon shows, where its name does not say it."""
+WHERE = (
+    "Where is the {name} icon?",
+    "Where is the {name} symbol?",
+    "Find the {name} icon.",
+    "Which button shows a {name}?",
+    "Where do I see a {name}?",
+)
+TAP = (
+    "Where do I tap for {label}?",
+    "Where is {label}?",
+    "How do I get to {label}?",
+    "Which icon opens {label}?",
+    "Find {label}.",
+)
+
+
+@page_type("icons")
+def icons(sheet: Sheet) -> str:
+    """A bar of icons over a grid or a list of labelled ones, perhaps a dock below."""
+    names = sheet.rng.sample(list(ICONS), len(ICONS))
+    width, height = room(sheet)
+    size = sheet.style.size
+    heading = sheet.text(sheet.words.title(1, 3), "h1") if sheet.chance(0.6) else None
+    drawn: list[tuple[str, Piece]] = []
+    parts = []
+    if sheet.chance(0.6):
+        parts.append(_bar(sheet, names, drawn, most=5 if sheet.style.narrow else 10))
+    parts.append(heading or "")
+    columns = max(2, min(8, int(width / (size * sheet.choose(7, 11)))))
+    rows = max(1, min(6, int((height - size * 8) / (size * 7))))
+    count = min(len(names) - 13, columns * rows, 24)
+    usual = sheet.chance(0.45)
+    *titles, missing = labels(sheet, count + 1, high=2, most=14)
+    titles = [title for title in titles if title.lower() not in {*ICONS, *CALLED.values()}]
+    if usual:
+        names.sort(key=lambda name: name not in USUAL)
+        titles = [USUAL.get(name, title) for name, title in zip(names, titles, strict=False)]
+    style = sheet.one(("grid", "grid", "list"))
+    build = _grid if style == "grid" else _list
+    parts.append(build(sheet, names, titles, columns, drawn))
+    if sheet.chance(0.4):
+        dock = _bar(sheet, names, drawn, most=5)
+        parts.append(
+            f'<div style="position:fixed;left:0;right:0;bottom:0;background:var(--paper)">{dock}</div>'
+        )
+    finish(
+        sheet,
+        heading,
+        put(sheet, WHERE, name=_name(names.pop())) if sheet.chance(0.5) else put(sheet, TAP, label=missing),
+    )
+    return "".join(parts)
+
+
+def _name(name: str) -> str:
+    """An icon in words."""
+    return CALLED.get(name, name)
+
+
+def _draw(
+    sheet: Sheet, name: str, size: float, drawn: list[tuple[str, Piece]], colour: str = "currentColor"
+) -> Piece:
+    """An icon's piece; asks where it is."""
+    piece = sheet.block(
+        icon(name, size, colour, sheet.chance(0.25), sheet.rng.choice((1.5, 2, 2.5))),
+        "span",
+        'style="display:inline-block;line-height:0"',
+    )
+    drawn.append((name, piece))
+    return piece
+
+
+def _bar(sheet: Sheet, names: list[str], drawn: list[tuple[str, Piece]], most: int) -> str:
+    """A toolbar of bare icons, all equally far apart; asks for single ones and their neighbours."""
+    count = sheet.choose(3, most)
+    chosen = [names.pop() for _ in range(count)]
+    pieces = [_draw(sheet, name, sheet.style.size * 1.7, drawn) for name in chosen]
+    for i, (name, piece) in enumerate(zip(chosen, pieces, strict=True)):
+        sheet.ask("position", put(sheet, WHERE, name=_name(name)), f"{i + 1} of {count} in the bar", piece)
+    i = sheet.choose(0, count - 2)
+    sheet.ask(
+        "position",
+        put(
+            sheet,
+            ("What is to the right of the {a} icon?", "Which icon is right of the {a}?"),
+            a=_name(chosen[i]),
+        ),
+        _name(chosen[i + 1]),
+        pieces[i],
+        pieces[i + 1],
+    )
+    sheet.ask(
+        "position",
+        put(
+            sheet,
+            ("What is to the left of the {a} icon?", "Which icon is left of the {a}?"),
+            a=_name(chosen[i + 1]),
+        ),
+        _name(chosen[i]),
+        pieces[i],
+        pieces[i + 1],
+    )
+    spread = sheet.one(("space-between", "space-around", "flex-start", "flex-end"))
+    return (
+        f'<div style="display:flex;gap:1.2em;justify-content:{spread};padding:.6em;border-bottom:1px '
+        f'solid var(--line)">{"".join(pieces)}</div>'
+    )
+
+
+def _grid(
+    sheet: Sheet, names: list[str], titles: list[str], columns: int, drawn: list[tuple[str, Piece]]
+) -> str:
+    """App icons on coloured tiles or bare, each over its label."""
+    size = sheet.style.size * sheet.rng.uniform(1.8, 3)
+    tiles, radius, cells = sheet.chance(0.6), sheet.choose(0, 50), []
+    for name, title in zip(names, titles, strict=False):
+        colour = sheet.one(VIVID)
+        if tiles:
+            tile = (
+                f'style="display:inline-block;padding:.6em;line-height:0;border-radius:{radius}%;'
+                f'background:{shade(sheet.rng, colour)}"'
+            )
+            picture = sheet.block(icon(name, size, ink_on(colour)), "span", tile)
+        else:
+            picture = _draw(sheet, name, size, drawn)
+        label = sheet.text(title)
+        sheet.ask("position", put(sheet, TAP, label=title), f"the {_name(name)} icon", picture, label)
+        sheet.ask(
+            "word",
+            put(
+                sheet,
+                (
+                    "What is written below the {name} icon?",
+                    "What is the {name} icon called?",
+                    "Which label does the {name} have?",
+                ),
+                name=_name(name),
+            ),
+            title,
+            picture,
+            label,
+        )
+        if tiles and sheet.chance(0.5):
+            sheet.ask(
+                "colour",
+                put(
+                    sheet,
+                    ("What colour is the icon of {label}?", "Which colour does {label} have?"),
+                    label=title,
+                ),
+                colour,
+                picture,
+                label,
+            )
+        cells.append(
+            f'<div style="text-align:center">{picture}<div style="font-size:.85em;margin-top:.3em">'
+            f"{label}</div></div>"
+        )
+    return (
+        f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:1.4em .4em;'
+        f'padding-top:1em">{"".join(cells)}</div>'
+    )
+
+
+def _list(
+    sheet: Sheet, names: list[str], titles: list[str], columns: int, drawn: list[tuple[str, Piece]]
+) -> str:
+    """Rows of an icon, a label and a hint."""
+    rows = []
+    for name, title in zip(names, titles, strict=False):
+        picture, label = (
+            _draw(sheet, name, sheet.style.size * 1.5, drawn, sheet.one(("currentColor", "var(--accent)"))),
+            sheet.text(title),
+        )
+        hint = sheet.text(sheet.words.words(2, 5).capitalize())
+        sheet.ask("position", put(sheet, TAP, label=title), f"the {_name(name)} icon", picture, label)
+        sheet.ask(
+            "word",
+            put(
+                sheet,
+                ("Which entry has the {name} icon?", "What is written next to the {name} icon?"),
+                name=_name(name),
+            ),
+            title,
+            picture,
+            label,
+        )
+        sheet.ask(
+            "section",
+            put(sheet, ("What does it say under {label}?", "Which hint does {label} have?"), label=title),
+            hint.plain,
+            label,
+            hint,
+        )
+        text = f'<div>{label}<div class="muted" style="font-size:.85em">{hint}</div></div>'
+        rows.append(
+            f'<div style="display:flex;gap:1em;align-items:center;padding:.5em 0;border-bottom:1px solid '
+            f'var(--line)">{picture}{text}</div>'
+        )
+    return "".join(rows)
