@@ -93,14 +93,14 @@ def test_labels_with_braces_are_text():
     assert "{x}" in phrase(random.Random(0), "value", label="{x}")
 
 
-@pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_paraphrases_share_no_content_word_with_the_label(label, split):
-    for seed in range(12):
-        texts = paraphrases(random.Random(seed), label, split=split)
-        assert len(texts) <= 2
-        assert texts == paraphrases(random.Random(seed), label, split=split)
-        assert not any(shares(label, text) for text in texts)
+def test_paraphrases_share_no_content_word_with_the_label(split):
+    for label in LABELS:
+        for seed in range(6):
+            texts = paraphrases(random.Random(seed), label, split=split)
+            assert len(texts) <= 2
+            assert texts == paraphrases(random.Random(seed), label, split=split)
+            assert [text for text in texts if shares(label, text)] == []
 
 
 def test_written_paraphrases_share_no_content_word_with_their_label():

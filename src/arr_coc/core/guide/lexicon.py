@@ -133,6 +133,7 @@ def _unended(rest: str) -> str:
     return rest + "e" if SHORT.match(rest) else rest
 
 
+@lru_cache(maxsize=65_536)
 def stems(phrase: str) -> str:
     """The stems of a phrase's words, joined by spaces."""
     return " ".join(filter(None, map(stem, phrase.replace("/", " ").split())))

@@ -114,7 +114,7 @@ def paraphrases(
         split: "test" takes held-out pairs where there are some, the others never.
     """
     own = _content(label)
-    written = _allowed(label, _written(label), split)
+    written = _allowed(label, _by_stems(PARAPHRASES).get(stems(label), ()), split)
     named = _allowed(label, _renamed(label), split)
     candidates = [_placed(text, within) for text in rng.sample(written, min(2, len(written)))]
     for name in rng.sample(named, min(2, len(named))):
@@ -125,8 +125,7 @@ def paraphrases(
 
 def unlisted(label: str) -> tuple[str, ...]:
     """The questions of HELD_OUT_PARAPHRASES for a label."""
-    own = stems(label)
-    return tuple(question for other, question in HELD_OUT_PARAPHRASES if stems(other) == own)
+    return _by_stems(HELD_OUT_PARAPHRASES).get(stems(label), ())
 
 
 def _content(label: str) -> set[str]:
@@ -134,10 +133,13 @@ def _content(label: str) -> set[str]:
     return {stem(word) for word in content_words(label) or label.split()}
 
 
-def _written(label: str) -> tuple[str, ...]:
-    """The questions of PARAPHRASES for a label."""
-    own = stems(label)
-    return tuple(question for other, question in PARAPHRASES if stems(other) == own)
+@lru_cache(maxsize=2)
+def _by_stems(pairs: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:
+    """The questions of pairs by the stems of their labels."""
+    questions: dict[str, tuple[str, ...]] = {}
+    for label, question in pairs:
+        questions[stems(label)] = (*questions.get(stems(label), ()), question)
+    return questions
 
 
 @lru_cache(maxsize=4096)
