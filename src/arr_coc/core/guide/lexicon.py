@@ -34,6 +34,8 @@ STOP_WORDS: frozenset[str] = frozenset(
 """Words that mean nothing by themselves; a phrase may hold them."""
 SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
 """What isn't of a word where it stands around one: spaces and punctuation."""
+SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")
+"""The stroke of "Date/Time", not that of "S/N"."""
 VOWEL = re.compile("[aeiouy]")
 SHORT = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 """One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
@@ -107,7 +109,7 @@ def normal(word: str) -> str:
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """The stem of a word, not always a word: normal, without a plural's -s, -ing, -ed and a last -e."""
-    text = normal(word).replace("-", "")
+    text = normal(word).replace("-", "").replace("/", "")
     if len(text) < 4 or not text.isalpha():
         return text
     if text.endswith("ies") and len(text) > 4:
@@ -136,12 +138,12 @@ def _unended(rest: str) -> str:
 @lru_cache(maxsize=65_536)
 def stems(phrase: str) -> str:
     """The stems of a phrase's words, joined by spaces."""
-    return " ".join(filter(None, map(stem, phrase.replace("/", " ").split())))
+    return " ".join(filter(None, map(stem, SLASH.sub(" ", phrase).split())))
 
 
 def content_words(phrase: str) -> tuple[str, ...]:
     """The normal words of a phrase that mean something by themselves."""
-    words = (normal(word) for word in phrase.replace("/", " ").split())
+    words = (normal(word) for word in SLASH.sub(" ", phrase).split())
     return tuple(word for word in words if word and word not in STOP_WORDS)
 
 
