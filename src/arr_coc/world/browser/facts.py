@@ -36,6 +36,8 @@ MOST_ANSWER = 400
 """Characters of an answer."""
 MOST_LINES = 24
 """Lines of a section that is asked for as a whole."""
+SMALLEST = 7.0
+"""px of the font of a word that is asked for: smaller ones cannot be read."""
 NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+)?[\dA-Z]*\.?\d+(?:\.\d+)*\.?\s+", re.I)
 EDGES = "\"'“”‘’`.,;:!?()[]{}<>«»…—–-*#¶/|="
 
@@ -211,7 +213,11 @@ def _spans(rng: random.Random, facts: Facts, count: int) -> Iterator[tuple[str, 
         x0, y0, x1, y1 = zip(*(word.box for word in run), strict=True)
         lefts, rights = [word.box[0] for word in run[1:]], [word.box[2] for word in run]
         gaps = [left - right for left, right in zip(lefts, rights, strict=False)]
-        if max(y0) - min(y0) > 2 or any(not 0 <= gap <= 0.7 * run[0].size for gap in gaps):
+        if (
+            run[0].size < SMALLEST
+            or max(y0) - min(y0) > 2
+            or any(not 0 <= gap <= 0.7 * run[0].size for gap in gaps)
+        ):
             continue
         label = " ".join(" ".join(word.text for word in run).split()).strip(EDGES + " ")
         if any(mark in label for mark in (". ", ", ", ") ", "; ", ": ")):

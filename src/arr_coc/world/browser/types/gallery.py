@@ -79,8 +79,10 @@ def _cell(
     """A picture, its caption and the card; `whole`: the picture is all of its colour."""
     fill, radius = shade(sheet.rng, paint), tall * 0.34
     edge = 'stroke="#8888"'
-    thing = figure(shape, 50, 50, 38, fill, 0, edge) if shape in SHAPES else (
-        f'<g transform="translate(12 12) scale(3.16)" fill="{fill}" stroke="#5558" stroke-width="1">{strokes(shape)}</g>')  # fmt: skip
+    thing = figure(shape, 50, 50, 38, fill, 0, edge) if shape in SHAPES else ""
+    if not thing:
+        line = f'fill="{fill}" stroke="#5558" stroke-width="1"'
+        thing = f'<g transform="translate(12 12) scale(3.16)" {line}>{strokes(shape)}</g>'
     ground = (
         f"background:linear-gradient(135deg,{fill},{shade(sheet.rng, paint)})"
         if whole
