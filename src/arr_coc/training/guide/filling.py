@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import Empty
 from typing import NamedTuple
 
+from arr_coc.core.user_modules import import_modules
 from arr_coc.training.workers import start_worker
 from arr_coc.world.browser import cache
 from arr_coc.world.browser.chromium import Chromium, executable
@@ -24,6 +25,7 @@ from arr_coc.world.browser.documents import render_document
 from arr_coc.world.browser.fonts import families
 from arr_coc.world.browser.packages import pages as documents_of
 from arr_coc.world.browser.page import render_page
+from arr_coc.world.browser.types import page_types
 
 DOCUMENTS = 1_000_000_000
 """Number of the first document in a cache; pages of its types have smaller ones."""
@@ -105,7 +107,9 @@ def fill_all(
     context = multiprocessing.get_context("spawn")
     queue: Queue[Done] = context.Queue()
     workers = [
-        context.Process(target=_work, args=(queue, folder, split, wanted[i::processes], name), daemon=True)
+        context.Process(
+            target=_work, args=(queue, folder, split, wanted[i::processes], name, _modules()), daemon=True
+        )
         for i in range(min(processes, len(wanted)))
     ]
     for worker in workers:
@@ -124,9 +128,23 @@ def fill_all(
             worker.terminate()
 
 
-def _work(queue: Queue[Done], folder: Path, split: str, wanted: Sequence[int], name: str | None) -> None:
+def _modules() -> list[str]:
+    """The user's own modules with page types."""
+    modules = {kind.write.__module__ for kind in page_types("test")}
+    return sorted(module for module in modules if not module.startswith("arr_coc."))
+
+
+def _work(
+    queue: Queue[Done],
+    folder: Path,
+    split: str,
+    wanted: Sequence[int],
+    name: str | None,
+    modules: Sequence[str],
+) -> None:
     """Render pages and tell of each; a page that fails is left out."""
     start_worker(0)
+    import_modules(modules)
     with Chromium() as chromium:
         for number in wanted:
             try:
