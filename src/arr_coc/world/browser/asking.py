@@ -7,6 +7,7 @@ finish(sheet, heading, missing)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from arr_coc.world.browser.phrases import phrase
@@ -47,7 +48,10 @@ def labels(
 
 def put(sheet: Sheet, options: Sequence[str], **parts: str) -> str:
     """One of some wordings with its parts filled in; now and then all in small letters."""
-    text = sheet.one(options).format(**parts)
+    option = sheet.one(options)
+    text = option.format(**parts)
+    if "a {" in option:
+        text = re.sub(r"\ba (?=[aeiou])", "an ", text)
     return text.lower() if sheet.chance(0.08) else text
 
 

@@ -173,7 +173,7 @@ def _ask(
                     ("What does the picture of {label} show?", "What is on the picture called {label}?"),
                     label=title,
                 ),
-                f"a {thing}",
+                thing,
                 pictures[i],
                 captions[i],
             )

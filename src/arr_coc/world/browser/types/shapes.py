@@ -38,7 +38,9 @@ def shapes(sheet: Sheet) -> str:
     odd = sheet.chance(0.3)
     width, height = room(sheet)
     heading = sheet.text(sheet.words.title(1, 4), "h1") if sheet.chance(0.4) else None
-    height -= 3.5 * sheet.style.size if heading else 0
+    if heading:
+        lines = math.ceil(len(heading.plain) * sheet.style.size * 1.1 / width)
+        height -= (1.5 + 2.1 * lines) * sheet.style.size
     cells = _grid(sheet, width, height, odd)
     things, svg = (_equal if odd else _mixed)(sheet, cells)
     if odd:
@@ -316,7 +318,7 @@ def _ask_neighbours(sheet: Sheet, things: list[Thing], thing: Thing, name: str) 
     way = sheet.one(list(steps))
     for other in things:
         if (other.column - thing.column, other.row - thing.row) == steps[way]:
-            answer = f"a {other.colour} {other.shape}"
+            answer = f"the {other.colour} {other.shape}"
             sheet.ask(
                 "position",
                 put(
