@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar as dates
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.drawing import VIVID, ink_on, shade
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
@@ -120,6 +120,8 @@ def _paint(sheet: Sheet) -> str:
 def _both(sheet: Sheet, name: Piece, day: str, *places: Piece) -> None:
     """Ask for the day of an event and for the event of a day."""
     sheet.ask("value", put(sheet, WHEN, label=name.plain), day, name, *places)
+    if sheet.chance(0.2):
+        present(sheet, name)
     sheet.ask("value", put(sheet, ON, day=day), name.plain, name, *places)
 
 

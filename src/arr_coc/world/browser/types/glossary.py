@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -60,6 +60,7 @@ def glossary(sheet: Sheet) -> str:
     pieces = [entry[0] for entry in entries]
     if columns == 1 and look != "cards" and len(terms) > 3:
         _neighbours(sheet, pieces)
+    present(sheet, sheet.rng.choice(pieces))
     finish(sheet, heading, missing, "term")
     body = "".join(entry[1] for entry in entries)
     if look == "table":

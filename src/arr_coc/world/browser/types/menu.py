@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -157,6 +157,8 @@ def _section(sheet: Sheet, head: Piece, dishes: list[Piece], prices: list[Piece]
                 head=head.plain,
             )
             sheet.ask("comparison", text, names[costs.index(best)], head, *both)
+    if sheet.chance(0.4):
+        present(sheet, sheet.rng.choice(dishes))
     if len(set(costs)) > 1:
         a, b = sheet.rng.sample(range(len(names)), 2)
         if costs[a] != costs[b]:
