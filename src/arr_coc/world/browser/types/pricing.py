@@ -82,7 +82,12 @@ EXTREMES = {
 @page_type("pricing", weight=1.6)
 def pricing(sheet: Sheet) -> str:
     """Cards or rows of plans; the same features in each, so a feature's question names the plan."""
-    labels, money, words, rng = Labels(sheet, FEATURES, sorts=("number", "measure", "percent", "word", "count")), purse(sheet), sheet.words, sheet.rng
+    labels, money, words, rng = (
+        Labels(sheet, FEATURES, sorts=("number", "measure", "percent", "word", "count")),
+        purse(sheet),
+        sheet.words,
+        sheet.rng,
+    )
     title = heading(sheet, TITLES)
     count = sheet.choose(2, max(2, min(6, room(sheet, 1.0, 7.0) + 1 if sheet.style.narrow else 6)))
     names = [labels.open() if sheet.chance(0.35) else name for name in rng.sample(PLANS, count)]
