@@ -10,6 +10,7 @@ import zlib
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
+from html import unescape
 
 import pytest
 
