@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.parts import (
     Entry,
-    Field,
     Labels,
     button,
     close,
@@ -13,7 +12,6 @@ from arr_coc.world.browser.parts import (
     draw_look,
     frame,
     heading,
-    inquire,
     key_values,
     make,
     prose,
@@ -109,7 +107,7 @@ def pricing(sheet: Sheet) -> str:
             "Free" if free and not i else money(price),
             attributes=f'style="font-size:{big}em;font-weight:700"',
         )
-        inquire(sheet, Field(top, cost, "price"), kind="price")
+        sheet.ask("price", sheet.phrase("price", label=name), cost.plain, top, cost)
         offered = [entry._replace(value=make(sheet, entry.sort or "word")) for entry in features]
         inner = (
             _listed(sheet, top, offered)
