@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 
 
@@ -78,9 +77,9 @@ def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value
         kind: of the question that names the label.
     """
     if heading is not None:
-        sheet.ask("title", phrase(sheet.rng, "title"), heading.plain, heading)
-    sheet.ask("global", phrase(sheet.rng, "global"), "")
-    text = missing if missing[-1] in "?." else phrase(sheet.rng, kind, label=missing)
+        sheet.ask("title", sheet.phrase("title"), heading.plain, heading)
+    sheet.ask("global", sheet.phrase("global"), "")
+    text = missing if missing[-1] in "?." else sheet.phrase(kind, label=missing)
     sheet.ask("unanswerable", text, "not on the page")
 
 

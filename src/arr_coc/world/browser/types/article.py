@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import ICONS, backdrop, icon
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -128,7 +127,7 @@ def _section(sheet: Sheet, name: str, number: str) -> tuple[str, float]:
         total += len(text.plain)
         pieces.append(text)
     if pieces:
-        sheet.ask("section", phrase(sheet.rng, "section", label=name), pieces[0].plain, heading, *pieces)
+        sheet.ask("section", sheet.phrase("section", label=name), pieces[0].plain, heading, *pieces)
     return f"<{(tag := sheet.one(('h2', 'h2', 'h3')))}>{number}{heading}</{tag}>{''.join(body)}", total
 
 
@@ -140,7 +139,7 @@ def _fact(sheet: Sheet) -> tuple[Piece, float]:
         put(sheet, FACTS, label=label, value=value, name=sheet.words.company(), date=sheet.words.date())
     )
     if value in fact.plain and label in fact.plain:
-        sheet.ask("implied", phrase(sheet.rng, "value", sort=sort, label=label), value, fact)
+        sheet.ask("implied", sheet.phrase("value", sort=sort, label=label), value, fact)
     before, after = sheet.words.paragraph(1, 2), sheet.words.paragraph(1, 2)
     paragraph = sheet.block(f"{before} {fact} {after}", "span", 'style="display:block"')
     paragraph.plain = f"{before} {fact.plain} {after}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.drawing import SHAPES, VIVID, backdrop, figure, shade, strokes
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -105,7 +104,7 @@ def _cell(
         value = sheet.text(sheet.words.of(extra))
         line = f'<div class="muted" style="font-size:.88em">{value}</div>'
         if extra == "price":
-            sheet.ask("price", phrase(sheet.rng, "price", label=title), value.plain, caption, value)
+            sheet.ask("price", sheet.phrase("price", label=title), value.plain, caption, value)
         else:
             options = (
                 ("Who made {label}?", "Who is named under {label}?")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, present, put, room
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -79,7 +78,7 @@ def _entry(sheet: Sheet, name: str, look: str) -> tuple[Piece, str]:
     rest = sheet.words.sentence(4, sheet.choose(6, 26))
     definition = sheet.text(f"{sheet.one(KINDS)} {rest[:1].lower()}{rest[1:]}")
     term = sheet.text(name)
-    sheet.ask("term", phrase(sheet.rng, "term", label=name), definition.plain, term, definition)
+    sheet.ask("term", sheet.phrase("term", label=name), definition.plain, term, definition)
     if look == "table":
         return term, f"<tr><td><b>{term}</b></td><td>{definition}</td></tr>"
     if look == "cards":

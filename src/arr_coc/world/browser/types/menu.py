@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, present, put, room
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -96,7 +95,7 @@ def _dish(sheet: Sheet, name: str, form: str, described: bool, dots: bool) -> tu
             )
         ),
     )
-    sheet.ask("price", phrase(sheet.rng, "price", label=name), price.plain, dish, price)
+    sheet.ask("price", sheet.phrase("price", label=name), price.plain, dish, price)
     text = ""
     if described and sheet.chance(0.85):
         stuff = (

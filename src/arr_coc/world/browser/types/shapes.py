@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import COLOURS, SHAPES, backdrop, figure, shade, strokes
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -141,7 +140,7 @@ def _ask_odd(sheet: Sheet, things: list[Thing]) -> None:
     odd, usual = things[0], things[1]
     name = f"the {odd.colour} {odd.shape}"
     for _ in range(2):
-        sheet.ask("anomaly", phrase(sheet.rng, "anomaly"), name, odd.piece)
+        sheet.ask("anomaly", sheet.phrase("anomaly"), name, odd.piece)
     sheet.ask(
         "anomaly",
         put(
