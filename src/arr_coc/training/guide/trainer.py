@@ -8,8 +8,10 @@ end it after the step it is in, and the guide is usable.
 
 from __future__ import annotations
 
+import math
 import time
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -114,49 +116,33 @@ class Run:
         if begun:
             state.restore(self.out, self.guide, self.mean, optimizer)
         lessons = stream(stage.data(), place.step, recipe.workers)
-        limit = None if recipe.minutes is None else 60 * recipe.minutes / len(recipe.stages)
-        report = Report(recipe.save_every) if telling else None
-        told = TrainerState(global_step=place.step, max_steps=recipe.steps)
-        totals: dict[str, list[float]] = {}
-        first, start = place, time.monotonic()
-        with report or nullcontext():
-            if report:
-                report.on_train_begin(None, told, None)
+        limit = 60 * recipe.minutes / len(recipe.stages) if recipe.minutes else math.inf
+        before, start = place, time.monotonic()
+        with Log(recipe, self.out, place, telling) as log:
             self.interruption.running = True
-            while place.step < recipe.steps and (limit is None or place.seconds < limit):
+            while place.step < recipe.steps and place.seconds < limit:
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
                     group["lr"] = rate * min(1.0, (place.step + 1) / stage.warmup)
-                self._step(stage, next(lessons), place.step, optimizer, totals)
+                self._step(stage, next(lessons), place.step, optimizer, log)
                 spent = time.monotonic() - start
-                place = Progress(name, place.step + 1, first.seconds + spent)
+                place = Progress(name, place.step + 1, before.seconds + spent)
                 average(self.mean, self.guide, stage, place.step, recipe.average)
-                told.global_step = place.step
-                if limit is not None:
-                    pace = spent / (place.step - first.step)
-                    told.max_steps = min(
-                        recipe.steps, place.step + round(max(0, limit - place.seconds) / pace)
-                    )
-                stopped = self.interruption.signal is not None
-                over = stopped or told.max_steps <= place.step
-                if place.step % recipe.log_every == 0 or over:
-                    self._log(place, totals, report, told)
-                if report:
-                    report.on_step_end(None, told, None)
-                if place.step == first.step + 1 and not begun:
+                if place.step == 1:
                     state.claim(self.out, recipe)
+                pace = spent / (place.step - before.step)
+                last = min(recipe.steps, place.step + max(0.0, limit - place.seconds) / pace)
+                stopped = self.interruption.signal is not None
+                over = stopped or place.step >= recipe.steps or place.seconds >= limit
+                log.step(place, math.ceil(last), over)
                 if place.step % recipe.save_every == 0 or over:
                     state.save(self.out, self.guide, self.mean, optimizer, place)
                 if stopped:
                     break
+        self.figures = log.figures
         return place
 
     def _step(
-        self,
-        stage: Stage,
-        lessons: list[Any],
-        step: int,
-        optimizer: optim.Optimizer,
-        totals: dict[str, list[float]],
+        self, stage: Stage, lessons: list[Any], step: int, optimizer: optim.Optimizer, log: Log
     ) -> None:
         """One step of the optimizer."""
         optimizer.zero_grad()
@@ -164,21 +150,61 @@ class Run:
             with torch.autocast(self.device.type, torch.bfloat16):
                 loss, parts = stage.loss(self.guide, lesson, step)
             (loss / len(lessons)).backward()
-            for name, value in {"loss": loss.item(), **parts}.items():
-                totals.setdefault(name, []).append(value)
+            log.add({"loss": loss.item(), **parts})
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        totals.setdefault("norm", []).append(float(clip_grad_norm_(parameters, stage.longest)))
+        log.add({"norm": float(clip_grad_norm_(parameters, stage.longest))})
         optimizer.step()
 
-    def _log(
-        self, place: Progress, totals: dict[str, list[float]], report: Report | None, told: TrainerState
-    ) -> None:
-        """Write the means of the figures since the last line; `totals` is emptied."""
-        if not totals:
-            return
-        self.figures = {name: round(sum(values) / len(values), 4) for name, values in totals.items()}
-        totals.clear()
-        line = {"stage": place.stage, "step": place.step, "seconds": round(place.seconds, 1), **self.figures}
-        state.write_line(self.out, line)
-        if report:
-            report.on_log(None, told, None, self.figures)
+
+class Log(AbstractContextManager["Log"]):
+    """The figures of a stage: their means go to the curve and, where wanted, to stderr.
+
+    Args:
+        recipe: says how often.
+        out: folder of the run.
+        place: where the stage begins or goes on.
+        telling: tell of it on stderr.
+    """
+
+    def __init__(self, recipe: GuideRecipe, out: Path, place: Progress, telling: bool) -> None:
+        self.out, self.every = out, recipe.log_every
+        self.values: dict[str, list[float]] = {}
+        self.figures: dict[str, float] = {}
+        self.state = TrainerState(global_step=place.step, max_steps=recipe.steps)
+        self.report = Report(recipe.save_every) if telling else None
+
+    def __enter__(self) -> Log:
+        if self.report:
+            self.report.__enter__()
+            self.report.on_train_begin(None, self.state, None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.report:
+            self.report.__exit__(*error)
+
+    def add(self, figures: Mapping[str, float]) -> None:
+        """Take figures into the next means."""
+        for name, value in figures.items():
+            self.values.setdefault(name, []).append(value)
+
+    def step(self, place: Progress, last: int, over: bool) -> None:
+        """A step is done.
+
+        Args:
+            place: where the stage is now.
+            last: the step at which it is likely to end.
+            over: whether it ends here.
+        """
+        self.state.global_step, self.state.max_steps = place.step, last
+        if self.report:
+            self.report.on_step_end(None, self.state, None)
+        if place.step % self.every == 0 or over:
+            self.figures = {name: round(sum(each) / len(each), 4) for name, each in self.values.items()}
+            self.values.clear()
+            seconds = round(place.seconds, 1)
+            state.write_line(
+                self.out, {"stage": place.stage, "step": place.step, "seconds": seconds, **self.figures}
+            )
+            if self.report:
+                self.report.on_log(None, self.state, None, self.figures)
