@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,12 +21,16 @@ from torch import Tensor, nn, optim
 
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.paths import local_path
+from arr_coc.core.provenance import check_records
 from arr_coc.core.saved import BUNDLED, reading, write_tensors, write_whole
 from arr_coc.training.folder import CURVE, RECIPE
 from arr_coc.training.guide.recipe import FREE, GuideRecipe
 
 GUIDE, RUN = "guide.safetensors", "run.safetensors"
+BUNDLED_GUIDE = BUNDLED / "guide"
 OURS = {RECIPE, CURVE, GUIDE, RUN}
+FORMAT = "arr-coc guide 1"
+"""Of the guide's file."""
 MARK = "guide"
 """What says in a folder's recipe that it is one of the guide."""
 
@@ -92,9 +96,26 @@ def cut_curve(out: Path, stages: tuple[str, ...], progress: Progress | None) -> 
         write_whole("".join(f"{line}\n" for line in lines if kept(line)).encode(), curve)
 
 
-def save(out: Path, guide: Guide, mean: Guide, optimizer: optim.Optimizer, progress: Progress) -> None:
-    """Write the guide, then what the run needs to go on."""
-    write_tensors(mean.state_dict(), out / GUIDE)
+def save(
+    out: Path,
+    guide: Guide,
+    mean: Guide,
+    optimizer: optim.Optimizer,
+    progress: Progress,
+    records: Sequence[dict[str, Any]],
+) -> None:
+    """Write the guide, then what the run needs to go on.
+
+    Args:
+        out: the folder.
+        guide: the weights that learn.
+        mean: their running mean, which is the guide.
+        optimizer: with its moments.
+        progress: how far the run is.
+        records: how the guide was made, see `core.provenance`.
+    """
+    texts = {"format": FORMAT, "trained_on": json.dumps(check_records(list(records)))}
+    write_tensors(mean.state_dict(), out / GUIDE, texts)
     tensors = {f"weights.{name}": tensor for name, tensor in guide.state_dict().items()}
     tensors |= {f"mean.{name}": tensor for name, tensor in mean.state_dict().items()}
     for name, parameter in guide.named_parameters():
@@ -140,21 +161,23 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def load_weights(module: nn.Module, spec: str) -> None:
+def load_weights(module: nn.Module, spec: str) -> tuple[dict[str, Any], ...]:
     """Load a guide: "bundled", the folder of a run, or a file.
+
+    Returns:
+        How it was made, see `core.provenance`.
 
     Raises:
         ValueError: there is none, or it can't be read.
     """
-    path = BUNDLED / GUIDE if spec == "bundled" else local_path(spec)
+    path = BUNDLED_GUIDE if spec == "bundled" else local_path(spec)
     path = path / GUIDE if path.is_dir() else path
     if not path.is_file():
-        raise ValueError(
-            f"guide {spec!r} is not there ({path}): name a folder of `arr-coc train guide` or a file"
-        )
+        raise ValueError(f"guide {spec!r} is not there ({path}): name a folder of a run or a file")
     with reading(f"guide {str(path)!r} can't be read", "name another one"):
         with safe_open(path, "pt") as file:
             module.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+            return check_records(json.loads((file.metadata() or {}).get("trained_on", "[]")))
 
 
 def write_line(out: Path, figures: Mapping[str, Any]) -> None:

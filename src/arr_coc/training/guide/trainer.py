@@ -22,6 +22,7 @@ from transformers import TrainerState
 
 from arr_coc.core.device import resolve_device
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.provenance import MOST
 from arr_coc.training.folder import opened
 from arr_coc.training.guide import state
 from arr_coc.training.guide.lessons import stream
@@ -69,9 +70,10 @@ class Run:
         self.recipe, self.out, self.device = recipe, out, device
         self.interruption = Interruption()
         self.guide, self.mean = Guide(), Guide()
+        self.records: tuple[dict[str, Any], ...] = ()
         if recipe.init is not None:
-            for guide in (self.guide, self.mean):
-                state.load_weights(guide, recipe.init)
+            self.records = state.load_weights(self.mean, recipe.init)
+            self.guide.load_state_dict(self.mean.state_dict())
         self.guide.to(device)
         self.mean.to(device)
         if device.type == "cpu":
@@ -135,11 +137,18 @@ class Run:
                 over = stopped or place.step >= recipe.steps or place.seconds >= limit
                 log.step(place, math.ceil(last), over)
                 if place.step % recipe.save_every == 0 or over:
-                    state.save(self.out, self.guide, self.mean, optimizer, place)
+                    state.save(self.out, self.guide, self.mean, optimizer, place, self._records(place))
                 if stopped:
                     break
         self.figures = log.figures
         return place
+
+    def _records(self, place: Progress) -> list[dict[str, Any]]:
+        """How the guide was made: what it began from, and the stages so far."""
+        stages = self.recipe.stages[: self.recipe.stages.index(place.stage) + 1]
+        records = [{"recipe": f"guide {stage}", "seed": self.recipe.seed} for stage in stages]
+        records[-1]["steps"] = place.step
+        return [*self.records, *records][-MOST:]
 
     def _step(
         self, stage: Stage, lessons: list[Any], step: int, optimizer: optim.Optimizer, log: Log
