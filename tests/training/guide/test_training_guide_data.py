@@ -71,7 +71,7 @@ def test_windows_keep_the_evidence_of_what_they_ask(plain):
         inside = red.unfold(0, CELL, CELL).unfold(1, CELL, CELL).float().sum((2, 3))
         (lesson,) = example.lessons
         assert lesson.present
-        assert inside[lesson.evidence].sum() > 0.8 * inside.sum()
+        assert inside[lesson.evidence].sum() > 0.6 * inside.sum()  # a sliver makes no cell
         assert (inside[lesson.evidence] > 0).all()
 
 
@@ -98,7 +98,7 @@ def test_a_page_without_words_is_asked_nothing_in_vain(pages, tmp_path):
     assert page.questions == (Inquired("card", "Where?", "me", ((5.0, 5.0, 90.0, 40.0),)),)
     item = Examples(open_pages([str(pages), f"jsonl:{tmp_path}"]), batch=6, seed=0)[0]
     lessons = [example.lessons for step in item for example in step]
-    alone = [each for each in lessons if any(lesson.text.lower() in ("where?", "were?") for lesson in each)]
+    alone = [each for each in lessons if any(lesson.kind == "card" for lesson in each)]
     assert alone
     assert all(len(each) == 1 for each in alone)
 
