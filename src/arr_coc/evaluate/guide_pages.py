@@ -105,7 +105,8 @@ def misspelt(text: str) -> str:
         places = [at for at, letter in enumerate(word) if letter.isalpha()]
         if len(places) > 3:
             at = rng.choice(places)
-            words[i] = word[:at] + rng.choice(string.ascii_lowercase) + word[at + 1 :]
+            letter = rng.choice(string.ascii_lowercase.replace(word[at].lower(), ""))
+            words[i] = word[:at] + letter + word[at + 1 :]
     return " ".join(words)
 
 
