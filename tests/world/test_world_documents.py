@@ -174,6 +174,15 @@ def test_a_long_section_is_asked_for_by_its_first_paragraph():
     assert question.answer == start.plain
 
 
+def test_terms_of_the_same_name_are_not_asked_for():
+    first, second = (Text("Page.next()", ((0, y, 50, y + 10),)) for y in (0, 50))
+    meaning = Text("the page after it", ((0, 20, 90, 30),))
+    terms = (("next:", first, meaning), ("next", second, meaning), ("last", second, meaning))
+    facts = Facts((), "", (), (), terms, (), ())
+    (question,) = [q for q in inquire(random.Random(0), facts, []) if q.kind == "term"]
+    assert "last" in question.text
+
+
 def test_looks_vary_within_bounds():
     looks = [draw_look(random.Random(i), "train") for i in range(60)]
     assert len({look.css for look in looks}) > 20

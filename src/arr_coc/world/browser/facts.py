@@ -135,9 +135,9 @@ def _values(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator
 
 
 def _terms(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
-    count = Counter(name for name, _, _ in facts.terms)
-    for name, term, meaning in facts.terms:
-        name = name.strip(" :.,;–—")
+    names = [name.strip(" :.,;–—") for name, _, _ in facts.terms]
+    count = Counter(names)
+    for name, (_, term, meaning) in zip(names, facts.terms, strict=True):
         if 2 <= len(name) <= 70 and count[name] < 2:
             yield _ask("term", phrase(rng, "term", label=name), term, meaning)
 
@@ -150,6 +150,7 @@ def _sections(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterat
             continue
         if rng.random() < 0.7:
             name = NUMBERED.sub("", name) or name
+        name = name.strip(" :–—-")
         short = whole is not None and len(whole.boxes) <= MOST_LINES
         if whole is not None and short:
             yield _ask("section", phrase(rng, "section", label=name), heading, whole)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, put, room
+from arr_coc.world.browser.asking import finish, present, put, room
 from arr_coc.world.browser.drawing import VIVID, figure, icon, ink_on, shade
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
@@ -71,6 +71,8 @@ def _card(sheet: Sheet, plain: str, sorts: list[str], look: str, colour: str, ta
     """One card; asks for its data by the name and for the name by its data."""
     size = sheet.style.size
     name = sheet.text(plain, "b", f'style="font-size:{sheet.rng.choice((1.1, 1.25))}em"')
+    if sheet.chance(0.25):
+        present(sheet, name)
     icons, lines = sheet.chance(0.5), []
     for sort in sorts:
         if sort not in ("phone", "job") and sheet.chance(0.12):

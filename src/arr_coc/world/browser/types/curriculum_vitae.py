@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import icon
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -87,7 +86,7 @@ def curriculum_vitae(sheet: Sheet) -> str:
     about = sheet.text(sheet.words.paragraph(1, 3))
     sheet.ask(
         "section",
-        phrase(sheet.rng, "section", label=heads["about"].plain),
+        sheet.phrase("section", label=heads["about"].plain),
         about.plain,
         heads["about"],
         about,

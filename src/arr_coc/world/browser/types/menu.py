@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
-from arr_coc.world.browser.phrases import phrase
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -96,7 +95,7 @@ def _dish(sheet: Sheet, name: str, form: str, described: bool, dots: bool) -> tu
             )
         ),
     )
-    sheet.ask("price", phrase(sheet.rng, "price", label=name), price.plain, dish, price)
+    sheet.ask("price", sheet.phrase("price", label=name), price.plain, dish, price)
     text = ""
     if described and sheet.chance(0.85):
         stuff = (
@@ -157,6 +156,8 @@ def _section(sheet: Sheet, head: Piece, dishes: list[Piece], prices: list[Piece]
                 head=head.plain,
             )
             sheet.ask("comparison", text, names[costs.index(best)], head, *both)
+    if sheet.chance(0.4):
+        present(sheet, sheet.rng.choice(dishes))
     if len(set(costs)) > 1:
         a, b = sheet.rng.sample(range(len(names)), 2)
         if costs[a] != costs[b]:

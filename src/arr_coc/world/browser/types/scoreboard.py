@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, put, room
+from arr_coc.world.browser.asking import finish, present, put, room
 from arr_coc.world.browser.drawing import VIVID, shade
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -125,6 +125,7 @@ def _table(sheet: Sheet, heading: Piece) -> str:
             f"<tr><td>{place}</td><td>{_badge(sheet) if badges else ''}{name}</td>"
             f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         )
+    present(sheet, sheet.rng.choice(rows)[0])
     i, j = sorted(sheet.rng.sample(range(count), 2))
     text = put(
         sheet,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import ICONS, VIVID, icon, shade
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -147,7 +146,7 @@ def _columns(sheet: Sheet, heads: list[str], wide: float) -> str:
         head, points = sheet.text(name, "h2"), _points(sheet, sheet.choose(2, 4))
         sheet.ask(
             "section",
-            phrase(sheet.rng, "section", label=name),
+            sheet.phrase("section", label=name),
             "; ".join(p.plain for p in points),
             head,
             *points,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, put, room
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 from arr_coc.world.browser.types.code import FACES
@@ -48,7 +47,7 @@ def terminal(sheet: Sheet) -> str:
             f'<span style="color:{sheet.one(("#5c5", "#59f", "inherit"))}">{prompt}</span>{typed}',
             *output,
         ]
-        sheet.ask("word", phrase(sheet.rng, "word", label=command), command, typed)
+        sheet.ask("word", sheet.phrase("word", label=command), command, typed)
         used = len(lines)
         if used > most:
             break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from arr_coc.world.browser.parts import Field, Labels, across, close, fill, inquire, room
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -42,7 +41,7 @@ def ticket(sheet: Sheet) -> str:
     start, goal, known = KINDS[kind]
     labels, words = Labels(sheet, known, 0.3), sheet.words
     title = sheet.text(kind if sheet.chance(0.7) else words.title(1, 3), "h1", 'style="margin:0"')
-    sheet.ask("title", phrase(sheet.rng, "title"), title.plain, title)
+    sheet.ask("title", sheet.phrase("title"), title.plain, title)
     ends = [(start, words.city() if kind != "Admission" else words.name()), (goal, words.city())]
     big = [
         Field(
