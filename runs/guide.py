@@ -75,11 +75,11 @@ def rounded(value: Any) -> Any:
 
 
 def pages_result(
-    guide: Guide, folder: Path, limit: int | None, methods: Sequence[str]
+    guide: Guide, folder: Path, limit: int | None, questions: int | None, methods: Sequence[str]
 ) -> tuple[dict, list[Scored]]:
     """Every figure of a folder of pages."""
     start = time.perf_counter()
-    scored = list(measure(guide, page_samples(folder, "test", limit), methods))
+    scored = list(measure(guide, page_samples(folder, "test", limit, questions), methods))
     pages = {one.sample: one.cells for one in scored}
     result = {
         "pages": len(pages),
@@ -99,11 +99,15 @@ def pages_result(
     return result, scored
 
 
-def effects_result(guide: Guide, folder: Path, limit: int | None) -> dict[str, dict]:
+def effects_result(guide: Guide, folder: Path, limit: int | None, questions: int | None) -> dict[str, dict]:
     """The guide on every EVERYth page with every effect."""
     return {
         name: summarise(
-            measure(guide, map(effect, islice(page_samples(folder, "test", limit), 0, None, EVERY)), [GUIDE])
+            measure(
+                guide,
+                map(effect, islice(page_samples(folder, "test", limit, questions), 0, None, EVERY)),
+                [GUIDE],
+            )
         )[GUIDE]
         for name, effect in EFFECTS.items()
     }
@@ -222,6 +226,7 @@ def main() -> None:
     parser.add_argument("--guide", type=Path, help="state_dict; without it the bundled guide")
     parser.add_argument("--out", type=Path, help="result file")
     parser.add_argument("--limit", type=int, help="pages of each folder")
+    parser.add_argument("--questions", type=int, help="questions of each page, of even kinds")
     parser.add_argument("--drawn", type=int, default=0, help="pages of the drawn world")
     parser.add_argument("--brief", action="store_true", help="the guide alone, by kind")
     parser.add_argument("--worst", type=int, default=0, help="pictures of each kind")
@@ -245,13 +250,13 @@ def main() -> None:
     for name, folder in (("pages", args.pages), ("documents", args.documents)):
         if folder is None:
             continue
-        result[name], scored = pages_result(guide, folder, args.limit, methods)
+        result[name], scored = pages_result(guide, folder, args.limit, args.questions, methods)
         print_pages(console, name, result[name], args.brief)
         if args.worst:
-            samples = list(page_samples(folder, "test", args.limit))
+            samples = list(page_samples(folder, "test", args.limit, args.questions))
             write_worst(guide, samples, scored, args.worst, args.pictures / name)
     if args.pages and not (args.brief or args.worst):
-        result["effects"] = effects_result(guide, args.pages, args.limit)
+        result["effects"] = effects_result(guide, args.pages, args.limit, args.questions)
         rows = result["effects"]
         console.print(table(f"every {EVERY}th page made worse", rows, [f"{k}/1024" for k in BUDGETS]))
     if args.drawn:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,13 +29,16 @@ DOCUMENT = "document"
 """The type of pages that were not written for this."""
 
 
-def page_samples(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Sample]:
+def page_samples(
+    folder: Path, split: str = "test", limit: int | None = None, questions: int | None = None
+) -> Iterator[Sample]:
     """The pages of a cache in the order of their seeds.
 
     Args:
         folder: of the cache.
         split: of the pages.
         limit: at most so many pages, evenly spaced; None: all.
+        questions: at most so many of a page, of kinds as even as it has them; None: all.
 
     Raises:
         ValueError: there are none.
@@ -43,7 +47,19 @@ def page_samples(folder: Path, split: str = "test", limit: int | None = None) ->
     count = len(pages) if limit is None else min(limit, len(pages))
     for i in range(count):
         page = pages[i * len(pages) // count]
-        yield Sample(f"{page.split}/{page.seed}", page.image, page.questions, page.words, _axes(page))
+        chosen = page.questions if questions is None else _even(page.questions, questions, page.seed)
+        yield Sample(f"{page.split}/{page.seed}", page.image, chosen, page.words, _axes(page))
+
+
+def _even(questions: Sequence[Inquired], count: int, seed: int) -> tuple[Inquired, ...]:
+    """Some questions, one of every kind before a second of any."""
+    rng = random.Random(seed)
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for question in rng.sample(questions, len(questions)):
+        ranks[question.kind] += 1
+        ranked.append((ranks[question.kind], question))
+    return tuple(question for _, question in sorted(ranked, key=lambda pair: pair[0])[:count])
 
 
 def _axes(page: CachedPage) -> dict[str, str]:
