@@ -30,9 +30,9 @@ from arr_coc.world.photograph import photograph
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
-SIDES = (448, 576, 704, 832, 1024)
+SIDES = (384, 512, 512, 640, 768, 1024)
 """Longest sides in px of what is learned on at once."""
-QUESTIONS = 8
+QUESTIONS = 6
 """Questions of a page that are learned at once."""
 SMALLEST = 8.5
 """Size in px below which print is not made smaller."""
