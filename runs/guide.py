@@ -36,6 +36,7 @@ from arr_coc.evaluate.guide import (
     FOREIGN,
     GUIDE,
     METHODS,
+    ORACLE,
     Sample,
     Scored,
     by_axis,
@@ -91,7 +92,10 @@ def pages_result(
         "seconds": time.perf_counter() - start,
         "by kind": {name: summarise(part) for name, part in by_kind(scored).items()},
         "by axis": {
-            axis: {value: summarise(part).get(GUIDE, {}) for value, part in values.items()}
+            axis: {
+                value: {name: summarise(part).get(name, {}) for name in (GUIDE, ORACLE)}
+                for value, part in values.items()
+            }
             for axis, values in by_axis(scored).items()
         },
         "calibration": calibration(scored),
@@ -132,13 +136,23 @@ def drawn_result(guide: Guide, pages: int) -> dict[str, dict]:
     }
 
 
-def table(title: str, rows: dict[str, dict[str, dict[str, float]]], labels: Sequence[str]) -> Table:
-    """A row per name: questions, and recall and whole evidence by budget."""
+def table(
+    title: str,
+    rows: dict[str, dict[str, dict[str, float]]],
+    labels: Sequence[str],
+    bound: dict[str, dict[str, dict[str, float]]] | None = None,
+) -> Table:
+    """A row per name: questions, and recall and whole evidence by budget, in brackets those of a bound."""
     view = Table("", "n", *(f"@{label}" for label in labels), title=title, title_justify="left")
     for name, figures in rows.items():
-        cells = [figures.get(label) for label in labels]
+        cells = []
+        for label in labels:
+            own, most = figures.get(label), (bound or {}).get(name, {}).get(label)
+            cells.append(f"{own['recall']:.2f} {own['whole']:.0%}" if own else "-")
+            if own and most and most["whole"] < 1:
+                cells[-1] += f" ({most['recall']:.2f} {most['whole']:.0%})"
         count = max((int(cell["questions"]) for cell in figures.values()), default=0)
-        view.add_row(name, str(count), *(f"{c['recall']:.2f} {c['whole']:.0%}" if c else "-" for c in cells))
+        view.add_row(name, str(count), *cells)
     return view
 
 
@@ -148,10 +162,8 @@ def print_pages(console: Console, name: str, result: dict, brief: bool) -> None:
         f"{name}: {result['pages']} pages of {result['cells of a page']:.0f} cells; recall, all evidence kept"
     )
     labels = [str(k) for k in BUDGETS]
-    of_guide = {kind: methods.get(GUIDE, {}) for kind, methods in result["by kind"].items()}
-    console.print(
-        table(title, of_guide, labels if brief else [*labels, *(f"{k}/1024" for k in BUDGETS), "auto"])
-    )
+    more = [] if brief else [*(f"{k}/1024" for k in BUDGETS), "auto"]
+    print_guide(console, title, result["by kind"], [*labels, *more])
     verdicts = result["calibration"].items()
     console.print(
         ", ".join(f"{verdict}: AUC {each['auc']:.2f} ({each['no']} no)" for verdict, each in verdicts)
@@ -169,7 +181,14 @@ def print_pages(console: Console, name: str, result: dict, brief: bool) -> None:
         for axis, values in result["by axis"].items()
         for value, each in values.items()
     }
-    console.print(table(f"{name}, by axis", rows, labels))
+    print_guide(console, f"{name}, by axis", rows, labels)
+
+
+def print_guide(console: Console, title: str, rows: dict[str, dict], labels: Sequence[str]) -> None:
+    """The guide's table; in brackets what the oracle keeps, where it can't keep all."""
+    of_guide = {name: methods.get(GUIDE, {}) for name, methods in rows.items()}
+    of_oracle = {name: methods.get(ORACLE, {}) for name, methods in rows.items()}
+    console.print(table(title, of_guide, labels, of_oracle))
 
 
 def picture(guide: Guide, sample: Sample, one: Scored, budget: int) -> Image.Image:
@@ -236,7 +255,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     console = Console(width=None if sys.stdout.isatty() else 150)
     guide, weights = load(args.guide)
-    methods = [GUIDE] if args.brief or args.worst else METHODS
+    methods = [GUIDE, ORACLE] if args.brief or args.worst else METHODS
     result: dict[str, Any] = {
         "command": "python runs/guide.py " + " ".join(sys.argv[1:]),
         "package": version("arr-coc"),
