@@ -116,7 +116,10 @@ def adapted(page: Page) -> OpenPage:
     """A drawn page as one to learn on: its characters joined to words, its families as kinds."""
     questions = (
         Inquired(
-            KINDS.get(q.family, q.family), q.text, q.answer, tuple(tuple(map(float, b)) for b in q.evidence)
+            KINDS.get(q.family, q.family),
+            q.text,
+            q.answer,
+            tuple((float(x0), float(y0), float(x1), float(y1)) for x0, y0, x1, y1 in q.evidence),
         )
         for q in page.questions
     )

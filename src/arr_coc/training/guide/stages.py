@@ -31,9 +31,14 @@ Groups = list[dict[str, Any]]
 class Stage(Protocol):
     """A stage: names of the guide's parts that learn, steps of warm-up, and the longest gradient."""
 
-    parts: Sequence[str]
-    warmup: int
-    longest: float
+    @property
+    def parts(self) -> Sequence[str]: ...
+
+    @property
+    def warmup(self) -> int: ...
+
+    @property
+    def longest(self) -> float: ...
 
     def groups(self, parameters: dict[str, nn.Parameter]) -> Groups:
         """Groups of parameters for AdamW."""

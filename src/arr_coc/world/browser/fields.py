@@ -52,20 +52,22 @@ class Labels:
 
     Args:
         sheet: the page.
-        known: realistic labels to draw from.
+        realistic: labels to draw from.
         share: of labels that are random words instead.
         sorts: of the values of random labels; none: any.
     """
 
-    def __init__(self, sheet: Sheet, known: Known, share: float = 0.35, sorts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, sheet: Sheet, realistic: Known, share: float = 0.35, sorts: Sequence[str] = ()
+    ) -> None:
         self.sorts = sorts
-        self.sheet, self.known, self.share = sheet, tuple(known), share
+        self.sheet, self.realistic, self.share = sheet, tuple(realistic), share
         self.used: set[str] = set()
 
     def draw(self, count: int) -> list[Entry]:
         """Entries with unused labels; the realistic ones in their order or shuffled."""
         sheet = self.sheet
-        free = [pair for pair in self.known if pair[0].lower() not in self.used]
+        free = [pair for pair in self.realistic if pair[0].lower() not in self.used]
         pairs = sheet.rng.sample(free, min(len(free), count))
         if sheet.chance(0.5):
             pairs.sort(key=free.index)
@@ -93,7 +95,7 @@ class Labels:
 
     def absent(self) -> str:
         """A label that fits the page and is not on it."""
-        free = [label for label, _ in self.known if label.lower() not in self.used]
+        free = [label for label, _ in self.realistic if label.lower() not in self.used]
         return self.sheet.one(free) if free else self.open()
 
 

@@ -112,7 +112,7 @@ def _facts(sheet: Sheet, mid: float) -> str:
     return f"<div>{''.join(parts)}</div>"
 
 
-def _art(sheet: Sheet, width: float, height: float, ground: str) -> Piece:
+def _art(sheet: Sheet, width: float, height: float, ground: str) -> str:
     """Some large shapes in other colours; asks for the first one's colour where its shape is alone."""
     tall = height * sheet.rng.uniform(0.18, 0.34)
     names = [name for name in VIVID if name != ground]

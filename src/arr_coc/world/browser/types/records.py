@@ -53,9 +53,9 @@ KINDS = {
 def records(sheet: Sheet) -> str:
     """A grid or a column of cards; a question names the card and the label."""
     kind = sheet.one(tuple(KINDS))
-    sort, known = KINDS[kind]
+    sort, realistic = KINDS[kind]
     labels, title = (
-        Labels(sheet, known, 0.3),
+        Labels(sheet, realistic, 0.3),
         heading(sheet, (kind, f"Our {kind.lower()}", f"All {kind.lower()}", f"{kind} nearby")),
     )
     entries, em = labels.draw(sheet.choose(1, 5)), sheet.rng.choice((11, 14, 18, 26))

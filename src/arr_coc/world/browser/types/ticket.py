@@ -38,8 +38,8 @@ KINDS = {
 def ticket(sheet: Sheet) -> str:
     """A card with two large names, a grid of fields, and a stub or a code at its end or side."""
     kind = sheet.one(tuple(KINDS))
-    start, goal, known = KINDS[kind]
-    labels, words = Labels(sheet, known, 0.3), sheet.words
+    start, goal, realistic = KINDS[kind]
+    labels, words = Labels(sheet, realistic, 0.3), sheet.words
     title = sheet.text(kind if sheet.chance(0.7) else words.title(1, 3), "h1", 'style="margin:0"')
     sheet.ask("title", sheet.phrase("title"), title.plain, title)
     ends = [(start, words.city() if kind != "Admission" else words.name()), (goal, words.city())]
