@@ -29,6 +29,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.saved import BUNDLED
 from arr_coc.core.selector import Selector
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.evaluate.guide import (
@@ -57,7 +58,7 @@ EVERY = 4
 def load(path: Path | None) -> tuple[Guide, dict[str, str]]:
     """A guide from a state_dict, or the bundled one, and what names its weights."""
     if path is None:
-        from arr_coc.core.guide.guide import load_guide
+        from arr_coc.core.guide.store import load_guide
 
         guide = load_guide()
         return guide.eval(), {"weights": fingerprint(guide)}
@@ -119,7 +120,7 @@ def effects_result(guide: Guide, folder: Path, limit: int | None, questions: int
 
 def drawn_result(guide: Guide, pages: int) -> dict[str, dict]:
     """Pages of the drawn world: the guide and the bundled allocator."""
-    selector = Selector.from_pretrained()
+    selector = Selector.from_pretrained(BUNDLED / "allocator")
 
     def choose(image: Image.Image, question: str, budget: int) -> Tensor:
         return selector(image, question, budget=budget).mask().flatten()
@@ -253,7 +254,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 200)
     guide, weights = load(args.guide)
     methods = [GUIDE, ORACLE] if args.brief or args.worst else METHODS
     result: dict[str, Any] = {
