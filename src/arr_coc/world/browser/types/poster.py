@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, put, room
 from arr_coc.world.browser.drawing import COLOURS, SHAPES, VIVID, figure, ink_on, shade
-from arr_coc.world.browser.sheet import Piece, Sheet
+from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 KINDS = (
