@@ -12,6 +12,7 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,9 @@ from arr_coc.modes import MODES, PRUNE, register_mode
 from arr_coc.rivals import METHODS
 from arr_coc.seam import ADAPTERS, FamilyAdapter, Qwen3VLAdapter, register_family
 from arr_coc.world import draw_page
+from arr_coc.world.browser import types
+from arr_coc.world.browser.chromium import NAMES
+from arr_coc.world.browser.page import write_page
 from command_line import run, run_json
 from tiny import LLAVA_TEMPLATE, _ids, _mrope, _qwen_vision, _text, picture, some_cells, tiny, tokenizer
 
@@ -85,7 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     draw_page(0, (320, 320), "test").image.save("page.png")
-    tables: list[dict[str, Any]] = [CHANNEL_GROUPS, METHODS, ADAPTERS, MODES]
+    tables: list[dict[str, Any]] = [CHANNEL_GROUPS, METHODS, ADAPTERS, MODES, types._TYPES]
     before, typed = [dict(table) for table in tables], list(commands.registered_commands)
     yield tmp_path
     for table, entries in zip(tables, before, strict=True):
@@ -408,6 +412,26 @@ def test_help_needs_no_torch() -> None:
 
 
 # ---- without a model --------------------------------------------------------------------------------------
+
+
+# ---- a page type ------------------------------------------------------------------------------------------
+
+
+def test_page_type() -> None:
+    write("A page type")
+    importlib.import_module("my_page")
+    html, sheet, name = write_page(3, "train", "luggage-tag")
+    assert (html, name) == (write_page(3, "train", "luggage-tag")[0], "luggage-tag")
+    assert {"title", "value"} <= {inquiry.kind for inquiry in sheet.inquiries}
+    assert all(inquiry.pieces for inquiry in sheet.inquiries)
+
+
+@pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no browser")
+def test_page_type_on_the_command_line(capsys: Capture) -> None:
+    (line,) = write("A page type").lines
+    result = run_json(capsys, *line, "--processes", "1")
+    assert (result["rendered"], result["failed"]) == (4, 0)
+    assert Path(result["picture"]).is_file()
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:

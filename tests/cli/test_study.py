@@ -21,7 +21,7 @@ from arr_coc.cli import main
 from arr_coc.data import metrics
 from arr_coc.data.registry import SHORT
 from arr_coc.model import ARRCOCModel
-from arr_coc.training.recipe import built_in
+from arr_coc.training.descriptions import recipes
 from arr_coc.world import draw_page
 from command_line import run, run_json
 from tiny import picture, save_tiny
@@ -75,8 +75,8 @@ class TestTrain:
         code, out, _ = run(capsys, "train", "list")
         facts = run_json(capsys, "train", "list")
         assert code == 0
-        assert set(facts) == set(built_in())
-        for name, path in built_in().items():
+        assert set(facts) == set(recipes())
+        for name, path in recipes().items():
             assert name in out.splitlines()
             words = [
                 word for line in path.read_text().splitlines() if line[:1] == "#" for word in line[1:].split()

@@ -14,8 +14,10 @@ from arr_coc.core.guide.lexicon import (
     expand,
     hints,
     lexicon,
+    names,
     normal,
     stem,
+    stems,
     synonyms,
 )
 
@@ -41,14 +43,26 @@ def test_case_punctuation_and_plurals_do_not_count(printed):
     assert synonyms(printed) == synonyms("vendor") != ()
 
 
+def test_strokes_part_words_but_not_abbreviations():
+    assert "serial number" in synonyms("s/n")
+    assert dict(expand(["the", "S/N"]))["serial"] == 1
+    assert stems("Date/Time") == stems("date time")
+
+
 def test_a_phrase_is_no_synonym_of_itself_and_an_unlisted_one_has_none():
     assert "vendor" not in synonyms("Vendors")
     assert synonyms("quokka enclosure") == ()
 
 
+def test_a_word_of_several_senses_has_no_other_name():
+    assert {"category", "cabin"} <= set(synonyms("Class"))
+    assert names("Class") == ()
+
+
 def test_what_is_only_asked_is_not_printed_and_verbs_are_not_askable():
     assert "sold by" in synonyms("vendor")
-    assert "sold by" not in synonyms("vendor", askable=True)
+    assert "sold by" not in names("vendor")
+    assert "supplier" in names("Vendor:")
     assert "weight" in synonyms("how heavy")
     assert "how heavy" not in synonyms("weight")
 
@@ -137,10 +151,10 @@ def test_expansion_takes_the_longest_phrase():
 def test_expansions_are_few_new_single_words(question):
     words = question.split()
     pairs = expand(words)
-    stems = [stem(word) for word, _ in pairs]
+    keys = [stem(word) for word, _ in pairs]
     assert len(pairs) <= MOST
-    assert len(set(stems)) == len(stems)
-    assert not set(stems) & {stem(word) for word in words}
+    assert len(set(keys)) == len(keys)
+    assert not set(keys) & {stem(word) for word in words}
     assert all(" " not in word and 0 <= place < len(words) for word, place in pairs)
     assert pairs == expand(words)
 

@@ -7,7 +7,7 @@ from string import Formatter
 
 import pytest
 
-from arr_coc.core.guide.lexicon import content_words, expand, stem, stems, synonyms
+from arr_coc.core.guide.lexicon import content_words, expand, names, stem, stems
 from arr_coc.world.browser.phrases import (
     HELD_OUT_PARAPHRASES,
     KINDS,
@@ -93,14 +93,14 @@ def test_labels_with_braces_are_text():
     assert "{x}" in phrase(random.Random(0), "value", label="{x}")
 
 
-@pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_paraphrases_share_no_content_word_with_the_label(label, split):
-    for seed in range(12):
-        texts = paraphrases(random.Random(seed), label, split=split)
-        assert len(texts) <= 2
-        assert texts == paraphrases(random.Random(seed), label, split=split)
-        assert not any(shares(label, text) for text in texts)
+def test_paraphrases_share_no_content_word_with_the_label(split):
+    for label in LABELS:
+        for seed in range(6):
+            texts = paraphrases(random.Random(seed), label, split=split)
+            assert len(texts) <= 2
+            assert texts == paraphrases(random.Random(seed), label, split=split)
+            assert [text for text in texts if shares(label, text)] == []
 
 
 def test_written_paraphrases_share_no_content_word_with_their_label():
@@ -118,8 +118,8 @@ def test_a_seventh_of_the_pairs_is_of_the_test_split_alone():
 
 def test_train_never_asks_by_a_held_out_synonym():
     for label in LABELS:
-        names = [name for name in synonyms(label, askable=True) if held_out_pair(label, name)]
-        out = {t.format(label=name, Label=name) for name in names for t in TEMPLATES["value"]}
+        held = [name for name in names(label) if held_out_pair(label, name)]
+        out = {t.format(label=name, Label=name) for name in held for t in TEMPLATES["value"]}
         assert not out & {t for seed in range(20) for t in paraphrases(random.Random(seed), label)}
 
 

@@ -7,7 +7,8 @@
     arr-coc view TRACE...             saved traces as one page that opens anywhere
     arr-coc space FOLDER              a Space for the Hub that shows the app
     arr-coc info                      model, device, versions, families
-    arr-coc train RECIPE              teach an allocator
+    arr-coc train RECIPE              teach an allocator, or the guide
+    arr-coc world FOLDER              render pages to teach the guide on
     arr-coc eval                      methods x budgets on one model, a line per question
     arr-coc report RESULT             table and Pareto plot, from a result file alone
     arr-coc bench                     what a first token costs in every mode
@@ -31,7 +32,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
-from arr_coc.cli import app, ask, bench, draw, eval, info, look, report, space, terminal, train, view
+from arr_coc.cli import app, ask, bench, draw, eval, info, look, report, space, terminal, train, view, world
 from arr_coc.cli.examples import EXAMPLES
 from arr_coc.core.user_modules import import_modules
 
@@ -94,6 +95,7 @@ register_command("draw", draw.command)
 register_command("app", app.command)
 register_command("view", view.command)
 register_command("train", train.command)
+register_command("world", world.command)
 register_command("eval", eval.command)
 register_command("report", report.command)
 register_command("bench", bench.command)

@@ -19,7 +19,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "draw": ("arr-coc draw", "arr-coc draw --count 20 --size 1280x960 --seed 100 --out pages"),
     "app": ("arr-coc app", "arr-coc app trace.safetensors --port 8000"),
     "view": ("arr-coc view trace.safetensors --out answer.html",),
-    "train": ("arr-coc train list", "arr-coc train distill steps=200 --out my-allocator"),
+    "train": (
+        "arr-coc train list",
+        "arr-coc train distill steps=200 --out my-allocator",
+        "arr-coc train guide --pages pages --out my-guide",
+        "arr-coc train guide --stage relevance --from bundled --pages jsonl:mine --out my-guide",
+    ),
+    "world": (
+        "arr-coc world pages --pages 2000 --documents 500",
+        "arr-coc world receipts --type receipt --pages 9 --show 9",
+    ),
     "eval": (
         "arr-coc eval --questions 100 --methods full,arr-coc,random --budgets 273,64",
         "arr-coc eval --data textvqa:TextVQA --out textvqa",

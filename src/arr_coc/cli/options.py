@@ -51,7 +51,7 @@ def choosing_mode_name(text: str) -> str:
 def recipe_names() -> list[str]:
     """The built-in recipes, by their files alone: a shell completes them without the room they belong to."""
     recipes = Path(__file__).parents[1] / "training" / "recipes"
-    return ["list", *sorted(file.stem for file in recipes.glob("*.toml"))]
+    return ["list", "guide", *sorted(file.stem for file in recipes.glob("*.toml"))]
 
 
 def _mode_option() -> object:

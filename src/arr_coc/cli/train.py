@@ -1,4 +1,4 @@
-"""The command `arr-coc train`: teach an allocator by a recipe, on drawn pages or your own images."""
+"""The command `arr-coc train`: teach an allocator by a recipe, or the guide, on pages or your own images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +38,29 @@ def command(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="FOLDER", help="Where the allocator goes.")
     ] = "arr-coc-allocator",
+    pages: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER|NAME:DIR",
+            help="For guide: pages of `arr-coc world`, or labelled images of your own; can be repeated.",
+        ),
+    ] = None,
+    stage: Annotated[
+        Literal["spotting", "relevance", "both"] | None,
+        typer.Option(metavar="NAME", help="For guide: spotting (reading), relevance or both."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="For guide: steps of each stage.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, metavar="M", help="For guide: stop after so long.")
+    ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="GUIDE", help="For guide: start from this one; bundled: the bundled one."
+        ),
+    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
@@ -47,18 +70,28 @@ def command(
     `arr-coc train list` shows the built-in recipes. Every setting of a recipe can be replaced:
     arr-coc train distill data=folder:my-pages model=Qwen/Qwen3-VL-2B-Instruct steps=500
     model=bundled needs no download. Ctrl-C keeps what was learned. --dtype is the recipe's `precision`.
+
+    `arr-coc train guide --pages FOLDER` teaches the guide, which needs no model: to read, then where to
+    look.
     """
     with terminal.status("starting", as_json):
-        from arr_coc.training.descriptions import describe
-        from arr_coc.training.recipe import built_in, load_recipe, parse_override
+        from arr_coc.training.descriptions import describe, recipes
+        from arr_coc.training.recipe import load_recipe, parse_override
 
     if recipe == "list":
-        descriptions = {name: describe(name) for name in built_in()}
+        descriptions = {name: describe(name) for name in recipes()}
         if as_json:
             terminal.print_json({name: "\n".join(text) for name, text in descriptions.items()})
         else:
             _print_descriptions(descriptions)
         return 0
+    own = {"pages": pages, "stage": stage, "steps": steps, "minutes": minutes, "init": init}
+    own = {name: value for name, value in own.items() if value is not None}
+    if recipe == "guide":
+        return _train_guide(changes or [], own, out, device, as_json)
+    if own:
+        flag = "from" if "init" in own else next(iter(own))
+        raise ValueError(f"--{flag} is of recipe guide alone: settings of {recipe!r} are KEY=VALUE")
     overrides = dict(parse_override(change) for change in changes or ())
     if dtype != "auto":
         overrides = {"precision": dtype} | overrides
@@ -87,6 +120,39 @@ def command(
         return 128 + result["signal"]
     if not as_json:
         _print_result(settings, out, result)
+    return 0
+
+
+def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str, as_json: bool) -> int:
+    """Teach the guide; options come before KEY=VALUE."""
+    with terminal.status("starting", as_json):
+        from arr_coc.training.guide.recipe import load_guide_recipe
+        from arr_coc.training.guide.trainer import train_guide
+
+        terminal.quiet_transformers()
+    pairs = [change.partition("=") for change in changes]
+    for name, sign, _ in pairs:
+        if not sign:
+            raise ValueError(f"{name!r} is no change of a recipe: write KEY=VALUE, for example steps=200")
+    settings = load_guide_recipe({name.strip(): value.strip() for name, _, value in pairs} | own)
+    try:
+        with terminal.quiet_stdout(as_json):
+            result = train_guide(settings, local_path(out), progress=not as_json, device=device)
+    except KeyboardInterrupt:
+        terminal.complain("stopped; what was learned since the last checkpoint, if there was one, is lost")
+        return INTERRUPTED
+    if as_json:
+        terminal.print_json({"folder": out, **result})
+    done = f"step {result['steps']:,} of {result['of']:,} of stage {result['stage']}"
+    if result["signal"] is not None:
+        terminal.complain(f"stopped after {done}; the guide is usable; the same line goes on from there")
+        return 128 + result["signal"]
+    if not as_json:
+        from arr_coc.training.progress import duration, in_words
+
+        rows = [("folder", out), ("learned", f"{done}; this sitting {duration(result['seconds'])}")]
+        rows += [("reached", f"{in_words(result)} (mean since the last line)")] if "loss" in result else []
+        terminal.print_rows(rows)
     return 0
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from arr_coc.training.guide.recipe import FILE as GUIDE
 from arr_coc.training.recipe import built_in
+
+
+def recipes() -> dict[str, Path]:
+    """All that `arr-coc train` can teach: name -> file."""
+    return {**built_in(), "guide": GUIDE}
 
 
 def describe(name: str) -> list[str]:
@@ -14,7 +21,7 @@ def describe(name: str) -> list[str]:
     "Cost      11 minutes", begins a new one.
     """
     paragraphs: list[str] = [""]
-    for line in built_in()[name].read_text(encoding="utf-8").splitlines():
+    for line in recipes()[name].read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         text = line.removeprefix("#").removeprefix(" ")

@@ -21,6 +21,12 @@ PATIENCE = 20.0
 
 RECALL = "recall 1/16"
 """The figure of the log that says how much of the evidence is chosen."""
+SENTENCES = {
+    RECALL: "{:.0%} of the evidence in the best 1/16 of the cells",
+    "right": "{:.0%} of the printed slots read",
+    "twice": "{:.0%} of the evidence among the best cells, twice as many",
+}
+"""Figures that are told beside the loss."""
 
 
 class Report(TrainerCallback, AbstractContextManager):
@@ -64,7 +70,7 @@ class Report(TrainerCallback, AbstractContextManager):
         """Move the bar on, and say once what the run will take."""
         done, spent = state.global_step - self.first, time.monotonic() - self.since
         self.spent = spent / done
-        self.bar.update(self.task, completed=state.global_step)
+        self.bar.update(self.task, completed=state.global_step, total=state.max_steps)
         left = state.max_steps - state.global_step
         if (
             left
@@ -108,12 +114,10 @@ def duration(seconds: float) -> str:
 
 
 def in_words(figures: Mapping[str, Any]) -> str:
-    """The figures of a line of the log: the loss, and where there is evidence how much of it is chosen.
+    """The figures of a line of the log: the loss, and what of SENTENCES there is.
 
     Args:
-        figures: "loss", and where there is evidence "recall 1/16" in [0, 1].
+        figures: "loss", and shares in [0, 1].
     """
-    words = f"loss {figures['loss']:.3g}"
-    if RECALL in figures:
-        words += f", {figures[RECALL]:.0%} of the evidence in the best 1/16 of the cells"
-    return words
+    parts = [sentence.format(figures[name]) for name, sentence in SENTENCES.items() if name in figures]
+    return ", ".join((f"loss {figures['loss']:.3g}", *parts))

@@ -47,7 +47,7 @@ from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows
 from arr_coc.training.sources import Turns, open_rows
-from arr_coc.training.workers import start_worker
+from arr_coc.training.workers import start_worker, worker_message
 
 LEARNED = "learned.safetensors"
 
@@ -214,13 +214,6 @@ def finish(out: Path, history: list[dict[str, Any]]) -> None:
     draw_curve(history, out / PLOT)
     for folder in out.glob("checkpoint-*"):
         shutil.rmtree(folder)
-
-
-def worker_message(message: str) -> str:
-    """The message of an error that was raised in a data loader's process, without its traceback."""
-    if not message.startswith("Caught ValueError in DataLoader"):
-        return message
-    return message.strip().splitlines()[-1].removeprefix("ValueError: ")
 
 
 class AllocatorTrainer(Trainer):

@@ -4,7 +4,7 @@
     image, boxes = rotate(image, boxes, 5)                  one effect in a chosen dose
     image = jpeg(image, 30)
 
-Effects that move pixels take boxes and return them as the hull of their moved corners, one for one, inside the
+Effects that move pixels take boxes and return the hull of their moved corners, one for one, inside the
 picture. No effect but `resize` changes the picture's size: a moved page is drawn smaller where it must be,
 so that all of it stays in, and lies on a table.
 """
@@ -143,13 +143,11 @@ def shade(image: Image.Image, strength: float, turn: float = 0.1) -> Image.Image
 
 def table(size: tuple[int, int], rng: random.Random) -> Image.Image:
     """A table to lay a page on: from one shade of a dull colour to another, sometimes grained like wood."""
-    low = np.array([rng.uniform(20, 210)] * 3) + [
-        rng.uniform(-25, 35),
-        rng.uniform(-15, 15),
-        rng.uniform(-40, 20),
-    ]
+    tint = np.array([rng.uniform(-25, 35), rng.uniform(-15, 15), rng.uniform(-40, 20)])
+    low = tint + rng.uniform(20, 210)
     high = low * rng.uniform(0.6, 1.3)
-    share = np.linspace(0, 1, FIELD)[:, None] * rng.random() + np.linspace(0, 1, FIELD)[None] * rng.random()
+    ramp = np.linspace(0, 1, FIELD)
+    share = ramp[:, None] * rng.random() + ramp[None] * rng.random()
     if rng.random() < 0.5:
         waves = np.sin(np.linspace(0, rng.uniform(20, 200), FIELD * 8)) * 0.1
         share = np.repeat(share, 8, axis=0) + waves[:, None]

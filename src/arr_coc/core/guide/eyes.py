@@ -12,7 +12,7 @@ Batch norm and strided convolutions of three pixels: layer norm on patches of pi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -57,7 +57,7 @@ class Residual(nn.Module):
     def __init__(self, width: int, first: tuple[int, int] = (3, 3), second: tuple[int, int] = (3, 3)) -> None:
         super().__init__()
         self.first, self.second = convolution(width, width, first), convolution(width, width, second)
-        nn.init.zeros_(self.second[1].weight)
+        nn.init.zeros_(cast(nn.BatchNorm2d, self.second[1]).weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, width, h, w] -> the same shape."""
@@ -94,7 +94,7 @@ class Eyes(nn.Module):
             Residual(third), Residual(third),
         )  # fmt: skip
         self.characters = nn.Conv2d(third, len(ALPHABET), 1)
-        nn.init.constant_(self.characters.bias, -4.5)  # most slots hold none of most
+        nn.init.constant_(cast(Tensor, self.characters.bias), -4.5)  # most slots hold none of most
         self.widen = nn.Sequential(convolution(third, WIDTH, stride=(1, 2)), nn.ReLU())
         sizes = ((3, 3), (1, 3), (1, 3))  # the stem has looked far enough up and down; words are wide
         self.blocks = nn.Sequential(*(Residual(WIDTH, size, (1, 7)) for size in sizes))
@@ -107,7 +107,7 @@ class Eyes(nn.Module):
             picture: Float [B, 3, h, w] in [0, 1], h a multiple of 8 and w of 16.
             characters: whether to tell characters too.
         """
-        x = contrast(picture.float()).to(self.print[0].weight.dtype, memory_format=torch.channels_last)
+        x = contrast(picture.float()).to(self.characters.weight.dtype, memory_format=torch.channels_last)
         x = self.stem(x)
         letters = self.characters(x) if characters else None
         x = self.blocks(self.widen(x))

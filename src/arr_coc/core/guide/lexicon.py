@@ -34,6 +34,8 @@ STOP_WORDS: frozenset[str] = frozenset(
 """Words that mean nothing by themselves; a phrase may hold them."""
 SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
 """What isn't of a word where it stands around one: spaces and punctuation."""
+SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")
+"""The stroke of "Date/Time", not that of "S/N"."""
 VOWEL = re.compile("[aeiouy]")
 SHORT = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 """One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
@@ -107,7 +109,7 @@ def normal(word: str) -> str:
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """The stem of a word, not always a word: normal, without a plural's -s, -ing, -ed and a last -e."""
-    text = normal(word).replace("-", "")
+    text = normal(word).replace("-", "").replace("/", "")
     if len(text) < 4 or not text.isalpha():
         return text
     if text.endswith("ies") and len(text) > 4:
@@ -133,33 +135,46 @@ def _unended(rest: str) -> str:
     return rest + "e" if SHORT.match(rest) else rest
 
 
+@lru_cache(maxsize=65_536)
 def stems(phrase: str) -> str:
     """The stems of a phrase's words, joined by spaces."""
-    return " ".join(filter(None, map(stem, phrase.replace("/", " ").split())))
+    return " ".join(filter(None, map(stem, SLASH.sub(" ", phrase).split())))
 
 
 def content_words(phrase: str) -> tuple[str, ...]:
     """The normal words of a phrase that mean something by themselves."""
-    words = (normal(word) for word in phrase.replace("/", " ").split())
+    words = (normal(word) for word in SLASH.sub(" ", phrase).split())
     return tuple(word for word in words if word and word not in STOP_WORDS)
 
 
-def synonyms(phrase: str, askable: bool = False) -> tuple[str, ...]:
-    """What else may be printed for a phrase: the other members of all groups that hold it.
+def synonyms(phrase: str) -> tuple[str, ...]:
+    """What else may be printed for a phrase: the other members of all groups that hold it."""
+    return _others(stems(phrase))
 
-    Args:
-        phrase: one word or some, as printed.
-        askable: only what "What is the ...?" can ask for.
+
+def names(phrase: str) -> tuple[str, ...]:
+    """What a question can call a phrase, as in "What is the ...?"; none where the phrase has several senses.
+
+    Groups are of one sense where they share another member.
     """
-    return _others(stems(phrase), askable)
+    key, joined = stems(phrase), dict[str, None]()
+    for group in _groups(key):
+        own = [entry.text for entry in group if entry.askable and entry.key != key]
+        if own and joined and joined.keys().isdisjoint(own):
+            return ()
+        joined |= dict.fromkeys(own)
+    return tuple(joined)
 
 
-def _others(key: str, askable: bool = False) -> tuple[str, ...]:
+def _groups(key: str) -> list[tuple[Entry, ...]]:
+    """The groups that hold a phrase's stems."""
+    return [lexicon().groups[place] for place in lexicon().by_stems.get(key, ())]
+
+
+def _others(key: str) -> tuple[str, ...]:
     """`synonyms` of a phrase's stems."""
-    names = lexicon()
-    members = (entry for place in names.by_stems.get(key, ()) for entry in names.groups[place])
-    chosen = (m for m in members if m.key != key and (m.askable if askable else m.printed))
-    return tuple(dict.fromkeys(member.text for member in chosen))
+    members = (entry for group in _groups(key) for entry in group)
+    return tuple(dict.fromkeys(m.text for m in members if m.printed and m.key != key))
 
 
 def hints(question: str) -> tuple[str, ...]:

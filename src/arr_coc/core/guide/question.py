@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arr_coc.core.guide.lexicon import expand
+from arr_coc.core.guide.lexicon import expand, hints
 from arr_coc.core.guide.words import DIM, split_words
 
 MOST = 48
@@ -25,6 +25,8 @@ MEANINGS = 8192
 """Rows of the table of whole words."""
 WIDTH = 96
 """Of the layers over the question."""
+QUESTION_WORDS = frozenset(("when", "who", "whom", "whose", "where", "how", "why", "which"))
+"""For what may be printed beside the answer, as a date beside that to "when", these are looked for."""
 
 
 class Terms(NamedTuple):
@@ -43,8 +45,13 @@ def terms(question: str) -> Terms:
     words = split_words(question) or ["?"]
     if len(words) > MOST:
         words = words[: MOST // 2] + words[-(MOST - MOST // 2) :]
-    others = expand(words)
-    return Terms(tuple(words), tuple(word for word, _ in others), tuple(index for _, index in others))
+    others = dict(reversed(expand(words)))
+    asks = next((i for i, word in enumerate(words) if word in QUESTION_WORDS), 0)
+    for hint in hints(question):
+        for word in split_words(hint):
+            if word not in words:
+                others.setdefault(word, asks)
+    return Terms(tuple(words), tuple(others), tuple(others.values()))
 
 
 class Reading(NamedTuple):

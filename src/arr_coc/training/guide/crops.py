@@ -13,7 +13,7 @@ from torch import Tensor
 
 from arr_coc.core.guide.eyes import SLOT
 from arr_coc.core.guide.words import ALPHABET, folded, normal
-from arr_coc.world.browser.cache import CachedPage
+from arr_coc.training.guide.page import OpenPage
 from arr_coc.world.browser.chromium import Word
 
 SMALLEST, LARGEST = 8.0, 40.0
@@ -36,7 +36,7 @@ class Crop(NamedTuple):
     letters: Tensor
 
 
-def crop_page(page: CachedPage, size: int, rng: random.Random) -> Crop | None:
+def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
     """A random crop of a page at a random scale, or None where it holds fewer than three words.
 
     Args:
@@ -92,8 +92,8 @@ def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[
     high, wide = SLOT
     names: dict[str, int] = {}
     slots: list[tuple[int, int, int]] = []
-    letters = torch.zeros(len(ALPHABET), size // high, size // 8, dtype=torch.bool)
-    busy = torch.zeros(size // high, size // wide, dtype=torch.bool)
+    letters = np.zeros((len(ALPHABET), size // high, size // 8), bool)
+    busy = np.zeros((size // high, size // wide), bool)
     for word in all_words:
         x0, y0, x1, y1 = word.box
         rows = slice(max(0, int(y0 // high)), max(0, int(-(-y1 // high))))
@@ -115,11 +115,11 @@ def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[
                 place = ALPHABET.find(letter)
                 column = int((start + end) / 16)
                 if place >= 0 and 0 <= column < size // 8:
-                    letters[place, rows, column] = True
-    free = (~busy).nonzero()
+                    letters[place, rows[0] : rows[-1] + 1, column] = True
+    free = torch.from_numpy(~busy).nonzero()
     if len(free) > 64:
         free = free[torch.linspace(0, len(free) - 1, 64).long()]
-    return list(names), torch.tensor(slots, dtype=torch.long).view(-1, 3), free, letters
+    return list(names), torch.tensor(slots, dtype=torch.long).view(-1, 3), free, torch.from_numpy(letters)
 
 
 def _centres(low: float, high: float, step: int, count: int) -> list[int]:

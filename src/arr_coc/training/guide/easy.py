@@ -5,18 +5,17 @@ Word spotting stands still on hundreds of faces at once; a few hundred steps on 
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
 
-from arr_coc.world.browser.cache import CachedPage
+from arr_coc.training.guide.page import OpenPage
 from arr_coc.world.browser.chromium import Word
 from arr_coc.world.fonts import TRAIN_FONTS, font
 
 
-def easy_page(rng: random.Random, words: Sequence[str], side: int = 512) -> CachedPage:
+def easy_page(rng: random.Random, words: Sequence[str], side: int = 512) -> OpenPage:
     """A square page of lines of random words, each in one face and size.
 
     Args:
@@ -42,6 +41,4 @@ def easy_page(rng: random.Random, words: Sequence[str], side: int = 512) -> Cach
             printed.append(Word(text, (left, top, edges[-1], top + 1.2 * size), float(size), edges))
             left = edges[-1] + face.getlength(" ") * rng.uniform(1, 2)
         top += round(size * rng.uniform(1.25, 1.8))
-    content = io.BytesIO()
-    image.save(content, "PNG", compress_level=1)
-    return CachedPage(content.getvalue(), (), tuple(printed), "easy", 0, "train")
+    return OpenPage(image, tuple(printed), ())

@@ -23,16 +23,16 @@ from arr_coc.core.guide.guide import MULTIPLE, Guide, pool
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.training.guide.crops import distort
-from arr_coc.world.browser.cache import CachedPage
+from arr_coc.training.guide.page import OpenPage
 from arr_coc.world.browser.chromium import Box
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.photograph import photograph
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
-SIDES = (448, 576, 704, 832, 1024)
+SIDES = (384, 512, 512, 640, 768, 1024)
 """Longest sides in px of what is learned on at once."""
-QUESTIONS = 8
+QUESTIONS = 6
 """Questions of a page that are learned at once."""
 SMALLEST = 8.5
 """Size in px below which print is not made smaller."""
@@ -56,11 +56,11 @@ class Example(NamedTuple):
     lessons: list[Lesson]
 
 
-def make_example(page: CachedPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
+def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
     """A random window of a page at a random scale with questions of even kinds, or None without any.
 
     Args:
-        page: a cached page.
+        page: with its picture decoded.
         foreign: questions of another page, of which one may be asked here in vain.
         rng: source of every choice.
     """
@@ -167,18 +167,20 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
         guide: its reader, pages and head learn; its eyes and words do not.
         example: a window with at least one question.
     """
+    device = guide.threshold.device
+    pixels = example.pixels.to(device)
     with torch.no_grad():
-        near, far = guide.look(example.pixels)
-    page = guide.compose(example.pixels, near, far)
+        near, far = guide.look(pixels)
+    page = guide.compose(pixels, near, far)
     judged = guide.judge(page, [lesson.text for lesson in example.lessons])
-    height, width = example.pixels.shape[1:]
+    height, width = pixels.shape[1:]
     cells = pool(judged.logits, (height // CELL, width // CELL)).flatten(1)  # (Q, N)
-    target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).float()
+    target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).to(device).float()
     count = target.sum(1)
     kinds = [lesson.kind for lesson in example.lessons]
-    whole = torch.tensor([float(kind == "global") for kind in kinds])
-    odd = torch.tensor([float(kind == "anomaly") for kind in kinds])
-    present = torch.tensor([float(lesson.present) for lesson in example.lessons])
+    whole = torch.tensor([float(kind == "global") for kind in kinds], device=device)
+    odd = torch.tensor([float(kind == "anomaly") for kind in kinds], device=device)
+    present = torch.tensor([float(lesson.present) for lesson in example.lessons], device=device)
     pointed = count > 0
     log = cells.log_softmax(1)
     compete = -(log * target).sum(1) / count.clamp_min(1)

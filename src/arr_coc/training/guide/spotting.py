@@ -32,6 +32,7 @@ def spotting_loss(
         others: normal words that compete beside those of the batch.
         rng: chooses among the slots.
     """
+    device = guide.threshold.device
     names: dict[str, int] = {}
     places: list[tuple[int, int, int, int]] = []
     for i, crop in enumerate(crops):
@@ -40,20 +41,20 @@ def spotting_loss(
     if len(places) > SLOTS:
         places = rng.sample(places, SLOTS)
     words = [*names, *(word for word in dict.fromkeys(others) if word not in names)]
-    pixels = torch.stack([crop.pixels for crop in crops])
+    pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(pixels, characters=True)
-    b, row, column, word = torch.tensor(places).unbind(1)
+    b, row, column, word = torch.tensor(places, device=device).unbind(1)
     vectors = sight.print[b, :, row, column]
     nouns = guide.words(words)
     cosine = vectors.float() @ nouns.T  # (S, W)
     match = F.cross_entropy(cosine * guide.sharpness.exp(), word)
-    empty = torch.cat([F.pad(crop.empty, (1, 0), value=i) for i, crop in enumerate(crops)])
+    empty = torch.cat([F.pad(crop.empty, (1, 0), value=i) for i, crop in enumerate(crops)]).to(device)
     blank = sight.print[empty[:, 0], :, empty[:, 1], empty[:, 2]].float() @ nouns.T
     own = F.one_hot(word, len(words)).bool()
     logits, blanks = guide.likeness(cosine), guide.likeness(blank)
     alone = -F.logsigmoid(logits[own]).mean() - F.logsigmoid(-logits.masked_fill(own, -30.0)).sum(1).mean()
     alone = alone - F.logsigmoid(-blanks).sum(1).mean() if len(empty) else alone
-    letters = torch.stack([crop.letters for crop in crops]).float()
+    letters = torch.stack([crop.letters for crop in crops]).to(device).float()
     spell = (
         F.binary_cross_entropy_with_logits(
             sight.characters.float(), letters, pos_weight=letters.new_tensor(4.0), reduction="none"

@@ -1,4 +1,4 @@
-"""What page types share in asking: distinct labels, wordings, and the questions that every page has.
+"""What page types share in asking: distinct labels, wordings, and questions that most pages have.
 
 *names, missing = labels(sheet, 6, REAL)
 sheet.ask("chart", put(sheet, ("How high is {label}?",), label=names[0]), ...)
@@ -7,9 +7,9 @@ finish(sheet, heading, missing)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 
 
@@ -47,8 +47,24 @@ def labels(
 
 def put(sheet: Sheet, options: Sequence[str], **parts: str) -> str:
     """One of some wordings with its parts filled in; now and then all in small letters."""
-    text = sheet.one(options).format(**parts)
+    option = sheet.one(options)
+    text = option.format(**parts)
+    if "a {" in option:
+        text = re.sub(r"\ba (?=[aeiou])", "an ", text)
     return text.lower() if sheet.chance(0.08) else text
+
+
+PRESENT = (
+    "Is {label} on this page?", "Is there an entry called {label}?", "Does {label} appear here?",
+    "Is {label} listed?",
+    "Do you see {label} anywhere?", "Does the page mention {label}?",
+)  # fmt: skip
+
+
+def present(sheet: Sheet, piece: Piece, *more: Piece) -> None:
+    """Ask whether a label that is on the page is there."""
+    kind = sheet.one(("presence", "yes-no"))
+    sheet.ask(kind, put(sheet, PRESENT, label=piece.plain), "yes", piece, *more)
 
 
 def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value") -> None:
@@ -61,9 +77,9 @@ def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value
         kind: of the question that names the label.
     """
     if heading is not None:
-        sheet.ask("title", phrase(sheet.rng, "title"), heading.plain, heading)
-    sheet.ask("global", phrase(sheet.rng, "global"), "")
-    text = missing if missing[-1] in "?." else phrase(sheet.rng, kind, label=missing)
+        sheet.ask("title", sheet.phrase("title"), heading.plain, heading)
+    sheet.ask("global", sheet.phrase("global"), "")
+    text = missing if missing[-1] in "?." else sheet.phrase(kind, label=missing)
     sheet.ask("unanswerable", text, "not on the page")
 
 

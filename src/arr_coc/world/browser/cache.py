@@ -79,7 +79,10 @@ def read(place: Path) -> CachedPage:
     record = json.loads(place.with_suffix(".json").read_bytes())
     return CachedPage(
         png=place.with_suffix(".png").read_bytes(),
-        questions=tuple(Inquired(k, t, a, tuple(map(tuple, e))) for k, t, a, e in record["questions"]),
+        questions=tuple(
+            Inquired(k, t, a, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in e))
+            for k, t, a, e in record["questions"]
+        ),
         words=tuple(Word(t, tuple(b), s, tuple(e)) for t, b, s, e in record["words"]),
         type=record["type"],
         seed=record["seed"],

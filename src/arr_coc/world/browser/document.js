@@ -127,10 +127,10 @@
     if (meaning && label.text.length <= 160) terms.push({name: name || label.text, label, meaning});
   };
   for (const dt of document.querySelectorAll("dt")) {
-    if (!near(dt.getBoundingClientRect())) continue;
+    if (!near(dt.getBoundingClientRect()) || dt.closest(".toc,nav")) continue;
     let dd = dt.nextElementSibling;
     if (!dd || dd.tagName !== "DD" || (dt.previousElementSibling && dt.previousElementSibling.tagName === "DT")) continue;
-    const name = dt.querySelector(".descname,.sig-name,code,b,strong");
+    const name = dt.querySelector(".descname,.sig-name") || dt.querySelector("code,b,strong");
     define(dt, nodes(dd), name && !name.contains(dt) ? clean(name.textContent) : "");
   }
   for (const item of document.querySelectorAll(".memitem")) {  // doxygen
@@ -172,5 +172,5 @@
       }
     }
   }
-  return {words, text: text.join(" "), titles, sections, terms, crossings, values, height: document.documentElement.scrollHeight};
+  return {words, text: text.join(" "), titles, sections, terms, crossings, values};
 }

@@ -34,8 +34,9 @@ STYLE = """css => {
   style.textContent = css;
   document.documentElement.append(style);
 }"""
-SCROLL = """([share, target, offset]) => {
-  const marks = document.querySelectorAll("h1,h2,h3,h4,dt,tr,.memitem");
+SCROLL = """([share, target, offset, tabular]) => {
+  const rows = tabular ? document.querySelectorAll("table:has(th) tr") : [];
+  const marks = rows.length ? rows : document.querySelectorAll("h1,h2,h3,h4,dt,tr,.memitem");
   const room = document.documentElement.scrollHeight - innerHeight;
   if (target === null || !marks.length) return scrollTo(0, share * room);
   const top = marks[Math.floor(target * marks.length)].getBoundingClientRect().top + scrollY;
@@ -46,6 +47,8 @@ TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
 LEAST_WORDS, LEAST_ANSWERED = 25, 4
 """A page has this many words and questions with evidence, or it is not taken."""
+MANY = 40
+"""Pages from which on a package is drawn as often as any other; smaller ones are drawn less often."""
 UNSTRUCTURED = 0.1
 """The chance of a place where only words can be asked for."""
 
@@ -107,7 +110,7 @@ def render_document(
     rng = random.Random(f"document {page_seed(seed, split)}")
     shelf = pages(split, roots, packages)
     for _ in range(TRIES):
-        name = rng.choice(list(shelf))
+        name = rng.choices(list(shelf), [min(len(paths), MANY) ** 0.5 for paths in shelf.values()])[0]
         path, other = rng.choice(shelf[name]), rng.choice(shelf[name])
         look = draw_look(rng, split)
         window = _window(chromium, look.scale)
@@ -128,10 +131,10 @@ def render_document(
     raise RuntimeError(f"no page with enough text in {TRIES} tries among {', '.join(shelf)}")
 
 
-def _place(rng: random.Random) -> list[float | None]:
+def _place(rng: random.Random) -> list[float | bool | None]:
     """Arguments of SCROLL: one in six at the top, one in three anywhere, half at a heading, term or row."""
     share = rng.choice((0.0, rng.random(), rng.random()))
-    return [share, rng.choice((None, rng.random())), rng.uniform(0.02, 0.7)]
+    return [share, rng.choice((None, rng.random())), rng.uniform(0.02, 0.7), rng.random() < 0.5]
 
 
 def _window(chromium: Chromium, scale: float) -> Window:

@@ -36,6 +36,8 @@ MOST_ANSWER = 400
 """Characters of an answer."""
 MOST_LINES = 24
 """Lines of a section that is asked for as a whole."""
+SMALLEST = 7.0
+"""px of the font of a word that is asked for: smaller ones cannot be read."""
 NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+)?[\dA-Z]*\.?\d+(?:\.\d+)*\.?\s+", re.I)
 EDGES = "\"'“”‘’`.,;:!?()[]{}<>«»…—–-*#¶/|="
 
@@ -133,9 +135,9 @@ def _values(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator
 
 
 def _terms(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
-    count = Counter(name for name, _, _ in facts.terms)
-    for name, term, meaning in facts.terms:
-        name = name.strip(" :.,;–—")
+    names = [name.strip(" :.,;–—") for name, _, _ in facts.terms]
+    count = Counter(names)
+    for name, (_, term, meaning) in zip(names, facts.terms, strict=True):
         if 2 <= len(name) <= 70 and count[name] < 2:
             yield _ask("term", phrase(rng, "term", label=name), term, meaning)
 
@@ -148,6 +150,7 @@ def _sections(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterat
             continue
         if rng.random() < 0.7:
             name = NUMBERED.sub("", name) or name
+        name = name.strip(" :–—-")
         short = whole is not None and len(whole.boxes) <= MOST_LINES
         if whole is not None and short:
             yield _ask("section", phrase(rng, "section", label=name), heading, whole)
@@ -211,7 +214,11 @@ def _spans(rng: random.Random, facts: Facts, count: int) -> Iterator[tuple[str, 
         x0, y0, x1, y1 = zip(*(word.box for word in run), strict=True)
         lefts, rights = [word.box[0] for word in run[1:]], [word.box[2] for word in run]
         gaps = [left - right for left, right in zip(lefts, rights, strict=False)]
-        if max(y0) - min(y0) > 2 or any(not 0 <= gap <= 0.7 * run[0].size for gap in gaps):
+        if (
+            run[0].size < SMALLEST
+            or max(y0) - min(y0) > 2
+            or any(not 0 <= gap <= 0.7 * run[0].size for gap in gaps)
+        ):
             continue
         label = " ".join(" ".join(word.text for word in run).split()).strip(EDGES + " ")
         if any(mark in label for mark in (". ", ", ", ") ", "; ", ": ")):

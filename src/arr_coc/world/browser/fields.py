@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from arr_coc.world.browser.phrases import paraphrases, phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 
 Known = Sequence[tuple[str, str]]
@@ -21,19 +20,8 @@ LAYOUTS = ("table", "spread", "dotted", "colon", "grid", "flush", "above", "belo
 """How `key_values` sets labels and values."""
 STACKED = frozenset({"table", "spread", "dotted", "colon"})
 """Layouts with one field a line, label left."""
-LONE = {
-    "email": ("Which e-mail address is on the page?", "Where can I write to?"),
-    "phone": ("Which number can I call?", "What number should I ring?"),
-    "price": ("How much is it?", "How much money is it about?", "What amount is shown?"),
-    "date": ("Which date is on the page?", "Which day is it about?"),
-    "time": ("At what time?", "What time is shown?"),
-    "name": ("Who is it?", "Which person is named?"),
-    "place": ("Which city is named?", "Which town is it about?"),
-    "percent": ("What percentage is shown?", "How many percent?"),
-    "country": ("Which country is it?", "What country is named?"),
-    "address": ("What is the address?", "Which street is it?"),
-}
-"""Questions that imply the label, by the sort of the value: they fit where one field alone has that sort."""
+LONE = ("email", "phone", "price", "date", "time", "name", "place", "percent")
+"""Sorts of values that are asked for without a label where one field alone has them: "How much is it?"."""
 
 
 class Entry(NamedTuple):
@@ -64,20 +52,22 @@ class Labels:
 
     Args:
         sheet: the page.
-        known: realistic labels to draw from.
+        realistic: labels to draw from.
         share: of labels that are random words instead.
         sorts: of the values of random labels; none: any.
     """
 
-    def __init__(self, sheet: Sheet, known: Known, share: float = 0.35, sorts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, sheet: Sheet, realistic: Known, share: float = 0.35, sorts: Sequence[str] = ()
+    ) -> None:
         self.sorts = sorts
-        self.sheet, self.known, self.share = sheet, tuple(known), share
+        self.sheet, self.realistic, self.share = sheet, tuple(realistic), share
         self.used: set[str] = set()
 
     def draw(self, count: int) -> list[Entry]:
         """Entries with unused labels; the realistic ones in their order or shuffled."""
         sheet = self.sheet
-        free = [pair for pair in self.known if pair[0].lower() not in self.used]
+        free = [pair for pair in self.realistic if pair[0].lower() not in self.used]
         pairs = sheet.rng.sample(free, min(len(free), count))
         if sheet.chance(0.5):
             pairs.sort(key=free.index)
@@ -105,7 +95,7 @@ class Labels:
 
     def absent(self) -> str:
         """A label that fits the page and is not on it."""
-        free = [label for label, _ in self.known if label.lower() not in self.used]
+        free = [label for label, _ in self.realistic if label.lower() not in self.used]
         return self.sheet.one(free) if free else self.open()
 
 
@@ -197,20 +187,14 @@ def key_values(
 
 
 def inquire(sheet: Sheet, field: Field, *context: Piece, kind: str = "value") -> None:
-    """Ask for a field as `Sheet.field` does; kind "card" too."""
+    """Ask for a field as `Sheet.field` does; kind "card" asks in the words of "value"."""
     if kind != "card":
         sheet.field(field.label, field.value, *context, kind=kind, sort=field.sort)
         return
     name, within = field.label.plain.rstrip(" :"), context[0].plain if context else ""
-    pieces = (*context, field.label, field.value)
-    sheet.ask(
-        kind,
-        phrase(sheet.rng, "value", sort=field.sort, label=name, within=within),
-        field.value.plain,
-        *pieces,
-    )
-    for text in paraphrases(sheet.rng, name, within):
-        sheet.ask("paraphrase", text, field.value.plain, *pieces)
+    text = sheet.phrase("value", sort=field.sort, label=name, within=within)
+    sheet.ask(kind, text, field.value.plain, *context, field.label, field.value)
+    sheet.paraphrase(field.label, field.value, *context, sort=field.sort)
 
 
 def _set(look: Look, fields: Sequence[Field]) -> str:
@@ -266,30 +250,15 @@ def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:
     i = sheet.choose(1, len(fields) - 1)
     first, second = fields[i - 1], fields[i]
     upper, lower = first.label.plain.rstrip(" :"), second.label.plain.rstrip(" :")
-    pieces = (first.label, second.label, second.value)
-    match sheet.choose(0, 2):
-        case 0:
-            text = sheet.one(
-                ("What stands directly below {}?", "What comes right after {}?", "Which entry is under {}?")
-            )
-            sheet.ask("position", text.format(upper), f"{lower}: {second.value.plain}", *pieces)
-        case 1:
-            text = sheet.one(
-                ("What stands directly above {}?", "What comes right before {}?", "Which line is over {}?")
-            )
-            sheet.ask(
-                "position",
-                text.format(lower),
-                f"{upper}: {first.value.plain}",
-                second.label,
-                first.label,
-                first.value,
-            )
+    match sheet.one(("below", "above", "right")):
+        case "below":
+            answer = f"{lower}: {second.value.plain}"
+            sheet.ask("position", sheet.phrase("below", label=upper), answer, first.label, *second[:2])
+        case "above":
+            answer = f"{upper}: {first.value.plain}"
+            sheet.ask("position", sheet.phrase("above", label=lower), answer, second.label, *first[:2])
         case _:
-            text = sheet.one(
-                ("What is to the right of {}?", "What stands beside {}?", "What is written right of {}?")
-            )
-            sheet.ask("position", text.format(lower), second.value.plain, second.label, second.value)
+            sheet.ask("position", sheet.phrase("right", label=lower), second.value.plain, *second[:2])
 
 
 def close(sheet: Sheet, labels: Labels, fields: Sequence[Field] = (), lone: bool = True) -> None:
@@ -306,19 +275,14 @@ def close(sheet: Sheet, labels: Labels, fields: Sequence[Field] = (), lone: bool
     for field in sheet.rng.sample(single, min(2, len(single))):
         name, value = field.label.plain.rstrip(" :"), field.value.plain
         claim = value if sheet.chance(0.5) or not field.sort else make(sheet, field.sort)
-        text = sheet.one(
-            ("Is the {} {}?", "Is it true that the {} is {}?", "Does it say {1} for {0}?")
-        ).format(name, claim)
-        sheet.ask("yes-no", text, "yes" if claim == value else "no", field.label, field.value)
-    if single:
-        field = sheet.rng.choice(single)
-        text = sheet.one(
-            ("Is there a {}?", "Does the page give a {}?", "Is any {} mentioned?", "Is the {} listed?")
-        )
-        sheet.ask("presence", text.format(field.label.plain.rstrip(" :")), "yes", field.label, field.value)
+        text = sheet.phrase("yes-no", label=name, value=claim)
+        sheet.ask("yes-no", text, "yes" if claim == value else "no", *field[:2])
+    for field in sheet.rng.sample(single, min(1, len(single))):
+        name = field.label.plain.rstrip(" :")
+        sheet.ask("presence", sheet.phrase("presence", label=name), "yes", *field[:2])
     sorts = Counter(field.sort for field in fields)
     for field in fields if lone else ():
         if sorts[field.sort] == 1 and field.sort in LONE:
-            sheet.ask("implied", sheet.one(LONE[field.sort]), field.value.plain, field.label, field.value)
-    sheet.ask("unanswerable", phrase(sheet.rng, "value", label=labels.absent()), "not on the page")
-    sheet.ask("global", phrase(sheet.rng, "global"), "")
+            sheet.ask("implied", sheet.phrase(f"implied-{field.sort}"), field.value.plain, *field[:2])
+    sheet.ask("unanswerable", sheet.phrase("value", label=labels.absent()), "not on the page")
+    sheet.ask("global", sheet.phrase("global"), "")

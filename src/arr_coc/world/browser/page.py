@@ -126,10 +126,11 @@ def _choose(rng: random.Random, split: str, name: str | None) -> PageType:
 
 
 def _questions(sheet: Sheet, shot: Shot) -> tuple[Inquired, ...]:
-    """The questions of a sheet whose evidence is wholly in the picture."""
+    """The questions of a sheet whose evidence is wholly in the picture, none that may mean another label."""
     kept = []
-    for kind, text, answer, numbers in sheet.inquiries:
-        if all(shot.pieces.get(number) for number in numbers):
+    for inquiry in sheet.inquiries:
+        kind, text, answer, numbers = inquiry
+        if all(shot.pieces.get(number) for number in numbers) and not sheet.ambiguous(inquiry):
             boxes = tuple(box for number in numbers for box in shot.pieces[number])
             kept.append(Inquired(kind, text, answer, boxes))
     return tuple(kept)

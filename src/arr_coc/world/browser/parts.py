@@ -24,7 +24,6 @@ from arr_coc.world.browser.fields import (
     key_values,
     make,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.vocabulary import CURRENCIES
 
@@ -95,7 +94,7 @@ def heading(sheet: Sheet, options: Sequence[str] = (), tag: str = "h1", share: f
     """The page's title, realistic or of random words (`share`), and the question for it."""
     plain = sheet.one(options) if options and not sheet.chance(share) else sheet.words.title(1, 4)
     piece = sheet.text(plain, tag, f'style="text-align:{sheet.one(("left", "left", "left", "center"))}"')
-    sheet.ask("title", phrase(sheet.rng, "title"), plain, piece)
+    sheet.ask("title", sheet.phrase("title"), plain, piece)
     return piece
 
 
@@ -162,7 +161,7 @@ def section(sheet: Sheet, tag: str = "h2", low: int = 1, high: int = 4) -> str:
     """A heading over a paragraph, asked for."""
     name, text = sheet.text(sheet.words.title(1, 4), tag), prose(sheet, low, high)
     body = sheet.block(text, "p")
-    sheet.ask("section", phrase(sheet.rng, "section", label=name.plain), html.unescape(text), name, body)
+    sheet.ask("section", sheet.phrase("section", label=name.plain), html.unescape(text), name, body)
     return f"<div>{name}{body}</div>"
 
 
@@ -187,9 +186,7 @@ def fill(sheet: Sheet) -> str:
             points = [words.words(2, 7).capitalize() for _ in range(sheet.choose(2, 5))]
             inner = "".join(f"<li>{point}</li>" for point in points)
             body = sheet.block(inner, "ul", 'style="margin:.3em 0;padding-left:1.2em"')
-            sheet.ask(
-                "section", phrase(sheet.rng, "section", label=name.plain), "; ".join(points), name, body
-            )
+            sheet.ask("section", sheet.phrase("section", label=name.plain), "; ".join(points), name, body)
             parts.append(f"<div>{name}{body}</div>")
     return (
         f'<div style="display:grid;grid-template-columns:repeat({columns},1fr);gap:0 '

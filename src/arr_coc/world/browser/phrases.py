@@ -14,10 +14,9 @@ import random
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
 
-from arr_coc.core.guide.lexicon import content_words, stem, stems, synonyms
+from arr_coc.core.guide.lexicon import content_words, names, stem, stems
 
 KINDS: tuple[str, ...] = (
     "value", "crossing", "price", "switch", "card", "implied", "title", "section", "chart", "colour", "shape",
@@ -115,7 +114,7 @@ def paraphrases(
         split: "test" takes held-out pairs where there are some, the others never.
     """
     own = _content(label)
-    written = _allowed(label, _written(label), split)
+    written = _allowed(label, _by_stems(PARAPHRASES).get(stems(label), ()), split)
     named = _allowed(label, _renamed(label), split)
     candidates = [_placed(text, within) for text in rng.sample(written, min(2, len(written)))]
     for name in rng.sample(named, min(2, len(named))):
@@ -126,8 +125,7 @@ def paraphrases(
 
 def unlisted(label: str) -> tuple[str, ...]:
     """The questions of HELD_OUT_PARAPHRASES for a label."""
-    own = stems(label)
-    return tuple(question for other, question in HELD_OUT_PARAPHRASES if stems(other) == own)
+    return _by_stems(HELD_OUT_PARAPHRASES).get(stems(label), ())
 
 
 def _content(label: str) -> set[str]:
@@ -135,21 +133,20 @@ def _content(label: str) -> set[str]:
     return {stem(word) for word in content_words(label) or label.split()}
 
 
-def _written(label: str) -> tuple[str, ...]:
-    """The questions of PARAPHRASES for a label."""
-    own = stems(label)
-    return tuple(question for other, question in PARAPHRASES if stems(other) == own)
+@lru_cache(maxsize=2)
+def _by_stems(pairs: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:
+    """The questions of pairs by the stems of their labels."""
+    questions: dict[str, tuple[str, ...]] = {}
+    for label, question in pairs:
+        questions[stems(label)] = (*questions.get(stems(label), ()), question)
+    return questions
 
 
 @lru_cache(maxsize=4096)
 def _renamed(label: str) -> tuple[str, ...]:
-    """Other names of a label that share no content word with it: of the whole, or of each of two words."""
+    """Other names of a label that share no content word with it."""
     own = _content(label)
-    names = synonyms(label, askable=True)
-    words = label.split()
-    if not names and len(words) == 2:
-        names = tuple(" ".join(two) for two in product(*(synonyms(word, askable=True)[:4] for word in words)))
-    return tuple(name for name in names if own.isdisjoint(stems(name).split()))
+    return tuple(other for other in names(label) if own.isdisjoint(stems(other).split()))
 
 
 def _allowed(label: str, others: Sequence[str], split: str) -> list[str]:

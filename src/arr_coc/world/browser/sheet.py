@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from arr_coc.core.guide.lexicon import stems, synonyms
 from arr_coc.world.browser.phrases import paraphrases, phrase, unlisted
 from arr_coc.world.browser.style import Style
 from arr_coc.world.browser.vocabulary import Vocabulary
@@ -53,6 +54,7 @@ class Sheet:
         words: the vocabulary of the page's split.
         style: size, colours and fonts.
         inquiries: the questions so far.
+        plain: the text of every piece by its number.
     """
 
     rng: random.Random
@@ -61,7 +63,7 @@ class Sheet:
 
     def __post_init__(self) -> None:
         self.inquiries: list[Inquiry] = []
-        self._count = 0
+        self.plain: dict[int, str] = {}
 
     def text(self, plain: str, tag: str = "span", attributes: str = "") -> Piece:
         """Text as a piece; its evidence is the boxes of its lines. `attributes`: further HTML attributes."""
@@ -72,9 +74,10 @@ class Sheet:
         return self._piece("", inner, tag, f"{attributes} data-block")
 
     def _piece(self, plain: str, inner: str, tag: str, attributes: str) -> Piece:
-        self._count += 1
-        piece = Piece(f'<{tag} {MARK}="{self._count}" {attributes}>{inner}</{tag}>')
-        piece.number, piece.plain = self._count, plain
+        number = len(self.plain) + 1
+        piece = Piece(f'<{tag} {MARK}="{number}" {attributes}>{inner}</{tag}>')
+        piece.number, piece.plain = number, plain
+        self.plain[number] = plain
         return piece
 
     def ask(self, kind: str, text: str, answer: str, *evidence: Piece) -> None:
@@ -109,6 +112,15 @@ class Sheet:
             self.ask("paraphrase", text, value.plain, *context, label, value)
         for text in unlisted(name) if self.words.split == "test" and not context else ():
             self.ask("paraphrase-unlisted", text, value.plain, label, value)
+
+    def ambiguous(self, inquiry: Inquiry) -> bool:
+        """Whether a paraphrase may mean another label of the page: it names one, or one means the same."""
+        if not inquiry.kind.startswith("paraphrase"):
+            return False
+        label = self.plain[inquiry.pieces[-2]].rstrip(" :")
+        others = {stems(text) for number, text in self.plain.items() if number not in inquiry.pieces}
+        named = any(other and f" {other} " in f" {stems(inquiry.text)} " for other in others)
+        return named or not others.isdisjoint(map(stems, synonyms(label)))
 
     def crossing(self, row: Piece, column: Piece, cell: Piece, *context: Piece) -> None:
         """Ask for the cell of a table where a row and a column meet."""

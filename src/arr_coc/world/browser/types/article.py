@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import ICONS, backdrop, icon
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -17,6 +16,13 @@ REAL = (
     "Known problems", "Related work",
     "Geography", "Economy", "Climate", "Privacy", "Your rights", "Returns and refunds",
     "Safety instructions", "Maintenance",
+)  # fmt: skip
+FACTS = (
+    "The {label} is {value}.", "In this case the {label} was {value}.", "According to {name}, the "
+                                                                        "{label} is {value}.",
+    "By {date} the {label} had become {value}.", "It is agreed that the {label} must be {value} from "
+                                                 "{date} on.",
+    "We chose {value} as the {label}.", "For the {label}, {name} names {value}.",
 )  # fmt: skip
 
 
@@ -92,7 +98,13 @@ def _section(sheet: Sheet, name: str, number: str) -> tuple[str, float]:
             body.append(_figure(sheet))
             total += 400
             continue
-        if kind == "ul":
+        if kind == "p" and sheet.chance(0.35):
+            text, length = _fact(sheet)
+            body.append(f"<p>{text}</p>")
+            total += length
+            pieces.append(text)
+            continue
+        if kind == "ul" and not any("<li>" in other for other in body):
             items = [sheet.text(sheet.words.sentence(3, 10)) for _ in range(sheet.choose(2, 5))]
             tag = sheet.one(("ul", "ol"))
             body.append(f"<{tag}>{''.join(f'<li>{item}</li>' for item in items)}</{tag}>")
@@ -110,12 +122,28 @@ def _section(sheet: Sheet, name: str, number: str) -> tuple[str, float]:
             continue
         text = sheet.text(sheet.words.paragraph(1, 5))
         edge = 'style="border-left:3px solid var(--accent);margin:.6em 0;padding:.1em 1em;font-style:italic"'
-        body.append(f"<p>{text}</p>" if kind == "p" else f"<blockquote {edge}>{text}</blockquote>")
+        quoted = kind == "blockquote"
+        body.append(f"<blockquote {edge}>{text}</blockquote>" if quoted else f"<p>{text}</p>")
         total += len(text.plain)
         pieces.append(text)
     if pieces:
-        sheet.ask("section", phrase(sheet.rng, "section", label=name), pieces[0].plain, heading, *pieces)
+        sheet.ask("section", sheet.phrase("section", label=name), pieces[0].plain, heading, *pieces)
     return f"<{(tag := sheet.one(('h2', 'h2', 'h3')))}>{number}{heading}</{tag}>{''.join(body)}", total
+
+
+def _fact(sheet: Sheet) -> tuple[Piece, float]:
+    """A paragraph with a fact in the midst of its sentences, and its length; asks for the fact."""
+    sort, value = sheet.words.value()
+    label = labels(sheet, 1, low=2, high=2)[0].lower()
+    fact = sheet.text(
+        put(sheet, FACTS, label=label, value=value, name=sheet.words.company(), date=sheet.words.date())
+    )
+    if value in fact.plain and label in fact.plain:
+        sheet.ask("implied", sheet.phrase("value", sort=sort, label=label), value, fact)
+    before, after = sheet.words.paragraph(1, 2), sheet.words.paragraph(1, 2)
+    paragraph = sheet.block(f"{before} {fact} {after}", "span", 'style="display:block"')
+    paragraph.plain = f"{before} {fact.plain} {after}"
+    return paragraph, len(paragraph.plain)
 
 
 def _figure(sheet: Sheet) -> str:

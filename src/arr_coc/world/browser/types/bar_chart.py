@@ -281,12 +281,19 @@ class _Chart:
         a, b = sheet.rng.sample(range(self.count), 2)
         if abs(self.values[a][0] - self.values[b][0]) > self.most * 0.03:
             more = a if self.values[a][0] > self.values[b][0] else b
+            pair = [*self._evidence(a, 0)[:3], *self._evidence(b, 0)[:3]]
+            text = put(
+                sheet,
+                ("Is {a} higher than {b}?", "Does {a} have more than {b}?"),
+                a=self.names[a],
+                b=self.names[b],
+            )
+            sheet.ask("yes-no", text, "yes" if more == a else "no", *pair)
             sheet.ask(
                 "comparison",
                 put(sheet, COMPARED, a=self.names[a], b=self.names[b]),
                 self.names[more],
-                *self._evidence(a, 0)[:3],
-                *self._evidence(b, 0)[:3],
+                *pair,
             )
         if self.colours[0]:
             i = sheet.choose(0, self.count - 1)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import calendar as dates
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.drawing import VIVID, ink_on, shade
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 from arr_coc.world.browser.vocabulary import MONTHS
@@ -120,6 +119,8 @@ def _paint(sheet: Sheet) -> str:
 def _both(sheet: Sheet, name: Piece, day: str, *places: Piece) -> None:
     """Ask for the day of an event and for the event of a day."""
     sheet.ask("value", put(sheet, WHEN, label=name.plain), day, name, *places)
+    if sheet.chance(0.2):
+        present(sheet, name)
     sheet.ask("value", put(sheet, ON, day=day), name.plain, name, *places)
 
 
@@ -178,7 +179,7 @@ def _agenda(sheet: Sheet) -> str:
             sheet.ask(
                 "value", put(sheet, WHEN, label=name.plain), f"{date.plain}, {clock.plain}", date, name, clock
             )
-            sheet.ask("value", phrase(sheet.rng, "place", label=name.plain), place.plain, name, place)
+            sheet.ask("value", sheet.phrase("place", label=name.plain), place.plain, name, place)
             parts.append(
                 f'<div class="row card" style="margin:.3em 0"><span class="muted">{clock}</span><span '
                 f'style="flex:1">{name}</span><span>{place}</span></div>'

@@ -42,7 +42,7 @@ TONES = (
     ("#c678dd", "#98c379", "#d19a66", "#7f8c8d", "#61afef"),
     ("#a71d5d", "#0b7a3e", "#9a5b00", "#808890", "#1f5fbf"),
 )
-WORDS = r"\b(def|return|if|else|for|in|import|from|class|while|const|let|function|int|void|char|static|struct|None|null|true|True)\b"
+WORDS = r"\b(def|return|if|else|for|in|import|from|while|const|let|function|int|void|char|None|null)\b"
 
 
 class Line(NamedTuple):
@@ -109,8 +109,7 @@ def _identifiers(sheet: Sheet, count: int) -> list[str]:
 
 
 class Facts(NamedTuple):
-    """Where things stand: (name, line) of definitions, (name, value, lines) of returns and constants, "
-    "comments."""
+    """Where things stand: definitions, returned values, constants and comments, with their lines."""
 
     definitions: list[tuple[str, int]]
     returns: list[tuple[str, str, int, int]]
@@ -171,13 +170,8 @@ def _write(sheet: Sheet, names: list[str], language: str, count: int) -> tuple[l
                 sheet.words.word() if sheet.chance(0.3) else sheet.one(("total", "result", "index", "value"))
             )
             if other.isascii():
-                lines.append(
-                    Line(
-                        1,
-                        f"{let}{other} = "
-                        f"{sheet.one((f'{one} + {sheet.choose(1, 99)}', f'{two} * {one}', _literal(sheet)))}{end}",
-                    )
-                )
+                sums = (f"{one} + {sheet.choose(1, 99)}", f"{two} * {one}", _literal(sheet))
+                lines.append(Line(1, f"{let}{other} = {sheet.one(sums)}{end}"))
         if sheet.chance(0.4):
             test = f"{one} {sheet.one(('<', '>', '=='))} {sheet.choose(0, 50)}"
             lines += [
@@ -218,8 +212,15 @@ def _colour(text: str, tones: tuple[str, ...]) -> str:
         return f'<span style="color:{comment}">{html.escape(text)}</span>'
     parts = []
     for token in re.split(r'("[^"]*"|\b\d[\d.]*\b|\b\w+(?=\()|' + WORDS.replace("(", "(?:") + ")", text):
-        tone = (string if token.startswith('"') else number if token[:1].isdigit() else word if re.fullmatch(WORDS, token) else
-                call if f"{token}(" in text and token.isidentifier() else "")  # fmt: skip
+        tone = ""
+        if token.startswith('"'):
+            tone = string
+        elif token[:1].isdigit():
+            tone = number
+        elif re.fullmatch(WORDS, token):
+            tone = word
+        elif token.isidentifier() and f"{token}(" in text:
+            tone = call
         parts.append(
             f'<span style="color:{tone}">{html.escape(token)}</span>' if tone else html.escape(token)
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import icon
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -63,7 +62,7 @@ ICON = {"email": "mail", "phone": "phone", "address": "pin", "date": "calendar"}
 @page_type("curriculum_vitae")
 def curriculum_vitae(sheet: Sheet) -> str:
     """A name, a profession, and sections in one or two columns."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     name = sheet.text(sheet.words.name(), "h1", 'style="margin-bottom:.1em"')
     job = sheet.text(sheet.words.job())
     sheet.ask(
@@ -87,7 +86,7 @@ def curriculum_vitae(sheet: Sheet) -> str:
     about = sheet.text(sheet.words.paragraph(1, 3))
     sheet.ask(
         "section",
-        phrase(sheet.rng, "section", label=heads["about"].plain),
+        sheet.phrase("section", label=heads["about"].plain),
         about.plain,
         heads["about"],
         about,
@@ -227,7 +226,8 @@ def _posts(sheet: Sheet, count: int) -> str:
             f'<ul style="margin:.2em 0">{"".join(f"<li>{task}</li>" for task in tasks)}</ul>' if tasks else ""
         )
         parts.append(
-            f'<div style="margin-bottom:.8em"><div class="row">{job}<span class="muted" style="white-space:nowrap">{years}</span></div><div>{firm}</div>{listed}</div>'
+            f'<div style="margin-bottom:.8em"><div class="row">{job}<span class="muted" '
+            f'style="white-space:nowrap">{years}</span></div><div>{firm}</div>{listed}</div>'
         )
     return "".join(parts)
 
@@ -271,7 +271,8 @@ def _schools(sheet: Sheet, head: Piece) -> str:
             subject,
         )
         parts.append(
-            f'<div style="margin-bottom:.5em">{degree} {subject}<div class="muted">{place}, {year}</div></div>'
+            f'<div style="margin-bottom:.5em">{degree} {subject}<div class="muted">{place}, {year}</div>'
+            f"</div>"
         )
     return "".join(parts)
 
@@ -285,12 +286,16 @@ def _skills(sheet: Sheet) -> str:
             mark, answer = sheet.text(f"{20 * level} %"), f"{20 * level} %"
         elif way == "dots":
             dots = "".join(
-                f'<span style="display:inline-block;width:.7em;height:.7em;margin-left:.2em;border-radius:50%;background:var(--{"accent" if i < level else "line"})"></span>'
+                f'<span style="display:inline-block;width:.7em;height:.7em;margin-left:.2em;'
+                f'border-radius:50%;background:var(--{"accent" if i < level else "line"})"></span>'
                 for i in range(5)
             )
             mark, answer = sheet.block(dots, "span", 'style="white-space:nowrap"'), f"{level} of 5"
         else:
-            inner = f'<span style="display:block;height:.55em;width:{20 * level}%;background:var(--accent)"></span>'
+            inner = (
+                f'<span style="display:block;height:.55em;width:{20 * level}%;'
+                f'background:var(--accent)"></span>'
+            )
             mark, answer = (
                 sheet.block(
                     inner,

@@ -18,7 +18,6 @@ from arr_coc.world.browser.parts import (
     many,
     room,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -166,7 +165,7 @@ def _bars(sheet: Sheet) -> str:
             f'<div style="width:{share}%;height:100%;background:var(--accent)"></div>',
             attributes='style="height:.6em;background:var(--line)"',
         )
-        sheet.ask("chart", phrase(sheet.rng, "value", label=name), value.plain, label, value, bar)
+        sheet.ask("chart", sheet.phrase("value", label=name), value.plain, label, value, bar)
         rows.append(f'<div style="padding:.2em 0"><div class="row">{label}{value}</div>{bar}</div>')
         left.append(label)
         right.append(value)

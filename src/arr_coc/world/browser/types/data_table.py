@@ -15,7 +15,6 @@ from arr_coc.world.browser.parts import (
     room,
     table,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -115,7 +114,7 @@ def data_table(sheet: Sheet) -> str:
     )
     sheet.ask(
         "unanswerable",
-        phrase(sheet.rng, "crossing", row=keys[0].plain, column=labels.absent()),
+        sheet.phrase("crossing", row=keys[0].plain, column=labels.absent()),
         "not on the page",
     )
     close(sheet, labels)

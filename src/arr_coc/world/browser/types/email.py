@@ -17,7 +17,6 @@ from arr_coc.world.browser.parts import (
     prose,
     room,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -69,7 +68,7 @@ def email(sheet: Sheet) -> str:
     )
     sheet.ask(
         "title",
-        sheet.one(("What is the subject of the e-mail?", "What is the subject?", phrase(sheet.rng, "title"))),
+        sheet.one(("What is the subject of the e-mail?", "What is the subject?", sheet.phrase("title"))),
         subject.plain,
         subject,
     )

@@ -48,7 +48,7 @@ KIND = ("What kind of file is {name}?", "Which type does {name} have?", "What is
 @page_type("file_browser")
 def file_browser(sheet: Sheet) -> str:
     """A path, a list of files and perhaps a side bar."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     files = _files(sheet, max(4, min(18, int((height / sheet.style.size - 6) / 2.2))) + 1)
     missing = files.pop()[0]
     folder = sheet.words.title(1, 2)
@@ -62,7 +62,10 @@ def file_browser(sheet: Sheet) -> str:
         folder,
         path[-1],
     )
-    bar = f'<div style="border-bottom:1px solid var(--line);padding-bottom:.5em;margin-bottom:.5em">{icon("home", sheet.style.size)} {sheet.one((" / ", " › ", " > ", chr(92))).join(path)}</div>'
+    bar = (
+        f'<div style="border-bottom:1px solid var(--line);padding-bottom:.5em;margin-bottom:.5em">'
+        f"{icon('home', sheet.style.size)} {sheet.one((' / ', ' › ', ' > ', chr(92))).join(path)}</div>"
+    )
     body = (_tiles if sheet.chance(0.3) else _rows)(sheet, files)
     status = sheet.text(f"{len(files)} items")
     sheet.ask(
@@ -79,7 +82,10 @@ def file_browser(sheet: Sheet) -> str:
         f'<div style="padding:.25em 0;white-space:nowrap">{icon("folder", sheet.style.size)} {place}</div>'
         for place in sheet.rng.sample(SIDE, sheet.choose(4, 8))
     )
-    return f'{bar}<div style="display:flex;gap:2em"><div class="muted">{places}</div><div style="flex:1">{body}{foot}</div></div>'
+    return (
+        f'{bar}<div style="display:flex;gap:2em"><div class="muted">{places}</div><div style="flex:1">'
+        f"{body}{foot}</div></div>"
+    )
 
 
 def _files(sheet: Sheet, count: int) -> list[tuple[str, str]]:
@@ -107,7 +113,10 @@ def _files(sheet: Sheet, count: int) -> list[tuple[str, str]]:
 
 def _size(sheet: Sheet) -> str:
     """The size of a file."""
-    return f"{sheet.rng.uniform(1, 999):.{sheet.rng.choice((0, 1))}f} {sheet.one(('KB', 'MB', 'MB', 'GB', 'kB'))}"
+    return (
+        f"{sheet.rng.uniform(1, 999):.{sheet.rng.choice((0, 1))}f} "
+        f"{sheet.one(('KB', 'MB', 'MB', 'GB', 'kB'))}"
+    )
 
 
 def _symbol(sheet: Sheet, end: str, size: float) -> Piece:
@@ -184,7 +193,8 @@ def _tiles(sheet: Sheet, files: list[tuple[str, str]]) -> str:
         )
         pieces.append((symbol, label))
         cells.append(
-            f'<div style="text-align:center"><div>{symbol}</div><span style="font-size:.85em">{label}</span></div>'
+            f'<div style="text-align:center"><div>{symbol}</div><span style="font-size:.85em">'
+            f"{label}</span></div>"
         )
     if 0 < len(folders) <= 5:
         evidence = [
@@ -197,4 +207,7 @@ def _tiles(sheet: Sheet, files: list[tuple[str, str]]) -> str:
             *evidence,
         )
     columns = max(2, int(room(sheet)[0] / (size * 3 + 30)))
-    return f'<div style="display:grid;grid-template-columns:repeat({min(columns, 7)},1fr);gap:1.2em .6em">{"".join(cells)}</div>'
+    return (
+        f'<div style="display:grid;grid-template-columns:repeat({min(columns, 7)},1fr);gap:1.2em .6em">'
+        f"{''.join(cells)}</div>"
+    )

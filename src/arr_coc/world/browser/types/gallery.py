@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.drawing import SHAPES, VIVID, backdrop, figure, shade, strokes
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -79,8 +78,10 @@ def _cell(
     """A picture, its caption and the card; `whole`: the picture is all of its colour."""
     fill, radius = shade(sheet.rng, paint), tall * 0.34
     edge = 'stroke="#8888"'
-    thing = figure(shape, 50, 50, 38, fill, 0, edge) if shape in SHAPES else (
-        f'<g transform="translate(12 12) scale(3.16)" fill="{fill}" stroke="#5558" stroke-width="1">{strokes(shape)}</g>')  # fmt: skip
+    thing = figure(shape, 50, 50, 38, fill, 0, edge) if shape in SHAPES else ""
+    if not thing:
+        line = f'fill="{fill}" stroke="#5558" stroke-width="1"'
+        thing = f'<g transform="translate(12 12) scale(3.16)" {line}>{strokes(shape)}</g>'
     ground = (
         f"background:linear-gradient(135deg,{fill},{shade(sheet.rng, paint)})"
         if whole
@@ -103,7 +104,7 @@ def _cell(
         value = sheet.text(sheet.words.of(extra))
         line = f'<div class="muted" style="font-size:.88em">{value}</div>'
         if extra == "price":
-            sheet.ask("price", phrase(sheet.rng, "price", label=title), value.plain, caption, value)
+            sheet.ask("price", sheet.phrase("price", label=title), value.plain, caption, value)
         else:
             options = (
                 ("Who made {label}?", "Who is named under {label}?")
@@ -171,7 +172,7 @@ def _ask(
                     ("What does the picture of {label} show?", "What is on the picture called {label}?"),
                     label=title,
                 ),
-                f"a {thing}",
+                thing,
                 pictures[i],
                 captions[i],
             )
@@ -191,6 +192,8 @@ def _ask(
                     pictures[i],
                     captions[i],
                 )
+    i = sheet.choose(0, len(titles) - 1)
+    present(sheet, captions[i], pictures[i])
     paint = sheet.one(paints)
     alike = [pictures[i] for i, other in enumerate(paints) if other == paint]
     sheet.ask(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
-from arr_coc.world.browser.phrases import phrase
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -60,6 +59,7 @@ def glossary(sheet: Sheet) -> str:
     pieces = [entry[0] for entry in entries]
     if columns == 1 and look != "cards" and len(terms) > 3:
         _neighbours(sheet, pieces)
+    present(sheet, sheet.rng.choice(pieces))
     finish(sheet, heading, missing, "term")
     body = "".join(entry[1] for entry in entries)
     if look == "table":
@@ -78,7 +78,7 @@ def _entry(sheet: Sheet, name: str, look: str) -> tuple[Piece, str]:
     rest = sheet.words.sentence(4, sheet.choose(6, 26))
     definition = sheet.text(f"{sheet.one(KINDS)} {rest[:1].lower()}{rest[1:]}")
     term = sheet.text(name)
-    sheet.ask("term", phrase(sheet.rng, "term", label=name), definition.plain, term, definition)
+    sheet.ask("term", sheet.phrase("term", label=name), definition.plain, term, definition)
     if look == "table":
         return term, f"<tr><td><b>{term}</b></td><td>{definition}</td></tr>"
     if look == "cards":

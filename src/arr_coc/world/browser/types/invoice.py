@@ -17,7 +17,6 @@ from arr_coc.world.browser.parts import (
     room,
     table,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -130,7 +129,7 @@ def _parties(sheet: Sheet) -> str:
             sheet.text(sheet.words.city()),
         )
         address = ", ".join((company.plain, street.plain, city.plain))
-        sheet.ask("section", phrase(sheet.rng, "section", label=name), address, top, company, street, city)
+        sheet.ask("section", sheet.phrase("section", label=name), address, top, company, street, city)
         question = sheet.one(
             ('Which company stands under "{}"?', "{}: which firm?", 'Whose name is given as "{}"?')
         ).format(name)

@@ -165,13 +165,14 @@ def _chart(sheet: Sheet, times: tuple[str, ...], keys: list[tuple[Piece, str]], 
                 near = [figure]
             else:
                 near = [piece for _, piece in sorted(scales, key=lambda m: abs(m[0] - values[i]))[:2]]
-            if axis[i]:
+            tick = axis[i]
+            if tick:
                 legend = [key, swatch] if len(keys) > 1 else []
                 sheet.ask(
                     "chart",
                     put(sheet, VALUE_OF if legend or sheet.chance(0.4) else VALUE, x=times[i], y=key.plain),
                     unit.format(f"{values[i]:,.10g}"),
-                    axis[i],
+                    tick,
                     dots[-1],
                     *near,
                     *legend,
@@ -196,7 +197,6 @@ def _extremes(
     """Ask when a line is highest and lowest, where that is plain to see."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     for options, best, rival in ((HIGHEST, order[-1], order[-2]), (LOWEST, order[0], order[1])):
-        if axis[best] and abs(values[best] - values[rival]) > 0.03 * max(values):
-            sheet.ask(
-                "chart", put(sheet, options, y=key.plain), times[best], dots[best], axis[best], key, swatch
-            )
+        tick = axis[best]
+        if tick and abs(values[best] - values[rival]) > 0.03 * max(values):
+            sheet.ask("chart", put(sheet, options, y=key.plain), times[best], dots[best], tick, key, swatch)

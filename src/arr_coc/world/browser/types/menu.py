@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
-from arr_coc.world.browser.phrases import phrase
+from arr_coc.world.browser.asking import finish, labels, present, put, room
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
 SECTIONS = (
-    "Starters", "Soups", "Salads", "Mains", "Pasta", "Pizza", "Fish", "Grill", "Desserts", "Drinks", "Wines", "Coffee",
+    "Starters", "Soups", "Salads", "Mains", "Pasta", "Pizza", "Fish", "Grill", "Desserts", "Drinks",
+    "Wines", "Coffee",
     "Breakfast", "Sides", "Kids", "Today's specials", "Antipasti", "Vorspeisen", "Entrées", "Cocktails",
 )  # fmt: skip
 DISHES = (
-    "Tomato soup", "Onion soup", "Caesar salad", "Greek salad", "Bruschetta", "Margherita", "Quattro formaggi", "Carbonara", "Lasagne",
-    "Gnocchi", "Risotto", "Grilled salmon", "Fish and chips", "Ribeye steak", "Schnitzel", "Burger", "Falafel", "Ramen", "Pad thai",
-    "Tikka masala", "Paella", "Ratatouille", "Tiramisu", "Panna cotta", "Apple pie", "Cheesecake", "Espresso", "Cappuccino", "Flat white",
-    "Green tea", "Lemonade", "Orange juice", "House red", "Sparkling water", "Pancakes", "Omelette", "French fries", "Garlic bread",
+    "Tomato soup", "Onion soup", "Caesar salad", "Greek salad", "Bruschetta", "Margherita",
+    "Quattro formaggi", "Carbonara", "Lasagne",
+    "Gnocchi", "Risotto", "Grilled salmon", "Fish and chips", "Ribeye steak", "Schnitzel", "Burger",
+    "Falafel", "Ramen", "Pad thai",
+    "Tikka masala", "Paella", "Ratatouille", "Tiramisu", "Panna cotta", "Apple pie", "Cheesecake",
+    "Espresso", "Cappuccino", "Flat white",
+    "Green tea", "Lemonade", "Orange juice", "House red", "Sparkling water", "Pancakes", "Omelette",
+    "French fries", "Garlic bread",
 )  # fmt: skip
 STUFF = (
-    "basil", "parmesan", "garlic", "olive oil", "lemon", "butter", "rocket", "walnuts", "cream", "mushrooms", "thyme", "capers", "chilli",
-    "ginger", "honey", "mozzarella", "rice", "seasonal vegetables", "sourdough", "spinach", "bacon", "pine nuts", "mint", "saffron",
+    "basil", "parmesan", "garlic", "olive oil", "lemon", "butter", "rocket", "walnuts", "cream",
+    "mushrooms", "thyme", "capers", "chilli",
+    "ginger", "honey", "mozzarella", "rice", "seasonal vegetables", "sourdough", "spinach", "bacon",
+    "pine nuts", "mint", "saffron",
 )  # fmt: skip
 WITH = (
     "What comes with {label}?",
@@ -32,7 +38,7 @@ WITH = (
 @page_type("menu")
 def menu(sheet: Sheet) -> str:
     """The house's name and its sections in one to three columns."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     size = sheet.style.size
     columns = 1 if sheet.style.width < 640 else sheet.choose(1, 3 if sheet.style.width > 1000 else 2)
     *names, missing = labels(sheet, 30, DISHES, high=3, most=26, share=0.6)
@@ -89,7 +95,7 @@ def _dish(sheet: Sheet, name: str, form: str, described: bool, dots: bool) -> tu
             )
         ),
     )
-    sheet.ask("price", phrase(sheet.rng, "price", label=name), price.plain, dish, price)
+    sheet.ask("price", sheet.phrase("price", label=name), price.plain, dish, price)
     text = ""
     if described and sheet.chance(0.85):
         stuff = (
@@ -100,11 +106,15 @@ def _dish(sheet: Sheet, name: str, form: str, described: bool, dots: bool) -> tu
         line = sheet.text(", ".join(stuff))
         sheet.ask("section", put(sheet, WITH, label=name), line.plain, dish, line)
         text = f'<div class="muted" style="font-size:.88em">{line}</div>'
-    rule = f'<span style="flex:1;border-bottom:{"1px dotted var(--muted)" if dots else "0"};margin:0 .5em .3em"></span>'
+    rule = (
+        f'<span style="flex:1;border-bottom:{"1px dotted var(--muted)" if dots else "0"};margin:0 .5em '
+        f'.3em"></span>'
+    )
     return (
         dish,
         price,
-        f'<div style="break-inside:avoid;margin:.45em 0"><div style="display:flex">{dish}{rule}<b style="white-space:nowrap">{price}</b></div>{text}</div>',
+        f'<div style="break-inside:avoid;margin:.45em 0"><div style="display:flex">{dish}{rule}<b '
+        f'style="white-space:nowrap">{price}</b></div>{text}</div>',
     )
 
 
@@ -146,6 +156,8 @@ def _section(sheet: Sheet, head: Piece, dishes: list[Piece], prices: list[Piece]
                 head=head.plain,
             )
             sheet.ask("comparison", text, names[costs.index(best)], head, *both)
+    if sheet.chance(0.4):
+        present(sheet, sheet.rng.choice(dishes))
     if len(set(costs)) > 1:
         a, b = sheet.rng.sample(range(len(names)), 2)
         if costs[a] != costs[b]:

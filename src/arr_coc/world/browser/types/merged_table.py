@@ -156,11 +156,11 @@ def merged_table(sheet: Sheet) -> str:
     )
 
 
-def _names(sheet: Sheet, labels: Labels, known: tuple[str, ...], count: int) -> list[str]:
+def _names(sheet: Sheet, labels: Labels, realistic: tuple[str, ...], count: int) -> list[str]:
     """Names of rows or groups, none on the page twice."""
     names: list[str] = []
     for _ in range(count):
-        free = [name for name in known if name.lower() not in labels.used]
+        free = [name for name in realistic if name.lower() not in labels.used]
         name = sheet.one(free) if free and sheet.chance(0.6) else labels.open()
         labels.used.add(name.lower())
         names.append(name)

@@ -17,7 +17,6 @@ from arr_coc.world.browser.parts import (
     room,
     table,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -193,7 +192,7 @@ def _addresses(sheet: Sheet) -> str:
             [sheet.text(text) for text in (sheet.words.name(), sheet.words.street(), sheet.words.city())],
         )
         answer = ", ".join(line.plain for line in lines)
-        sheet.ask("section", phrase(sheet.rng, "section", label=name), answer, top, *lines)
+        sheet.ask("section", sheet.phrase("section", label=name), answer, top, *lines)
         sheet.ask(
             "value",
             sheet.one(("{}: which name?", 'Who is named under "{}"?')).format(name),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.parts import (
     Entry,
-    Field,
     Labels,
     button,
     close,
@@ -13,14 +12,12 @@ from arr_coc.world.browser.parts import (
     draw_look,
     frame,
     heading,
-    inquire,
     key_values,
     make,
     prose,
     purse,
     room,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -38,7 +35,7 @@ TITLES = (
     "Subscriptions",
 )
 PLANS = (
-    "Free", "Basic", "Starter", "Standard", "Plus", "Pro", "Team", "Business", "Premium", "Enterprise",
+    "Basic", "Starter", "Standard", "Plus", "Pro", "Team", "Business", "Premium", "Enterprise",
     "Family", "Student", "Bronze", "Silver", "Gold", "Platinum",
     "Small", "Medium", "Large", "Solo", "Growth", "Scale", "Ultimate", "Essential", "Hobby", "Professional",
     "Personal", "Day pass", "Month pass", "Season",
@@ -82,7 +79,8 @@ EXTREMES = {
 @page_type("pricing", weight=1.6)
 def pricing(sheet: Sheet) -> str:
     """Cards or rows of plans; the same features in each, so a feature's question names the plan."""
-    labels, money, words, rng = Labels(sheet, FEATURES), purse(sheet), sheet.words, sheet.rng
+    labels = Labels(sheet, FEATURES, sorts=("number", "measure", "percent", "word", "count"))
+    money, words, rng = purse(sheet), sheet.words, sheet.rng
     title = heading(sheet, TITLES)
     count = sheet.choose(2, max(2, min(6, room(sheet, 1.0, 7.0) + 1 if sheet.style.narrow else 6)))
     names = [labels.open() if sheet.chance(0.35) else name for name in rng.sample(PLANS, count)]
@@ -109,7 +107,7 @@ def pricing(sheet: Sheet) -> str:
             "Free" if free and not i else money(price),
             attributes=f'style="font-size:{big}em;font-weight:700"',
         )
-        inquire(sheet, Field(top, cost, "price"), kind="price")
+        sheet.ask("price", sheet.phrase("price", label=name), cost.plain, top, cost)
         offered = [entry._replace(value=make(sheet, entry.sort or "word")) for entry in features]
         inner = (
             _listed(sheet, top, offered)
@@ -171,14 +169,14 @@ def _listed(sheet: Sheet, top: Piece, features: list[Entry]) -> str:
     if lines:
         sheet.ask(
             "section",
-            phrase(sheet.rng, "section", label=top.plain),
+            sheet.phrase("section", label=top.plain),
             "; ".join(line.plain for line in lines),
             top,
             *lines,
         )
         i = sheet.choose(0, len(lines) - 1)
         entry = features[i]
-        text = phrase(sheet.rng, "within", label=entry.label, within=top.plain)
+        text = sheet.phrase("within", label=entry.label, within=top.plain)
         sheet.ask("price", text, entry.value, top, lines[i])
     mark = sheet.one(("none", "disc", "'✓ '", "'– '"))
     return f'<ul style="list-style:{mark};padding-left:1.2em;margin:.4em 0">{"".join(lines)}</ul>'

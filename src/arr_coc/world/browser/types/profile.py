@@ -20,7 +20,6 @@ from arr_coc.world.browser.parts import (
     prose,
     room,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -73,7 +72,7 @@ def profile(sheet: Sheet) -> str:
     sheet.ask(
         "title",
         sheet.one(
-            ("Whose profile is this?", "Who is this?", "Who is the page about?", phrase(sheet.rng, "title"))
+            ("Whose profile is this?", "Who is this?", "Who is the page about?", sheet.phrase("title"))
         ),
         name.plain,
         name,
@@ -119,7 +118,7 @@ def profile(sheet: Sheet) -> str:
         sheet.text(sheet.one(("About", "Bio", "Summary", "In short")), "h2"),
         sheet.block(prose(sheet, 1, 3), "p"),
     )
-    sheet.ask("section", phrase(sheet.rng, "section", label=about.plain), "", about, text)
+    sheet.ask("section", sheet.phrase("section", label=about.plain), "", about, text)
     blocks.insert(sheet.choose(0, len(blocks)), f"<div>{about}{text}</div>")
     close(sheet, labels, fields)
     centre = sheet.chance(0.3)
@@ -163,7 +162,7 @@ def login(sheet: Sheet) -> str:
     """A box with a few inputs, a tick, links and buttons."""
     labels = Labels(sheet, INPUTS)
     title = sheet.text(sheet.one(LOGINS) if sheet.chance(0.6) else sheet.words.title(1, 4), "h1")
-    sheet.ask("title", phrase(sheet.rng, "title"), title.plain, title)
+    sheet.ask("title", sheet.phrase("title"), title.plain, title)
     block = key_values(
         sheet, labels.draw(sheet.choose(1, 4)), look=draw_look(sheet, "boxed", "boxed", "flush", "above")
     )
@@ -189,7 +188,7 @@ def login(sheet: Sheet) -> str:
             'border:1px solid var(--ink)"'
         ),
     )
-    sheet.ask("switch", phrase(sheet.rng, "switch", label=box.plain), "on" if on else "off", tick, box)
+    sheet.ask("switch", sheet.phrase("switch", label=box.plain), "on" if on else "off", tick, box)
     go = sheet.text(sheet.one(("Sign in", "Continue", "Log in", "Next", "Enter")))
     wrapped = sheet.block(
         go,

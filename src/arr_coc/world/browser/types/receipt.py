@@ -16,7 +16,6 @@ from arr_coc.world.browser.parts import (
     purse,
     room,
 )
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -57,7 +56,7 @@ def receipt(sheet: Sheet) -> str:
     shop = sheet.text(
         words.company() if sheet.chance(0.6) else words.title(1, 3), "h1", 'style="text-align:center"'
     )
-    sheet.ask("title", phrase(sheet.rng, "title"), shop.plain, shop)
+    sheet.ask("title", sheet.phrase("title"), shop.plain, shop)
     sheet.ask(
         "implied",
         sheet.one(("Which shop is the receipt from?", "Where was this bought?", "Who sold this?")),

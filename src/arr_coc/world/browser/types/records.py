@@ -20,7 +20,6 @@ from arr_coc.world.browser.parts import (
     many,
     room,
 )  # fmt: skip
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -54,9 +53,9 @@ KINDS = {
 def records(sheet: Sheet) -> str:
     """A grid or a column of cards; a question names the card and the label."""
     kind = sheet.one(tuple(KINDS))
-    sort, known = KINDS[kind]
+    sort, realistic = KINDS[kind]
     labels, title = (
-        Labels(sheet, known, 0.3),
+        Labels(sheet, realistic, 0.3),
         heading(sheet, (kind, f"Our {kind.lower()}", f"All {kind.lower()}", f"{kind} nearby")),
     )
     entries, em = labels.draw(sheet.choose(1, 5)), sheet.rng.choice((11, 14, 18, 26))
@@ -82,7 +81,7 @@ def records(sheet: Sheet) -> str:
         answer = "; ".join(f"{field.label.plain.rstrip(' :')}: {field.value.plain}" for field in block.fields)
         if sheet.chance(0.3):
             pieces = [piece for field in block.fields for piece in field[:2]]
-            sheet.ask("section", phrase(sheet.rng, "section", label=name), answer, top, *pieces)
+            sheet.ask("section", sheet.phrase("section", label=name), answer, top, *pieces)
         note = (
             f'<div class="muted" style="font-size:.85em">{html.escape(sheet.words.sentence(3, 9))}</div>'
             if sheet.chance(0.25)

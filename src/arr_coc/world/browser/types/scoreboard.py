@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, put, room
+from arr_coc.world.browser.asking import finish, present, put, room
 from arr_coc.world.browser.drawing import VIVID, shade
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -74,12 +74,16 @@ def _teams(sheet: Sheet, count: int) -> list[str]:
 def _badge(sheet: Sheet) -> str:
     """A team's colours."""
     one, two = shade(sheet.rng, sheet.one(VIVID)), shade(sheet.rng, sheet.one(VIVID))
-    return f'<span style="display:inline-block;width:1em;height:1em;border-radius:{sheet.one(("50%", "2px"))};background:linear-gradient(90deg,{one} 50%,{two} 50%);vertical-align:-.12em;margin-right:.4em"></span>'
+    return (
+        f'<span style="display:inline-block;width:1em;height:1em;'
+        f"border-radius:{sheet.one(('50%', '2px'))};background:linear-gradient(90deg,{one} 50%,{two} "
+        f'50%);vertical-align:-.12em;margin-right:.4em"></span>'
+    )
 
 
 def _table(sheet: Sheet, heading: Piece) -> str:
     """Ranks, teams and numbers."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     count = max(3, min(14, int((height / sheet.style.size - 6) / 2.3)))
     *teams, missing = _teams(sheet, count + 1)
     names = TABLES[sheet.one(list(TABLES))]
@@ -117,7 +121,11 @@ def _table(sheet: Sheet, heading: Piece) -> str:
             name,
         )
         rows.append((name, place, cells))
-        body += f"<tr><td>{place}</td><td>{_badge(sheet) if badges else ''}{name}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        body += (
+            f"<tr><td>{place}</td><td>{_badge(sheet) if badges else ''}{name}</td>"
+            f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        )
+    present(sheet, sheet.rng.choice(rows)[0])
     i, j = sorted(sheet.rng.sample(range(count), 2))
     text = put(
         sheet,
@@ -152,12 +160,15 @@ def _table(sheet: Sheet, heading: Piece) -> str:
         ),
     )
     first = sheet.one(("#", "Pos", "Rank"))
-    return f'<table style="width:100%"><tr><th>{first}</th><th>{sheet.one(("Team", "Club", "Name"))}</th>{"".join(f"<th>{head}</th>" for head in heads)}</tr>{body}</table>'
+    return (
+        f'<table style="width:100%"><tr><th>{first}</th><th>{sheet.one(("Team", "Club", "Name"))}</th>'
+        f"{''.join(f'<th>{head}</th>' for head in heads)}</tr>{body}</table>"
+    )
 
 
 def _results(sheet: Sheet, heading: Piece) -> str:
     """Matches with scores, as rows or as cards."""
-    width, height = room(sheet)
+    height = room(sheet)[1]
     columns = 1 if sheet.style.width < 700 else sheet.choose(1, 3)
     count = max(2, min(18, columns * int((height / sheet.style.size - 6) / 6)))
     *teams, missing = _teams(sheet, 2 * count + 1)
@@ -183,7 +194,7 @@ def _results(sheet: Sheet, heading: Piece) -> str:
         sheet.ask("crossing", put(sheet, SCORE, a=a, b=b), f"{goals[0]}:{goals[1]}", one, two, left, right)
         sheet.ask(
             "value",
-            put(sheet, ("How many goals or points did {a} get?", "How much did {a} score?"), a=b),
+            put(sheet, ("How much did {a} score?", "What is the score of {a}?"), a=b),
             str(goals[1]),
             two,
             right,
@@ -205,9 +216,16 @@ def _results(sheet: Sheet, heading: Piece) -> str:
             one,
             two,
         )
-        line = f'<div class="row"><span>{_badge(sheet)}{one}</span>{left}</div><div class="row"><span>{_badge(sheet)}{two}</span>{right}</div>'
+        line = (
+            f'<div class="row"><span>{_badge(sheet)}{one}</span>{left}</div><div class="row"><span>'
+            f"{_badge(sheet)}{two}</span>{right}</div>"
+        )
         if not stacked:
-            line = f'<div style="display:grid;grid-template-columns:1fr auto 1fr;gap:.8em;align-items:center"><span style="text-align:right">{one}</span><span>{left} : {right}</span><span>{two}</span></div>'
+            line = (
+                f'<div style="display:grid;grid-template-columns:1fr auto 1fr;gap:.8em;'
+                f'align-items:center"><span style="text-align:right">{one}</span><span>{left} : '
+                f"{right}</span><span>{two}</span></div>"
+            )
         cards.append(f'<div class="card" style="margin:0">{state}{line}</div>')
     finish(
         sheet,
@@ -268,7 +286,11 @@ def _live(sheet: Sheet, heading: Piece) -> str:
             who,
         )
         rows.append(
-            f'<div style="display:flex;gap:1em;padding:.35em 0;border-bottom:1px solid var(--line)"><b style="width:2.4em">{time}</b><span style="width:7em">{what}</span>{who}</div>'
+            f'<div style="display:flex;gap:1em;padding:.35em 0;border-bottom:1px solid var(--line)"><b '
+            f'style="width:2.4em">{time}</b><span style="width:7em">{what}</span>{who}</div>'
         )
     finish(sheet, heading, put(sheet, ("How did {a} play?", "Who scored for {a}?"), a=others[0]))
-    return f'<div class="card" style="display:grid;grid-template-columns:1fr auto 1fr;gap:.6em;align-items:center;text-align:center">{one}<div>{score}{state}</div>{two}</div>{"".join(rows)}'
+    return (
+        f'<div class="card" style="display:grid;grid-template-columns:1fr auto 1fr;gap:.6em;'
+        f'align-items:center;text-align:center">{one}<div>{score}{state}</div>{two}</div>{"".join(rows)}'
+    )

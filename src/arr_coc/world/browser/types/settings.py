@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 
 from arr_coc.world.browser.parts import Field, Labels, close, frame, heading, inquire, prose, room
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -123,7 +122,7 @@ def _switch(sheet: Sheet, labels: Labels, manner: str) -> tuple[Piece, Piece, bo
     labels.used.add(text.lower())
     on, label = sheet.chance(0.5), sheet.text(text)
     end = sheet.block(_drawn(manner, on), "span", 'style="display:inline-block;flex:none"')
-    sheet.ask("switch", phrase(sheet.rng, "switch", label=text), "on" if on else "off", label, end)
+    sheet.ask("switch", sheet.phrase("switch", label=text), "on" if on else "off", label, end)
     return label, end, on
 
 

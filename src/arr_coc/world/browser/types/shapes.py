@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import COLOURS, SHAPES, backdrop, figure, shade, strokes
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -21,12 +20,13 @@ NAMES = {"home": "house"}
 
 
 class Thing(NamedTuple):
-    """A drawn thing: what it is, its colour, its place in the grid, and its pieces."""
+    """A drawn thing: what it is, its colour, its place in the grid, its size in px, and its pieces."""
 
     shape: str
     colour: str
     column: int
     row: int
+    size: float
     piece: Piece
     caption: Piece | None
 
@@ -37,7 +37,9 @@ def shapes(sheet: Sheet) -> str:
     odd = sheet.chance(0.3)
     width, height = room(sheet)
     heading = sheet.text(sheet.words.title(1, 4), "h1") if sheet.chance(0.4) else None
-    height -= 3.5 * sheet.style.size if heading else 0
+    if heading:
+        lines = math.ceil(len(heading.plain) * sheet.style.size * 1.1 / width)
+        height -= (1.5 + 2.1 * lines) * sheet.style.size
     cells = _grid(sheet, width, height, odd)
     things, svg = (_equal if odd else _mixed)(sheet, cells)
     if odd:
@@ -83,7 +85,8 @@ def _mixed(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
     kinds = sheet.rng.sample(source, sheet.choose(2, min(7, len(source))))
     colours = sheet.rng.sample(list(COLOURS), sheet.choose(2, 8))
     captions = labels(sheet, len(cells), high=1, most=12) if sheet.chance(0.35) else []
-    jitter, sizes = sheet.rng.choice((0, 0, 0.12)), sheet.rng.choice((0, 0, 0.3))
+    jitter, sizes = sheet.rng.choice((0, 0, 0.12)), sheet.rng.choice((0, 0, 0.3, 0.6))
+    turn = sheet.rng.choice((0, 0, 0, 25))
     things, parts = [], []
     for i, (column, row, x, y, radius) in enumerate(cells):
         if len(cells) > 4 and sheet.chance(0.1):
@@ -101,9 +104,11 @@ def _mixed(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
                 "text",
                 attributes + ' stroke="var(--paper)" stroke-width="3" paint-order="stroke"',
             )
-        piece = _draw(sheet, shape, colour, x, y, size)
-        things.append(Thing(NAMES.get(shape, shape), colour, column, row, piece, caption))
+        piece = _draw(sheet, shape, colour, x, y, size, sheet.rng.uniform(-turn, turn))
+        things.append(Thing(NAMES.get(shape, shape), colour, column, row, size, piece, caption))
         parts += [piece, caption or ""]
+    if len(things) < 2:  # too few to compare: one more try
+        return _mixed(sheet, cells)
     return things, "".join(parts)
 
 
@@ -125,7 +130,7 @@ def _equal(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
         if differs and way == "size":
             radius *= sheet.rng.choice((0.45, 0.55, 1.35))
         piece = _draw(sheet, kind, paint, x, y, radius, 90 if differs and way == "turn" else 0)
-        things.insert(0 if differs else len(things), Thing(kind, paint, column, row, piece, None))
+        things.insert(0 if differs else len(things), Thing(kind, paint, column, row, radius, piece, None))
         parts.append(piece)
     return things, "".join(parts)
 
@@ -135,7 +140,7 @@ def _ask_odd(sheet: Sheet, things: list[Thing]) -> None:
     odd, usual = things[0], things[1]
     name = f"the {odd.colour} {odd.shape}"
     for _ in range(2):
-        sheet.ask("anomaly", phrase(sheet.rng, "anomaly"), name, odd.piece)
+        sheet.ask("anomaly", sheet.phrase("anomaly"), name, odd.piece)
     sheet.ask(
         "anomaly",
         put(
@@ -262,6 +267,7 @@ def _ask_mixed(sheet: Sheet, things: list[Thing]) -> None:
                     thing.piece,
                     thing.caption,
                 )
+    _ask_sizes(sheet, things)
     for key in ("shape", "colour"):
         value = getattr(sheet.rng.choice(things), key)
         alike = [thing.piece for thing in things if getattr(thing, key) == value]
@@ -285,13 +291,33 @@ def _ask_mixed(sheet: Sheet, things: list[Thing]) -> None:
             )
 
 
+def _ask_sizes(sheet: Sheet, things: list[Thing]) -> None:
+    """Ask for the largest and the smallest thing where that is plain to see, and for the number of all."""
+    every = [thing.piece for thing in things]
+    if len(every) <= 8:
+        text = put(
+            sheet, ("How many things are there?", "How many shapes are there in all?", "Count everything.")
+        )
+        sheet.ask("count", text, str(len(every)), *every)
+    order = sorted(things, key=lambda thing: thing.size)
+    for words, best, rival in (
+        (("largest", "biggest"), order[-1], order[-2]),
+        (("smallest", "least big"), order[0], order[1]),
+    ):
+        if not 0.85 < best.size / rival.size < 1.18 and len({thing.shape for thing in things}) > 1:
+            text = put(
+                sheet, ("Which one is the {way}?", "What is the {way} thing here?"), way=sheet.one(words)
+            )
+            sheet.ask("comparison", text, f"the {best.colour} {best.shape}", best.piece)
+
+
 def _ask_neighbours(sheet: Sheet, things: list[Thing], thing: Thing, name: str) -> None:
     """Ask what stands beside a thing in its grid."""
     steps = {"to the left of": (-1, 0), "to the right of": (1, 0), "above": (0, -1), "below": (0, 1)}
     way = sheet.one(list(steps))
     for other in things:
         if (other.column - thing.column, other.row - thing.row) == steps[way]:
-            answer = f"a {other.colour} {other.shape}"
+            answer = f"the {other.colour} {other.shape}"
             sheet.ask(
                 "position",
                 put(

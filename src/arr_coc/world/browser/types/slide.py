@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import ICONS, VIVID, icon, shade
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -130,7 +129,8 @@ def _bullets(sheet: Sheet, heads: list[str], _: float) -> str:
     if sheet.chance(0.25):
         names = sheet.rng.sample(list(ICONS), len(points))
         rows = "".join(
-            f'<div style="display:flex;gap:.7em;align-items:center;margin:.5em 0">{icon(name, sheet.style.size * 2, "var(--accent)")}{point}</div>'
+            f'<div style="display:flex;gap:.7em;align-items:center;margin:.5em 0">'
+            f"{icon(name, sheet.style.size * 2, 'var(--accent)')}{point}</div>"
             for name, point in zip(names, points, strict=True)
         )
         return rows
@@ -146,7 +146,7 @@ def _columns(sheet: Sheet, heads: list[str], wide: float) -> str:
         head, points = sheet.text(name, "h2"), _points(sheet, sheet.choose(2, 4))
         sheet.ask(
             "section",
-            phrase(sheet.rng, "section", label=name),
+            sheet.phrase("section", label=name),
             "; ".join(p.plain for p in points),
             head,
             *points,
@@ -163,7 +163,8 @@ def _columns(sheet: Sheet, heads: list[str], wide: float) -> str:
             *points,
         )
         parts.append(
-            f'<div class="{sheet.one(("", "card"))}" style="flex:1;min-width:12em">{head}<ul style="padding-left:1.1em">{"".join(f"<li>{p}</li>" for p in points)}</ul></div>'
+            f'<div class="{sheet.one(("", "card"))}" style="flex:1;min-width:12em">{head}<ul '
+            f'style="padding-left:1.1em">{"".join(f"<li>{p}</li>" for p in points)}</ul></div>'
         )
     return f'<div style="display:flex;flex-wrap:wrap;gap:1.5em">{"".join(parts)}</div>'
 
@@ -187,7 +188,10 @@ def _number(sheet: Sheet, heads: list[str], _: float) -> str:
         text.plain,
         text,
     )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:1em;margin:.8em 0">{"".join(cells)}</div><p style="font-size:.8em">{text}</p>'
+    return (
+        f'<div style="display:flex;flex-wrap:wrap;gap:1em;margin:.8em 0">{"".join(cells)}</div><p '
+        f'style="font-size:.8em">{text}</p>'
+    )
 
 
 def _chart(sheet: Sheet, heads: list[str], wide: float) -> str:
@@ -233,4 +237,7 @@ def _chart(sheet: Sheet, heads: list[str], wide: float) -> str:
         "chart", put(sheet, ("Which bar is longest?", "What has the highest value?")), best[1], *best[2]
     )
     bullets = f'<ul style="flex:1;min-width:11em">{"".join(f"<li>{p}</li>" for p in points)}</ul>'
-    return f'<div style="display:flex;flex-wrap:wrap;gap:1em"><div style="font-size:.8em;flex:1.2">{"".join(rows)}</div>{bullets}</div>'
+    return (
+        f'<div style="display:flex;flex-wrap:wrap;gap:1em"><div style="font-size:.8em;flex:1.2">'
+        f"{''.join(rows)}</div>{bullets}</div>"
+    )

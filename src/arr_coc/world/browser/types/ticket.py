@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from arr_coc.world.browser.parts import Field, Labels, across, close, fill, inquire, room
-from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -39,10 +38,10 @@ KINDS = {
 def ticket(sheet: Sheet) -> str:
     """A card with two large names, a grid of fields, and a stub or a code at its end or side."""
     kind = sheet.one(tuple(KINDS))
-    start, goal, known = KINDS[kind]
-    labels, words = Labels(sheet, known, 0.3), sheet.words
+    start, goal, realistic = KINDS[kind]
+    labels, words = Labels(sheet, realistic, 0.3), sheet.words
     title = sheet.text(kind if sheet.chance(0.7) else words.title(1, 3), "h1", 'style="margin:0"')
-    sheet.ask("title", phrase(sheet.rng, "title"), title.plain, title)
+    sheet.ask("title", sheet.phrase("title"), title.plain, title)
     ends = [(start, words.city() if kind != "Admission" else words.name()), (goal, words.city())]
     big = [
         Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, put, room
+from arr_coc.world.browser.asking import finish, present, put, room
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -111,6 +111,7 @@ def _board(sheet: Sheet) -> str:
         )
         rows.append(row)
     sheet.ask("position", put(sheet, FIRST), places[0], rows[0]["time"], rows[0]["place"])
+    present(sheet, sheet.rng.choice(rows)["place"])
     if "note" in columns:
         for note in ("cancelled", "delayed"):
             marked = [row for row in rows if row["note"].plain == note]

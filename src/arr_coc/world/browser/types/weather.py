@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import finish, labels, put
 from arr_coc.world.browser.drawing import icon
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -47,7 +47,6 @@ SKY = (
 @page_type("weather")
 def weather(sheet: Sheet) -> str:
     """A place, its weather now, and the days to come as cards, columns or rows."""
-    width, height = room(sheet)
     unit = sheet.one(("°", "°C", "°F"))
     base = sheet.choose(-10, 33) if unit != "°F" else sheet.choose(15, 95)
     place = sheet.text(sheet.words.city(), "h1")
@@ -124,7 +123,10 @@ def _now(sheet: Sheet, place: Piece, base: int, unit: str) -> str:
         feels.plain.removeprefix("Feels like "),
         feels,
     )
-    return f'<div style="display:flex;gap:1em;align-items:center">{symbol}{degrees}<div>{sky}<div class="muted">{feels}</div></div></div>'
+    return (
+        f'<div style="display:flex;gap:1em;align-items:center">{symbol}{degrees}<div>{sky}<div '
+        f'class="muted">{feels}</div></div></div>'
+    )
 
 
 def _days(sheet: Sheet, days: list[str], base: int, unit: str) -> str:
@@ -156,11 +158,15 @@ def _days(sheet: Sheet, days: list[str], base: int, unit: str) -> str:
         words_of_sky = sky or ""
         if across:
             cells.append(
-                f'<div class="card" style="margin:0;text-align:center"><div>{name}</div>{symbol}<div style="font-size:.85em">{words_of_sky}</div><b>{high}</b> <span class="muted">{low}</span></div>'
+                f'<div class="card" style="margin:0;text-align:center"><div>{name}</div>{symbol}<div '
+                f'style="font-size:.85em">{words_of_sky}</div><b>{high}</b> <span class="muted">'
+                f"{low}</span></div>"
             )
         else:
             cells.append(
-                f'<div style="display:grid;grid-template-columns:6em 2.4em 1fr auto auto;gap:.6em;align-items:center;padding:.35em 0;border-bottom:1px solid var(--line)">{name}{symbol}{words_of_sky}<b>{high}</b><span class="muted">{low}</span></div>'
+                f'<div style="display:grid;grid-template-columns:6em 2.4em 1fr auto auto;gap:.6em;'
+                f'align-items:center;padding:.35em 0;border-bottom:1px solid var(--line)">'
+                f'{name}{symbol}{words_of_sky}<b>{high}</b><span class="muted">{low}</span></div>'
             )
     for pick, options in (
         (max, ("Which day is warmest?", "When is it hottest?")),
@@ -170,7 +176,10 @@ def _days(sheet: Sheet, days: list[str], base: int, unit: str) -> str:
         evidence = [piece for one in drawn for piece in one[1:]] if len(drawn) <= 4 else best[1:]
         sheet.ask("comparison", put(sheet, options), best[1].plain, *evidence)
     if across:
-        return f'<div class="grid" style="grid-template-columns:repeat({len(days)},1fr);margin:1em 0">{"".join(cells)}</div>'
+        return (
+            f'<div class="grid" style="grid-template-columns:repeat({len(days)},1fr);margin:1em 0">'
+            f"{''.join(cells)}</div>"
+        )
     return f'<div class="card">{"".join(cells)}</div>'
 
 
@@ -211,4 +220,7 @@ def _data(sheet: Sheet) -> str:
         )
         sheet.field(label, value)
         tiles.append(f'<div class="card" style="margin:0">{label}{value}</div>')
-    return f'<div class="grid" style="grid-template-columns:repeat({2 if sheet.style.narrow else 3},1fr);margin:1em 0">{"".join(tiles)}</div>'
+    return (
+        f'<div class="grid" style="grid-template-columns:repeat({2 if sheet.style.narrow else 3},1fr);'
+        f'margin:1em 0">{"".join(tiles)}</div>'
+    )

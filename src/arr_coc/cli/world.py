@@ -1,0 +1,104 @@
+"""The command `arr-coc world`: pages that a browser renders, with questions and evidence, to learn on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Annotated, Literal
+
+import typer
+
+from arr_coc.cli import options, terminal
+from arr_coc.core.paths import local_path
+
+INTERRUPTED = 130
+"""The exit code of a line that Ctrl-C ended."""
+MEASURED, PATIENCE = 20, 60.0
+"""Pages whose time says what the others will take, and seconds between two lines about it."""
+
+
+def command(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where the pages go.")],
+    split: Annotated[
+        Literal["train", "validation", "test"],
+        typer.Option(metavar="NAME", help="Whose fonts, words and page types: train, validation or test."),
+    ] = "train",
+    pages: Annotated[
+        int, typer.Option("--pages", "-n", min=0, max=10_000_000, metavar="N", help="How many pages.")
+    ] = 100,
+    documents: Annotated[
+        int,
+        typer.Option(
+            min=0, max=10_000_000, metavar="N", help="How many pages of installed documentation beside them."
+        ),
+    ] = 0,
+    type: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Pages of one type alone; a wrong name lists them.")
+    ] = None,
+    show: Annotated[
+        int, typer.Option(min=0, max=100, metavar="N", help="Also draw so many of them into one picture.")
+    ] = 0,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, metavar="N", help="Browsers at once; one per core if not given."),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Render pages with questions and evidence boxes, to train the guide on.
+
+    Needs Chromium, and pip install 'arr-coc[world]'. Pages that are there stay: the same line goes on where
+    it was, and with a larger N adds pages.
+    """
+    with terminal.status("starting", as_json):
+        from arr_coc.training.guide.filling import fill_all, numbers, ready
+        from arr_coc.world.browser import cache
+        from arr_coc.world.browser.overview import overview
+        from arr_coc.world.browser.page import write_page
+
+    place = local_path(folder)
+    wanted = numbers(place, split, pages, documents, type)
+    if wanted:
+        ready(split, documents > 0)
+        write_page(0, split, type)  # refuses an unknown type
+    failed: list[str] = []
+    start, done, due = time.monotonic(), 0, 0.0
+    try:
+        for page in fill_all(place, split, wanted, type, processes or os.cpu_count() or 1) if wanted else ():
+            done += 1
+            failed += [f"{page.number}: {page.error}"] if page.error else []
+            spent = time.monotonic() - start
+            if not as_json and MEASURED <= done < len(wanted) and spent >= due:
+                _tell(done, len(wanted), spent / done)
+                due = spent + PATIENCE
+    except KeyboardInterrupt:
+        terminal.complain(f"stopped after {done:,} pages, which stay; the same line goes on from there")
+        return INTERRUPTED
+    for line in failed[:3]:
+        terminal.complain(f"page {line}")
+    stored = cache.CachedPages(place, split)
+    result: dict[str, str | int] = {
+        "folder": str(place),
+        "rendered": done - len(failed),
+        "failed": len(failed),
+        "pages": len(stored),
+    }
+    if show:
+        picture = place / f"overview-{split}.png"
+        count = min(show, len(stored))
+        overview([stored[i * len(stored) // count] for i in range(count)]).save(picture)
+        result["picture"] = str(picture)
+    if as_json:
+        terminal.print_json(result)
+    else:
+        terminal.print_rows([(name, str(value)) for name, value in result.items()])
+    return 0
+
+
+def _tell(done: int, total: int, pace: float) -> None:
+    """How far it is, and what the rest will take at the pace so far."""
+    from arr_coc.training.progress import duration
+
+    left = duration((total - done) * pace)
+    line = f"{done:,} of {total:,} pages, {1 / pace:.2g} a second; about {left} to go"
+    print(line, file=sys.stderr, flush=True)

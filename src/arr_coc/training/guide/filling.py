@@ -1,0 +1,158 @@
+"""Rendering many pages into a cache by several processes, each with its own browser.
+
+    ready("train", documents=True)                       raises where something is not installed
+    for done in fill_all(folder, "train", pages=2000, documents=500, processes=2): ...
+
+Pages that are there stay, so a run that was cut off goes on. Documents are numbered from `DOCUMENTS` on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import re
+from collections.abc import Iterator, Sequence
+from multiprocessing.queues import Queue
+from pathlib import Path
+from queue import Empty
+from typing import NamedTuple
+
+from arr_coc.core.user_modules import import_modules
+from arr_coc.training.workers import start_worker
+from arr_coc.world.browser import cache
+from arr_coc.world.browser.chromium import Chromium, executable
+from arr_coc.world.browser.documents import render_document
+from arr_coc.world.browser.fonts import families
+from arr_coc.world.browser.packages import pages as documents_of
+from arr_coc.world.browser.page import render_page
+from arr_coc.world.browser.types import page_types
+
+DOCUMENTS = 1_000_000_000
+"""Number of the first document in a cache; pages of its types have smaller ones."""
+LIBRARIES = ("playwright", "wordfreq", "faker")
+OURS = re.compile(r"\d+\.(png|json)|\..*")
+
+
+class Done(NamedTuple):
+    """A page that was rendered, or the reason why not."""
+
+    number: int
+    error: str = ""
+
+
+def ready(split: str, documents: bool = False) -> None:
+    """Check that pages can be rendered here.
+
+    Raises:
+        ValueError: the browser, a library, fonts or packages of documentation are missing; says how to
+            install them.
+    """
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f"pages need {', '.join(missing)}, which is not installed: pip install 'arr-coc[world]'"
+        )
+    try:
+        executable()
+        families(split)
+        if documents:
+            documents_of(split)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
+def numbers(folder: Path, split: str, pages: int, documents: int, name: str | None = None) -> list[int]:
+    """The numbers of the pages of a cache that are still missing.
+
+    Args:
+        folder: of the cache.
+        split: of the pages.
+        pages: how many of the page types there shall be.
+        documents: how many documents.
+        name: of the only page type; None: all.
+
+    Raises:
+        ValueError: the folder holds other files, or pages of another type.
+    """
+    place = folder / split
+    names = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    others = sorted(each for each in names if not OURS.fullmatch(each))
+    if others:
+        raise ValueError(f"{str(place)!r} holds other files ({others[0]}): choose another folder")
+    there = sorted(int(each.removesuffix(".json")) for each in names if each.endswith(".json"))
+    if name is not None and there and there[0] < DOCUMENTS:
+        kind = cache.read(place / str(there[0])).type
+        if kind != name:
+            raise ValueError(f"{str(place)!r} holds pages of type {kind!r}: for {name!r} choose another")
+    wanted = [*range(pages), *range(DOCUMENTS, DOCUMENTS + documents)]
+    return [number for number in wanted if number not in set(there)]
+
+
+def fill_all(
+    folder: Path, split: str, wanted: Sequence[int], name: str | None = None, processes: int = 1
+) -> Iterator[Done]:
+    """Render pages of some numbers, in any order.
+
+    Args:
+        folder: of the cache, made where it is missing.
+        split: of the pages.
+        wanted: of `numbers`.
+        name: of the only page type; None: all.
+        processes: with a browser each; they end with this one.
+
+    Raises:
+        RuntimeError: a process died.
+    """
+    (folder / split).mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    queue: Queue[Done] = context.Queue()
+    workers = [
+        context.Process(
+            target=_work, args=(queue, folder, split, wanted[i::processes], name, _modules()), daemon=True
+        )
+        for i in range(min(processes, len(wanted)))
+    ]
+    for worker in workers:
+        worker.start()
+    left = len(wanted)
+    try:
+        while left:
+            try:
+                yield queue.get(timeout=2)
+                left -= 1
+            except Empty:
+                if not any(worker.is_alive() for worker in workers) and queue.empty():
+                    raise RuntimeError(f"the processes that render ended with {left} pages missing") from None
+    finally:
+        for worker in workers:
+            worker.terminate()
+
+
+def _modules() -> list[str]:
+    """The user's own modules with page types."""
+    modules = {kind.write.__module__ for kind in page_types("test")}
+    return sorted(module for module in modules if not module.startswith("arr_coc."))
+
+
+def _work(
+    queue: Queue[Done],
+    folder: Path,
+    split: str,
+    wanted: Sequence[int],
+    name: str | None,
+    modules: Sequence[str],
+) -> None:
+    """Render pages and tell of each; a page that fails is left out."""
+    start_worker(0)
+    import_modules(modules)
+    with Chromium() as chromium:
+        for number in wanted:
+            try:
+                if number < DOCUMENTS:
+                    page = render_page(chromium, number, split, name)
+                else:
+                    page = render_document(chromium, number - DOCUMENTS, split)
+                cache.write(folder / split / str(number), page)
+                queue.put(Done(number))
+            except Exception as error:  # of the browser: any at all, and one page is no reason to stop
+                queue.put(Done(number, f"{type(error).__name__}: {error}".splitlines()[0]))

@@ -1,0 +1,91 @@
+"""`arr-coc world`: what is missing is said in one line; pages that are there stay."""
+
+import json
+import random
+import shutil
+from importlib import util
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from arr_coc.training.guide import filling
+from arr_coc.training.guide.easy import easy_page
+from arr_coc.world.browser import cache
+from arr_coc.world.browser.chromium import NAMES
+from arr_coc.world.browser.page import Inquired, RenderedPage
+from command_line import run, run_json
+
+
+def made(folder, count, kind="receipt"):
+    """A cache of pages that no browser drew."""
+    (folder / "train").mkdir(parents=True)
+    for seed in range(count):
+        page, png = easy_page(random.Random(seed), ("alpha", "bravo", "charlie"), 128), BytesIO()
+        page.image.save(png, "PNG")
+        questions = (Inquired("word", "Where does it say alpha?", "alpha", (page.words[0].box,)),)
+        rendered = RenderedPage(png.getvalue(), questions, page.words, kind, None, seed, "train")
+        cache.write(folder / "train" / str(seed), rendered)
+
+
+def refused(capsys, *words):
+    code, out, err = run(capsys, "world", *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_pages_that_are_there_need_no_browser(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    made(tmp_path / "pages", 3)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "pages" / "train").iterdir()}
+    result = run_json(capsys, "world", str(tmp_path / "pages"), "--pages", "3", "--show", "2")
+    assert (result["rendered"], result["pages"]) == (0, 3)
+    with Image.open(result["picture"]) as picture:
+        assert min(picture.size) > 400
+        assert len(set(picture.convert("RGB").get_flattened_data())) > 10
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "pages" / "train").iterdir()}
+
+
+def test_only_what_is_missing_is_rendered(tmp_path):
+    made(tmp_path, 2)
+    (tmp_path / "train" / "1.json").unlink()  # a run was killed between the picture and its text
+    assert filling.numbers(tmp_path, "train", 4, 2) == [1, 2, 3, filling.DOCUMENTS, filling.DOCUMENTS + 1]
+
+
+def test_what_is_missing_is_said_with_how_to_install_it(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None if name in NAMES else f"/usr/bin/{name}")
+    assert "install Chromium" in refused(capsys, str(tmp_path / "pages"))
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    assert "pip install 'arr-coc[world]'" in refused(capsys, str(tmp_path / "pages"))
+    assert not (tmp_path / "pages").exists()
+
+
+def test_missing_documentation_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(filling, "executable", lambda: "chromium")
+    monkeypatch.setattr(filling, "families", lambda split: ("DejaVu Sans",))
+
+    def missing(split):
+        raise RuntimeError("2 packages are not here; apt-get install git-doc")
+
+    monkeypatch.setattr(filling, "documents_of", missing)
+    assert "apt-get install git-doc" in refused(capsys, str(tmp_path / "pages"), "--documents", "5")
+
+
+def test_bad_use(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(filling, "ready", lambda split, documents: None)
+    assert "'letter' is unknown; use one of" in refused(capsys, str(tmp_path / "new"), "--type", "letter")
+    made(tmp_path / "receipts", 1)
+    assert "pages of type 'receipt'" in refused(capsys, str(tmp_path / "receipts"), "--type", "invoice")
+    (tmp_path / "receipts" / "train" / "mine.txt").write_text("")
+    assert "other files (mine.txt)" in refused(capsys, str(tmp_path / "receipts"))
+
+
+@pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no browser")
+def test_pages_of_a_type_by_a_browser(capsys, tmp_path):
+    result = run_json(capsys, "world", str(tmp_path), "--pages", "2", "--type", "receipt", "--processes", "1")
+    assert (result["rendered"], result["failed"], result["pages"]) == (2, 0, 2)
+    record = json.loads((Path(tmp_path) / "train" / "1.json").read_text())
+    assert record["type"] == "receipt"
+    assert record["questions"]

@@ -1,0 +1,215 @@
+"""The measurement of the guide, on pages made by hand: no browser, no weights.
+
+Run: pytest tests/evaluate/test_evaluate_guide.py
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from arr_coc.core.guide.head import Judgement
+from arr_coc.evaluate.guide import (
+    FOREIGN,
+    GUIDE,
+    METHODS,
+    ORACLE,
+    Sample,
+    auc,
+    budgets_of,
+    by_axis,
+    by_kind,
+    calibration,
+    ink_density,
+    kept_by,
+    kept_by_null,
+    measure,
+    probability_mass,
+    summarise,
+)
+from arr_coc.evaluate.guide_pages import EFFECTS, drawn_samples, misspelt
+from arr_coc.world.browser.chromium import Word
+from arr_coc.world.browser.page import Inquired
+
+
+class Pointer:
+    """In place of a guide: it looks where the question says ("x y" in cells), or nowhere."""
+
+    def page(self, pixels):
+        return pixels.shape[-2] // 16, pixels.shape[-1] // 16
+
+    def judge(self, page, texts):
+        logits = torch.full((len(texts), *page), -8.0)
+        for i, text in enumerate(texts):
+            if text[0].isdigit():
+                x, y = map(int, text.split())
+                logits[i, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2] = 8.0
+        present = torch.tensor([4.0 if text[0].isdigit() else -4.0 for text in texts])
+        whole = torch.tensor([3.0 if text == "everything" else -3.0 for text in texts])
+        return Judgement(logits, present, whole, -whole.abs())
+
+
+def cell(x: int, y: int):
+    """The box of a cell."""
+    return (32.0 * x, 32.0 * y, 32.0 * x + 32, 32.0 * y + 32)
+
+
+def question(x: int, y: int, kind: str = "value", *more) -> Inquired:
+    return Inquired(kind, f"{x} {y}", "", (cell(x, y), *more))
+
+
+def page(*questions: Inquired, size=(512, 512), **more) -> Sample:
+    image = Image.new("RGB", size, "white")
+    ImageDraw.Draw(image).text((100, 100), "print", fill="black")
+    return Sample("made", image, questions, **more)
+
+
+NOTHING = Inquired("unanswerable", "nothing", "", ())
+ALL = Inquired("global", "everything", "", ())
+
+
+def test_a_ranking_keeps_exactly_what_its_best_cells_hold():
+    scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
+    evidence = torch.tensor([True, False, True, False, False, True])
+    kept = kept_by(scores, evidence, {"1": 1, "3": 3, "6": 6})
+    assert [round(each.recall, 3) for each in kept.values()] == [0.333, 0.667, 1.0]
+    assert [each.whole for each in kept.values()] == [0.0, 0.0, 1.0]
+    assert [each.cells for each in kept.values()] == [1, 3, 6]
+
+
+def test_what_is_pointed_at_is_kept_and_what_is_not_counts_as_missed():
+    far = cell(15, 15)  # of the cells without a score of their own the first are taken
+    scored = list(measure(Pointer(), [page(question(3, 4), question(1, 1, "crossing", far))]))
+    first, second = (one.kept[GUIDE]["64"] for one in scored)
+    assert (first.recall, first.whole, first.cells) == (1.0, 1.0, 64)
+    assert (second.recall, second.whole) == (0.5, 0.0)
+    assert summarise(scored)[GUIDE]["64"] == {"questions": 2, "recall": 0.75, "whole": 0.5, "cells": 64}
+
+
+def test_another_pages_question_points_elsewhere():
+    samples = [page(question(0, 15)), page(question(15, 15))]
+    one, other = measure(Pointer(), samples, [GUIDE, FOREIGN])
+    assert other.kept[GUIDE]["64"].recall == 1.0
+    assert other.kept[FOREIGN]["64"].recall == 0.0
+    assert one.kept[GUIDE]["64"].recall == 1.0
+
+
+def test_counts_are_left_out_where_a_page_has_no_more_cells():
+    assert budgets_of(1024) == {
+        "64": 64,
+        "128": 128,
+        "273": 273,
+        "64/1024": 64,
+        "128/1024": 128,
+        "273/1024": 273,
+    }
+    assert budgets_of(128) == {"64": 64, "64/1024": 8, "128/1024": 16, "273/1024": 34}
+    assert set(budgets_of(16)) == {"64/1024", "128/1024", "273/1024"}
+
+
+@pytest.mark.parametrize("needed", [1, 3])
+def test_nulls_are_what_chance_and_the_best_choice_are(needed):
+    evidence = torch.zeros(256, dtype=torch.bool)
+    evidence[5 : 5 + needed] = True
+    oracle = kept_by_null(ORACLE, evidence, (16, 16), {"2": 2, "64": 64})
+    assert oracle["64"][:2] == (1.0, 1.0)
+    assert oracle["2"].recall == pytest.approx(min(1, 2 / needed))
+    random = kept_by_null("random", evidence, (16, 16), {"2": 2, "64": 64, "256": 256})
+    assert random["64"].recall == 0.25
+    drawn = [bool(evidence[torch.randperm(256)[:64]].sum() == needed) for _ in range(2000)]
+    assert random["64"].whole == pytest.approx(sum(drawn) / 2000, abs=0.04)
+    assert random["2"].whole == (0.0 if needed == 3 else pytest.approx(2 / 256))
+    assert random["256"].whole == pytest.approx(1.0)
+
+
+def test_every_method_is_measured_by_every_budget():
+    one, *_ = measure(Pointer(), [page(question(3, 4), NOTHING)])
+    assert set(one.kept) == set(METHODS)
+    assert all(set(budgets_of(256)) <= set(each) for each in one.kept.values())
+    assert "auto" in one.kept[GUIDE]
+    with pytest.raises(ValueError, match="unknown"):
+        list(measure(Pointer(), [page(question(3, 4))], ["dowsing"]))
+
+
+def test_another_method_is_measured_by_what_it_chooses():
+    def choose(image, text, budget):
+        mask = torch.zeros(256, dtype=torch.bool)
+        mask[:budget] = True
+        return mask
+
+    first, last = measure(Pointer(), [page(question(0, 0), question(0, 15))], [GUIDE], others={"top": choose})
+    assert (first.kept["top"]["64"].recall, last.kept["top"]["64"].recall) == (1.0, 0.0)
+
+
+def test_ink_is_where_print_is():
+    sample = page(question(0, 0))
+    ink = ink_density(sample.pixels(), sample.grid)
+    assert int(ink.argmax()) // 16 == 3
+    assert ink[0, 0] == pytest.approx(0, abs=1e-5)
+
+
+def test_the_own_budget_covers_the_mass():
+    logits = torch.full((2, 8, 8), -20.0)
+    logits[0, 0, :5] = 5.0
+    logits[1] = 0.0
+    assert probability_mass(logits, 0.95, 2).tolist() == [5, 61]
+    assert probability_mass(logits, 0.95, 16).tolist() == [16, 61]
+    assert probability_mass(logits[:, :2, :2], 0.95, 16).tolist() == [4, 4]
+
+
+def test_groups_hold_their_kinds_and_leave_out_what_has_no_evidence():
+    questions = (question(1, 1), question(2, 2, "paraphrase"), question(3, 3, "colour"), NOTHING, ALL)
+    parts = by_kind(list(measure(Pointer(), [page(*questions)], [GUIDE])))
+    assert {name: len(part) for name, part in parts.items()} == {
+        "all": 3, "fields": 1, "paraphrases": 1, "looks and sections": 1,
+        "kind: value": 1, "kind: paraphrase": 1, "kind: colour": 1,
+    }  # fmt: skip
+
+
+def test_axes_are_the_pages_and_the_size_of_the_print():
+    words = (Word("small", (34, 34, 60, 44), 9.0), Word("large", (320, 320, 350, 350), 30.0))
+    sample = page(question(1, 1), question(10, 10), question(5, 5), words=words, axes={"paper": "dark"})
+    axes = by_axis(list(measure(Pointer(), [sample], [GUIDE])))
+    assert {name: len(part) for name, part in axes["print"].items()} == {"8-11 px": 1, "20 px and more": 1}
+    assert len(axes["paper"]["dark"]) == 3
+
+
+def test_verdicts_are_told_apart():
+    scored = list(measure(Pointer(), [page(question(1, 1), question(2, 2), NOTHING, ALL)], [GUIDE]))
+    figures = calibration(scored)
+    assert figures["present"] == {"yes": 2, "no": 1, "auc": 1.0, "yes above 0": 1.0, "no above 0": 0.0}
+    assert figures["whole"]["auc"] == 1.0
+    assert "odd" not in figures
+
+
+def test_the_area_under_the_curve_counts_ties_by_half():
+    assert auc([2.0, 3.0], [0.0, 1.0]) == 1.0
+    assert auc([0.0], [1.0]) == 0.0
+    assert auc([1.0, 1.0], [1.0]) == 0.5
+    assert auc([0.0, 2.0], [1.0]) == 0.5
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_effects_keep_the_questions_and_their_evidence(name):
+    sample = page(question(3, 4), NOTHING, size=(500, 520))
+    after = EFFECTS[name](sample)
+    assert [len(q.evidence) for q in after.questions] == [1, 0]
+    (one, _) = measure(Pointer(), [after], [GUIDE])
+    assert one.needed >= 1
+    assert one.cells == after.grid[0] * after.grid[1]
+
+
+def test_one_letter_of_every_longer_word_is_wrong():
+    text = "What is the invoice number of 2024?"
+    wrong = misspelt(text)
+    assert wrong == misspelt(text)
+    pairs = list(zip(text.split(), wrong.split(), strict=True))
+    assert all(len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= 1 for a, b in pairs)
+    assert [a != b for a, b in pairs] == [True, False, False, True, True, False, False]
+
+
+def test_drawn_pages_bring_their_families():
+    (sample,) = drawn_samples(1, size=256)
+    assert sample.image.size == (256, 256)
+    assert all(q.kind and q.text for q in sample.questions)

@@ -1,0 +1,145 @@
+"""What the guide is taught by: slots lie on their words, windows keep evidence, kinds are even."""
+
+import json
+import random
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from arr_coc.core.guide.words import ALPHABET, normal
+from arr_coc.training.guide import crops, relevance
+from arr_coc.training.guide.crops import crop_page
+from arr_coc.training.guide.easy import easy_page
+from arr_coc.training.guide.lessons import Crops, Examples, stream
+from arr_coc.training.guide.page import OpenPage, adapted, drawn_page, open_pages
+from arr_coc.training.guide.relevance import CELL, QUESTIONS, make_example
+from arr_coc.world import draw_page
+from arr_coc.world.browser.page import Inquired
+from arr_coc.world.browser.phrases import KINDS
+
+WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet")
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Nothing is inverted, blurred or photographed."""
+    monkeypatch.setattr(crops, "distort", lambda pixels, rng: pixels)
+    monkeypatch.setattr(relevance, "distort", lambda pixels, rng: pixels)
+    monkeypatch.setattr(relevance, "photograph", lambda image, boxes, rng: (image, boxes))
+
+
+def inked(pixels, row, column, wide):
+    """Whether there is print in or just beside a cell of 8 px height."""
+    part = pixels[:, max(0, 8 * row - 2) : 8 * row + 10, max(0, wide * column - 2) : wide * (column + 1) + 2]
+    return float(part.amax() - part.amin()) > 0.2
+
+
+def test_slots_and_characters_lie_on_print_and_empty_slots_do_not(plain):
+    rng = random.Random(1)
+    for _ in range(6):
+        crop = crop_page(easy_page(rng, WORDS, 256), 192, rng)
+        assert set(crop.words) <= {normal(word) for word in WORDS}
+        on = [inked(crop.pixels, row, column, 16) for row, column, _ in crop.slots.tolist()]
+        off = [inked(crop.pixels, row, column, 16) for row, column in crop.empty.tolist()]
+        spelled = [inked(crop.pixels, row, column, 8) for _, row, column in crop.letters.nonzero().tolist()]
+        assert sum(on) / len(on) > 0.95
+        assert sum(off) <= 0.1 * len(off)
+        assert sum(spelled) / len(spelled) > 0.9
+
+
+def test_a_word_is_spelled_by_the_characters_in_its_row(plain):
+    rng = random.Random(2)
+    crop = crop_page(easy_page(rng, ("zebra",), 256), 192, rng)
+    named = {ALPHABET[place] for place in crop.letters.any((1, 2)).nonzero()[:, 0].tolist()}
+    assert named == set("zebra")
+    assert crop.words == ["zebra"]
+
+
+def test_windows_keep_the_evidence_of_what_they_ask(plain):
+    image = Image.new("RGB", (900, 700), "white")
+    box = (400.0, 300.0, 560.0, 330.0)
+    ImageDraw.Draw(image).rectangle(box, fill="red")
+    page = OpenPage(image, (), (Inquired("word", "Where is red?", "red", (box,)),))
+    examples = [make_example(page, (), random.Random(seed)) for seed in range(16)]
+    whole = [
+        example for example in examples if example is not None
+    ]  # of a large part of it, nothing is asked
+    assert len(whole) > 8
+    for example in whole:
+        red = (example.pixels[0] > 0.6) & (example.pixels[1] < 0.4)
+        inside = red.unfold(0, CELL, CELL).unfold(1, CELL, CELL).float().sum((2, 3))
+        (lesson,) = example.lessons
+        assert lesson.present
+        assert inside[lesson.evidence].sum() > 0.6 * inside.sum()  # a sliver makes no cell
+        assert (inside[lesson.evidence] > 0).all()
+
+
+def test_kinds_are_even_and_nothing_is_asked_of_what_was_cut_off(plain):
+    image = Image.new("RGB", (500, 400), "white")
+    often = [Inquired("word", f"Where is {i}?", "", ((10.0, 10.0 + i, 30.0, 20.0 + i),)) for i in range(40)]
+    rare = [Inquired("title", "Title?", "", ((10.0, 5.0, 90.0, 20.0),)), Inquired("global", "All?", "", ())]
+    page = OpenPage(image, (), (*often, *rare))
+    kinds = [
+        lesson.kind for seed in range(12) for lesson in make_example(page, (), random.Random(seed)).lessons
+    ]
+    assert kinds.count("global") == 12
+    assert kinds.count("title") > 6
+    assert len(kinds) <= 12 * QUESTIONS
+
+
+def test_a_page_without_words_is_asked_nothing_in_vain(pages, tmp_path):
+    Image.new("RGB", (300, 200), "white").save(tmp_path / "a.png")
+    boxless = {"image": "a.png", "question": "Who?", "answer": "me"}
+    row = boxless | {"question": "Where?", "family": "card", "boxes": [[5, 5, 90, 40]]}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(boxless))
+    draw = open_pages([f"jsonl:{tmp_path}"])
+    page = draw(random.Random(0))
+    assert page.questions == (Inquired("card", "Where?", "me", ((5.0, 5.0, 90.0, 40.0),)),)
+    item = Examples(open_pages([str(pages), f"jsonl:{tmp_path}"]), batch=6, seed=0)[0]
+    lessons = [example.lessons for step in item for example in step]
+    alone = [each for each in lessons if any(lesson.kind == "card" for lesson in each)]
+    assert alone
+    assert all(len(each) == 1 for each in alone)
+
+
+def test_data_without_boxes_is_refused(tmp_path):
+    Image.new("RGB", (300, 200)).save(tmp_path / "a.png")
+    (tmp_path / "questions.jsonl").write_text(
+        json.dumps({"image": "a.png", "question": "Who?", "answer": "me"})
+    )
+    with pytest.raises(ValueError, match="has no boxes"):
+        open_pages([f"jsonl:{tmp_path}"])
+
+
+def test_drawn_pages_are_pages_like_others():
+    drawn = draw_page(5, (768, 512), "train", void=False)
+    page = adapted(drawn)
+    assert "".join(word.text for word in page.words) == "".join(letter for letter, _ in drawn.glyphs)
+    labels = {part for fact in drawn.facts for part in fact.label.lower().split()}
+    assert labels & {word.text.lower().strip(":") for word in page.words}
+    assert all(len(word.edges) == len(word.text) + 1 for word in page.words)
+    assert {question.kind for question in page.questions} <= set(KINDS)
+    assert [q.text for q in page.questions] == [q.text for q in drawn.questions]
+    assert make_example(drawn_page(random.Random(3)), (), random.Random(3)) is not None
+
+
+def test_items_follow_from_seed_and_number(pages):
+    draw = open_pages([str(pages)])
+    data = Crops(draw, batch=2, size=128, seed=4, easy=0)
+    twin = Crops(draw, batch=2, size=128, seed=4, easy=0)
+    for (one,), (two,) in zip(data[1], twin[1], strict=True):
+        assert all(torch.equal(a.pixels, b.pixels) for a, b in zip(one, two, strict=True))
+        assert [crop.words for crop in one] == [crop.words for crop in two]
+    later = next(stream(data, 4, workers=0))
+    assert torch.equal(later[0][0].pixels, data[1][1][0][0].pixels)
+    examples = Examples(draw, batch=1, seed=4)
+    assert torch.equal(next(stream(examples, 3, workers=1))[0].pixels, examples[1][1][0].pixels)
+
+
+def test_pages_with_nothing_to_teach_are_named(tmp_path):
+    empty = OpenPage(Image.new("RGB", (64, 64)), (), ())
+    with pytest.raises(ValueError, match="hardly one has words"):
+        Crops(lambda rng: empty, batch=1, size=64, seed=0, easy=0)[0]
+    with pytest.raises(ValueError, match="hardly one has questions"):
+        Examples(lambda rng: empty, batch=1, seed=0)[0]

@@ -1,0 +1,123 @@
+"""Runs of the guide's training: figures, goes on as if never cut off, folders of others, one's own images."""
+
+import json
+import math
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from arr_coc.core.guide.guide import Guide
+from arr_coc.training.guide import state
+from arr_coc.training.guide.recipe import load_guide_recipe
+from arr_coc.training.guide.trainer import Run, train_guide
+
+
+def weights(out):
+    return load_file(out / state.GUIDE)
+
+
+def train(recipe, out):
+    return train_guide(recipe, out, progress=False, device="cpu")
+
+
+def lines(out):
+    return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
+
+
+def test_both_stages_write_a_guide_and_figures(tiny, tmp_path):
+    result = train(tiny(steps=2), tmp_path / "run")
+    assert (result["stage"], result["steps"], result["signal"]) == ("relevance", 2, None)
+    assert [(line["stage"], line["step"]) for line in lines(tmp_path / "run")] == [
+        ("spotting", 1), ("spotting", 2), ("relevance", 1), ("relevance", 2),
+    ]  # fmt: skip
+    assert all(
+        math.isfinite(value)
+        for line in lines(tmp_path / "run")
+        for value in line.values()
+        if value != line["stage"]
+    )
+    guide = Guide()
+    guide.load_state_dict(weights(tmp_path / "run"))
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (recipe["recipe"], recipe["steps"]) == ("guide", 2)
+
+
+def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
+    before = weights(tmp_path / "eyes")
+    train(tiny(stage="relevance", steps=1, init=str(tmp_path / "eyes")), tmp_path / "run")
+    after = weights(tmp_path / "run")
+    changed = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
+    assert changed == {"reader", "pages", "head"}
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """Ctrl-C comes after the first step of a sitting."""
+
+    def step(self, *arguments, real=Run._step):
+        real(self, *arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Run, "_step", step)
+    return monkeypatch
+
+
+def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, stopping):
+    out, recipe = tmp_path / "parts", tiny(steps=2)
+    for stage, steps in (("spotting", 1), ("spotting", 2), ("relevance", 1)):
+        result = train(recipe, out)
+        assert (result["stage"], result["steps"], result["signal"]) == (stage, steps, signal.SIGINT)
+        Guide().load_state_dict(weights(out))  # usable at any time
+    stopping.undo()
+    assert train(recipe, out)["signal"] is None
+    train(recipe, tmp_path / "whole")
+    one, two = weights(tmp_path / "whole"), weights(out)
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
+    assert [line["step"] for line in lines(out)] == [1, 2, 1, 2]
+
+
+def test_minutes_end_it(tiny, tmp_path):
+    result = train(tiny(steps=10_000, minutes=0.001), tmp_path / "run")
+    assert result["stage"] == "relevance"
+    assert result["steps"] < 50
+
+
+@pytest.mark.parametrize("name", ["letter.txt", "guide.safetensors"])
+def test_what_others_made_stays(tiny, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match="no run of this recipe"):
+        train(tiny(steps=1), tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_another_recipe_does_not_go_on_with_a_run(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+    with pytest.raises(ValueError, match="holds a run with seed = 0, not 7"):
+        train(tiny(stage="spotting", steps=1, seed=7), tmp_path / "run")
+
+
+def test_a_damaged_run_is_refused_in_one_line(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+    (tmp_path / "run" / state.RUN).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="can't be read") as error:
+        train(tiny(stage="spotting", steps=2), tmp_path / "run")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pages": ()}, "pages is missing"),
+        ({"stage": "relevance"}, "needs eyes"),
+        ({"batch": "many"}, "'batch' is 'many'"),
+        ({"bach": 3}, "bach is unknown"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        load_guide_recipe({"pages": "here", **changes})
+    assert "\n" not in str(error.value)
