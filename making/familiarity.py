@@ -27,7 +27,7 @@ from rich.progress import track
 from torch import Tensor
 
 from arr_coc.core.familiarity import Familiarity, statistics
-from arr_coc.core.selector import Selector
+from arr_coc.core.stem_selector import StemSelector
 from arr_coc.core.stem import save_stem
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.world import draw_page
@@ -56,7 +56,7 @@ def page(seed: int, split: str) -> Image.Image:
 
 
 @torch.no_grad()
-def describe(selector: Selector, pictures: Iterable[Image.Image]) -> Tensor:
+def describe(selector: StemSelector, pictures: Iterable[Image.Image]) -> Tensor:
     """The statistics of each picture's tokens, [pictures, 2 D]."""
     rows = []
     for picture in pictures:
@@ -103,7 +103,7 @@ def share_foreign(unit: Familiarity, rows: Tensor) -> float:
 def main(folder: Path, pages: int, others: int, results: Path) -> None:
     """Fit, write the fit into the folder's stem, and write what was measured."""
     torch.set_num_threads(1)
-    selector = Selector.from_pretrained(folder)
+    selector = StemSelector.load(folder)
     held_out, split = max(1, pages // 5), {"train": pages, "validation": pages // 3, "test": pages // 5}
     rows = {
         name: describe(selector, (page(FIRST_PAGE + i, name) for i in track(range(count), name)))

@@ -21,8 +21,8 @@ from arr_coc.seam import Compacted, gestalt
 from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
 KINDS = ("guide", "gaze", "covering", "stem")
-"""By what cells are known before the encoder: what the guide says, where an untrained model looks, the gestalt
-token that covers them, or what a stem sees."""
+"""By what cells are known before the encoder: what the guide says, where an untrained model looks, the
+gestalt token that covers them, or what a stem sees."""
 IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]  # 30 and 45 cells
 ROWS = [("What is the number on the door?", IMAGES[:1]), ("Where?", IMAGES[1:])]
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -15,24 +15,24 @@ from matplotlib import cbook
 from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.core.familiarity import Familiarity, statistics
-from arr_coc.core.selector import Selector
+from arr_coc.core.stem_selector import StemSelector
 from arr_coc.core.stem import Stem, load_stem, save_stem
 from arr_coc.world import draw_page
 
 
 @pytest.fixture(scope="module")
-def selector() -> Selector:
-    return Selector.from_pretrained()
+def selector() -> StemSelector:
+    return StemSelector.load()
 
 
-def score(selector: Selector, picture: Image.Image) -> float:
+def score(selector: StemSelector, picture: Image.Image) -> float:
     with torch.no_grad():
         pixels, grid = selector.pixels(picture)
         assert selector.stem.familiarity is not None
         return float(selector.stem.familiarity(selector.stem(pixels, grid)[0]))
 
 
-def test_held_out_pages_are_familiar_but_one_in_fifty(selector: Selector) -> None:
+def test_held_out_pages_are_familiar_but_one_in_fifty(selector: StemSelector) -> None:
     sizes = ((256, 256), (512, 384), (768, 768), (1024, 1024))
     scores = {
         (size, seed): score(selector, draw_page(seed, size, "test").image)
@@ -42,7 +42,7 @@ def test_held_out_pages_are_familiar_but_one_in_fifty(selector: Selector) -> Non
     assert sum(value > 0 for value in scores.values()) <= 1, scores
 
 
-def test_a_page_that_went_through_jpeg_is_familiar(selector: Selector) -> None:
+def test_a_page_that_went_through_jpeg_is_familiar(selector: StemSelector) -> None:
     stream = io.BytesIO()
     draw_page(711, (640, 640), "test").image.save(stream, "JPEG", quality=75)
     assert score(selector, Image.open(stream)) < 0
@@ -92,7 +92,7 @@ def noise() -> Image.Image:
     ],
     ids=["small circle", "circle", "large circle", "invoice", "photograph", "noise", "white"],
 )
-def test_other_pictures_are_foreign(selector: Selector, picture: Image.Image) -> None:
+def test_other_pictures_are_foreign(selector: StemSelector, picture: Image.Image) -> None:
     assert score(selector, picture) > 0
 
 

@@ -230,7 +230,10 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
         budget=1.0,
         reasons=torch.full_like(keep, int(Reason.ALL)),
         void=False,
-        **maps,
+        information=maps["information"],
+        perspectival=maps["perspectival"],
+        participatory=maps["participatory"],
+        balanced=maps["balanced"],
     )
 
 

@@ -287,10 +287,11 @@ def _allocate_sets(
     layer = model.chooser.layer
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
-    if cues.guided is not None and encoded.pages:
+    guide, (height, width) = model.chooser.guide, cues.texture.shape[-2:]
+    if guide is not None and cues.guided is not None and encoded.pages:
         texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
-        guided = [couple(model.chooser.guide, encoded.pages[0], t, cues.texture.shape[-2:]) for t in texts]
-        looks = [one.logits for one in guided]
+        couplings = [couple(guide, encoded.pages[0], text, (height, width)) for text in texts]
+        guided, looks = [*couplings], [one.logits for one in couplings]
     name = gestalt if ran.before_encoder else VIEW
     if cues.coupling is not None and name in encoded.neutral:  # the model's own first layers were asked
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
