@@ -27,8 +27,8 @@ from rich.progress import track
 from torch import Tensor
 
 from arr_coc.core.familiarity import Familiarity, statistics
-from arr_coc.core.stem_selector import StemSelector
 from arr_coc.core.stem import save_stem
+from arr_coc.core.stem_selector import StemSelector
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.world import draw_page
 from making.foreign import draw_foreign

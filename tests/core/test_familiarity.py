@@ -15,8 +15,8 @@ from matplotlib import cbook
 from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.core.familiarity import Familiarity, statistics
-from arr_coc.core.stem_selector import StemSelector
 from arr_coc.core.stem import Stem, load_stem, save_stem
+from arr_coc.core.stem_selector import StemSelector
 from arr_coc.world import draw_page
 
 

@@ -291,7 +291,8 @@ def _allocate_sets(
     if guide is not None and cues.guided is not None and encoded.pages:
         texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
         couplings = [couple(guide, encoded.pages[0], text, (height, width)) for text in texts]
-        guided, looks = [*couplings], [one.logits for one in couplings]
+        guided = [*couplings]
+        looks = [*(one.logits for one in couplings)]
     name = gestalt if ran.before_encoder else VIEW
     if cues.coupling is not None and name in encoded.neutral:  # the model's own first layers were asked
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
