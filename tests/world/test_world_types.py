@@ -70,7 +70,7 @@ def test_questions_have_answers_on_the_page(name):
     for seed in SEEDS:
         html, sheet = written(name, seed)
         marks = set(map(int, re.findall(rf'{MARK}="(\d+)"', html)))
-        assert len(sheet.inquiries) > 3
+        assert len(sheet.inquiries) >= 3
         for kind, text, answer, pieces in sheet.inquiries:
             assert kind in KINDS
             assert text.strip()

@@ -20,12 +20,14 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.guide.guide import MULTIPLE, Guide, pool
+from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.training.guide.crops import distort
 from arr_coc.training.guide.page import OpenPage
 from arr_coc.world.browser.chromium import Box
 from arr_coc.world.browser.page import Inquired
+from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.photograph import photograph
 
 CELL = 32
@@ -49,11 +51,20 @@ class Lesson(NamedTuple):
     present: bool
 
 
+class Aside(NamedTuple):
+    """A question of which the scope alone is learned: about all of a picture, or about what stands out."""
+
+    text: str
+    whole: float
+    odd: float
+
+
 class Example(NamedTuple):
     """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, and its questions."""
 
     pixels: Tensor
     lessons: list[Lesson]
+    asides: list[Aside]
 
 
 def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
@@ -95,7 +106,13 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
         text = rng.choice(strangers).text
         lessons["unanswerable"].append(Lesson(_misspelt(text, rng), "unanswerable", nothing, False))
     chosen = _even(lessons, rng)
-    return Example(distort(pixels, rng) if rng.random() < 0.5 else pixels, chosen) if chosen else None
+    asides = [
+        Aside(_misspelt(phrase(rng, "anomaly"), rng), 0.0, 1.0),
+        Aside(_misspelt(phrase(rng, "global"), rng), 1.0, 0.0),
+    ]
+    asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
+    pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
+    return Example(pixels, chosen, asides) if chosen else None
 
 
 def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Box:
@@ -192,6 +209,7 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
         judged.odd, odd
     )
+    scope = scope + _aside_loss(guide, example.asides)
     local = 1 - whole
     loss = (
         (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean() + 0.3 * scope
@@ -204,3 +222,11 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
         at = (count.long() * 2).clamp(1, cells.shape[1]) - 1
         parts["twice"] = (kept.gather(1, at[:, None])[:, 0] / count.clamp_min(1))[pointed].mean().item()
     return loss, parts
+
+
+def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
+    """The loss of the scope of questions that nobody asks of the page at hand."""
+    every = [terms(aside.text).words for aside in asides]
+    pooled = torch.stack([guide.reader(words, guide.words(words)).pooled for words in every])
+    target = torch.tensor([(aside.whole, aside.odd) for aside in asides], device=pooled.device)
+    return F.binary_cross_entropy_with_logits(guide.head.scope(pooled).float(), target)
