@@ -26,7 +26,15 @@ from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
 from arr_coc.modes import Mode, find_mode
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, prepare
+from arr_coc.modes.call import (
+    Call,
+    Chooser,
+    EncodedImages,
+    Prepared,
+    deciding_layer,
+    default_gestalt,
+    prepare,
+)
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
@@ -58,8 +66,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
     Args:
         base: a loaded transformers model; it is frozen.
         processor: its processor, or None if only `forward` and `generate` are used.
-        layer: the learned part; None: the untrained one, a documented fixed mixture that looks where the
-            model's own first layers look.
+        layer: the learned part; None: the untrained one, which goes by the guide.
         stem: sees cells before they are encoded (modes "sparse" and "saccade"); None: the gestalt does.
         convs: learned compressors by name, "conv4" and "conv16".
         loras: LoRAs that were learned for this base model; None: none.
@@ -70,9 +77,10 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             with a stem in a family that encodes cells alone, else "prune".
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
+        relevance: what couples cells with a question, one of `modes.call.RELEVANCES`.
 
     Raises:
-        ValueError: an unsupported family, a layer of another width, a bad budget or mode.
+        ValueError: an unsupported family, a layer of another width, a bad budget, mode or relevance.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         mode: str | None = None,
         strict: bool = False,
         base_name: str | None = None,
+        relevance: str = "auto",
     ) -> None:
         super().__init__()
         self.base: Any
@@ -99,6 +108,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             raise ValueError(f"the layer is {layer.config.dim} wide but the base model {dim}")
         if stem is not None and stem.dim != dim:
             raise ValueError(f"the stem is {stem.dim} wide but the base model {dim}")
+        deciding_layer(layer, relevance)
         self.budget = parse_budget(layer.config.budget if budget is None else budget)
         self.mode = mode
         self.base = freeze(base)  # after all that is refused: a refused model stays as it came
@@ -108,6 +118,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         self.convs = nn.ModuleDict(convs or {}).to(self.device).requires_grad_(False)
         self.loras = LoRAs(base) if loras is None else loras
         self.strict = strict
+        self.relevance = relevance
         self.base_name = str(base.config.name_or_path if base_name is None else base_name)
         self.eval()
 
@@ -123,6 +134,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         dtype: torch.dtype | str | None = None,
         mode: str | None = None,
         strict: bool = False,
+        relevance: str = "auto",
     ) -> ARRCOCModel:
         """Load a base model, its processor and its allocator.
 
@@ -137,6 +149,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             dtype: of the base model's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
             mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`.
             strict: raise when an allocation fails, instead of falling back to all tokens.
+            relevance: as in the class.
 
         Raises:
             ValueError: what can't be loaded, in one line with the remedy.
@@ -150,7 +163,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         base, processor = checkpoint.load_base(source.base, dtype, source.revision)
         base.to(place)
         parts = {} if source.allocator is None else load_learned(source.allocator, base)
-        return cls(base, processor, budget=budget, mode=mode, strict=strict, base_name=source.base, **parts)
+        parts |= {"base_name": source.base, "relevance": relevance}
+        return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     @classmethod
     def wrap(
@@ -162,6 +176,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         strict: bool = False,
+        relevance: str = "auto",
     ) -> ARRCOCModel:
         """Put ARR-COC around a loaded model. The model itself is not changed, only frozen; see `unwrap`.
 
@@ -181,6 +196,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         if allocator is not None:
             folder = checkpoint.find_allocator(allocator) or Path(allocator)
             parts = load_learned(folder, base)
+        parts["relevance"] = relevance
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:
@@ -209,7 +225,10 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
     @property
     def chooser(self) -> Chooser:
         """What decides for this model."""
-        return Chooser(self.adapter, self.layer, self.loras, self.stem, dict(self.convs), self.strict)
+        layer = deciding_layer(self.layer, self.relevance)
+        return Chooser(
+            self.adapter, layer, self.loras, self.stem, self.relevance, dict(self.convs), self.strict
+        )
 
     def adapter_for(self, mode: str | Mode) -> FamilyAdapter:
         """The family's adapter on the model that a mode calls, its `.model`: the base, with the mode's LoRAs.

@@ -93,9 +93,12 @@ class Session:
             ValueError: there is no such mode.
         """
         ran, _ = runs_as(self.model.adapter, find_mode(mode))
-        images = self._encoded.setdefault(ran.kinds(self.model.loras.kinds), EncodedImages())
+        images = self._encoded.setdefault(
+            ran.kinds(self.model.loras.kinds), EncodedImages(sources=self.images)
+        )
         for other in list(self._encoded.values()):  # pixels are the same to all
             images.pictures = images.pictures or other.pictures
+            images.pages = images.pages or other.pages
             images.textures |= other.textures
         return images
 
@@ -253,6 +256,7 @@ class Session:
             allocations=tuple(prepared.allocations),
             question=question,
             images=self.images,
+            couplings=prepared.couplings,
         )
 
     def _foreign(self, inputs: Mapping[str, Any], mode: str) -> bool:

@@ -45,7 +45,7 @@ def command(
     if as_json:
         terminal.print_json(facts)
         return
-    trained = "trained" if facts["allocator_trained"] else "untrained: looks where the model itself does"
+    trained = "trained" if facts["allocator_trained"] else "untrained: goes by the guide"
     stem = (
         f"{facts['stem_parameters']:,} parameters"
         if facts["stem_parameters"]

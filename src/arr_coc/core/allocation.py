@@ -26,6 +26,8 @@ from arr_coc.core.drawing import figure, relevance_picture
 Grid = tuple[int, int, int]
 """(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
 TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
+MOST_NOTE = 1000
+"""Characters of the note of a record from a file."""
 _FORMAT = "arr-coc allocation 1"
 
 
@@ -63,6 +65,7 @@ class Allocation:
         budget: The requested budget: a count, a fraction or "auto".
         reasons: Long [K], a `Reason` for each of `keep`.
         void: Whether the image had no structure, so that an even grid was kept.
+        note: What is to be said beside it, in a sentence; None: nothing.
 
     Raises:
         ValueError: the tensors break a law of the record; the message names it.
@@ -81,6 +84,7 @@ class Allocation:
     budget: int | float | str
     reasons: Tensor
     void: bool
+    note: str | None = None
 
     def __post_init__(self) -> None:
         """Check the laws of the record; everything downstream relies on them."""
@@ -194,6 +198,7 @@ class Allocation:
             OSError: the path cannot be written.
         """
         plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
+        plain |= {} if self.note is None else {"note": self.note}
         # Maps may be one tensor or views of one; the file holds each on its own.
         whole = torch.contiguous_format
         tensors = {k: v.cpu().clone(memory_format=whole) for k, v in self._tensors().items()}
@@ -238,7 +243,7 @@ def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
     kinds = dict.fromkeys(_LONGS, torch.int64) | dict.fromkeys(_FLOATS, torch.float32)
     if {name: tensor.dtype for name, tensor in tensors.items()} != kinds:
         raise ValueError(f"its tensors are not {', '.join(kinds)}")
-    if not isinstance(plain, dict) or set(plain) != {"grid", "tensions", "budget", "void"}:
+    if not isinstance(plain, dict) or set(plain) - {"note"} != {"grid", "tensions", "budget", "void"}:
         raise ValueError("it does not have the fields grid, tensions, budget and void")
     grid, tensions, budget = plain["grid"], plain["tensions"], plain["budget"]
     if not isinstance(grid, list) or len(grid) != 3 or any(type(side) is not int for side in grid):
@@ -250,6 +255,9 @@ def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
         raise ValueError("its tensions are not numbers from 0 to 1")
     if type(budget) not in (int, float, str) or type(plain["void"]) is not bool:
         raise ValueError("its budget is no count, fraction or text, or its void is no truth value")
+    note = plain.get("note")
+    if not (note is None or (isinstance(note, str) and len(note) <= MOST_NOTE and note.isprintable())):
+        raise ValueError(f"its note is no line of at most {MOST_NOTE} characters")
     if wrong := [name for name in _FLOATS if not ((tensors[name] >= 0) & (tensors[name] <= 1)).all()]:
         raise ValueError(f"{wrong[0]} is not within 0 and 1")
     if not set(tensors["reasons"].flatten().tolist()) <= set(Reason):

@@ -9,6 +9,7 @@ from PIL import Image
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, kept_picture
+from arr_coc.core.guide.coupling import Coupling
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +39,7 @@ class Answer:
         images: the session's own pictures, for `show`; empty where there are none.
         foreign: an image looks unlike all that the model was taught on (`core.familiarity`); False also where
             nobody can say, which is with every model but the bundled one.
+        couplings: per image what the guide said of it and the question; empty where it wasn't asked.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Answer:
     question: str = ""
     images: tuple[Image.Image, ...] = field(default=(), compare=False)
     foreign: bool = False
+    couplings: tuple[Coupling, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """An answer about one image has its one allocation."""

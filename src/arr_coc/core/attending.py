@@ -277,6 +277,7 @@ class TokenAllocator:
         compress: Tensor | None = None,
         exploit: Tensor | None = None,
         void: Tensor | None = None,
+        explore: Tensor | None = None,
     ) -> list[Selection]:
         """Select cells of each image.
 
@@ -286,6 +287,7 @@ class TokenAllocator:
             compress: [B] in [0, 1], scales "auto"; None is neutral.
             exploit: [B] in [0, 1], scales the explore share; None is neutral.
             void: Bool [B], images to sample by an even grid; None is nowhere.
+            explore: [B], the share for coverage at the neutral exploit tension; None is the allocator's own.
 
         Raises:
             NonFiniteScores: a score is NaN or infinite.
@@ -300,7 +302,8 @@ class TokenAllocator:
             counts = expected.round().int().tolist()
         else:
             counts = [budget_count(budget, h * w)] * size
-        shares = explore_share(self.explore, neutral if exploit is None else exploit).tolist()
+        share = self.explore if explore is None else explore
+        shares = explore_share(share, neutral if exploit is None else exploit).tolist()
         voids = [False] * size if void is None else void.tolist()
         images = zip(ranked, counts, shares, voids, strict=True)
         return [_select(*image, (h, w)) for image in images]

@@ -48,7 +48,7 @@ def steepness(focus: Tensor) -> Tensor:
     return 4.0 ** (2 * focus - 1)
 
 
-def explore_share(explore: float, exploit: Tensor) -> Tensor:
+def explore_share(explore: float | Tensor, exploit: Tensor) -> Tensor:
     """The share of the budget for coverage: `explore` when neutral, twice that at exploit 0, none at 1."""
     return (2 * explore * (1 - exploit)).clamp(max=MAX_EXPLORE)
 
@@ -80,7 +80,7 @@ class AdaptiveTensionBalancer(nn.Module):
         mirror_(self.policy[0], self.policy[2])
 
     def mix(
-        self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None
+        self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None, start: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The balanced map in logits, for training.
 
@@ -89,6 +89,8 @@ class AdaptiveTensionBalancer(nn.Module):
             query: [B, D], the pooled question.
             gestalt: [B, D], mean of the coarse view or of the vision tokens; None before anything is
                 encoded.
+            start: [6] or [B, 6], gates and tensions before the sigmoid to which the policy net's output is
+                added; None: the balancer's own.
 
         Returns:
             logits [B, H, W] of the balanced map, weights [B, 3], tensions [B, 3].
@@ -96,24 +98,28 @@ class AdaptiveTensionBalancer(nn.Module):
         maps = logits.sigmoid().flatten(2)
         peak = maps.amax(-1)
         statistics = torch.stack((maps.mean(-1), peak, maps.std(-1, correction=0)), dim=1)
-        gates, tensions = self.decide(query, gestalt, statistics.flatten(1)).sigmoid().split(3, dim=-1)
+        gates, tensions = self.decide(query, gestalt, statistics.flatten(1), start).sigmoid().split(3, dim=-1)
         strength = (peak[:, 1] / WEAK_SALIENCY).clamp(max=1.0)
         ones = torch.ones_like(strength)
         weights = gates * torch.stack((ones, strength, ones), dim=-1)
         mixed = torch.einsum("bkhw,bk->bhw", logits, weights) + self.bias
         return mixed * steepness(tensions[:, 2])[:, None, None], weights, tensions
 
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
+    def decide(
+        self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
+    ) -> Tensor:
         """The three gates and the three tensions of each image before the sigmoid, [B, 6].
 
         Args:
             query: [B, D], the pooled question.
             gestalt: [B, D], or None, which reads as zeros.
             statistics: [B, 9]: mean, maximum and spread, each of the three maps in their order.
+            start: as in `mix`.
         """
+        start = self.start if start is None else start.to(self.start)
         inputs = (query, torch.zeros_like(query) if gestalt is None else gestalt, statistics)
-        scoring = self.start + self._policy(*inputs)
-        choosing = self.start + self._policy(*(x.detach() for x in inputs))
+        scoring = start + self._policy(*inputs)
+        choosing = start + self._policy(*(x.detach() for x in inputs))
         return torch.cat((scoring[:, :3], choosing[:, 3:5], scoring[:, 5:]), dim=-1)
 
     def _policy(self, query: Tensor, gestalt: Tensor, statistics: Tensor) -> Tensor:

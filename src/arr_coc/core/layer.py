@@ -35,6 +35,8 @@ from arr_coc.core.attending import (
 )
 from arr_coc.core.balancing import AdaptiveTensionBalancer
 from arr_coc.core.config import CELL, ARRCOCConfig
+from arr_coc.core.guide import trust
+from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.knowing import (
     InformationScorer,
     ParticipatoryScorer,
@@ -61,7 +63,8 @@ class Relevance(NamedTuple):
     """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1].
 
     `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3];
-    `structured` (bool [B]) says whether the image has structure, None where that was not measured.
+    `structured` (bool [B]) says whether the image has structure, None where that was not measured; `explore` [B]
+    is the neutral share of coverage where the config's does not hold.
     """
 
     information: Tensor
@@ -72,6 +75,7 @@ class Relevance(NamedTuple):
     tensions: Tensor
     logits: Tensor
     structured: Tensor | None = None
+    explore: Tensor | None = None
 
 
 class ARRCOCOutput(NamedTuple):
@@ -138,6 +142,7 @@ class ARRCOCLayer(nn.Module):
         vision: Tensor | None = None,
         gestalt: Tensor | None = None,
         coupling: Tensor | None = None,
+        guided: Coupling | None = None,
         watch: Watch = unwatched,
     ) -> Relevance:
         """The relevance of every cell, with gradient to all parameters but those of `compress` and `exploit`.
@@ -150,13 +155,15 @@ class ARRCOCLayer(nn.Module):
                 before encoding.
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
-                attention); None: the participatory scorer's.
+                attention, the guide); None: the participatory scorer's.
+            guided: what the guide says of the question, from which the balancer starts (`guide.trust`); None: from
+                its own start.
             watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
         with watch("scoring"):
             scores = self.scores(texture, query, query_mask, vision, coupling)
         with watch("balancing"):
-            return self.balance(scores, texture, query, query_mask, vision, gestalt)
+            return self.balance(scores, texture, query, query_mask, vision, gestalt, guided)
 
     def balance(
         self,
@@ -166,6 +173,7 @@ class ARRCOCLayer(nn.Module):
         query_mask: Tensor,
         vision: Tensor | None = None,
         gestalt: Tensor | None = None,
+        guided: Coupling | None = None,
     ) -> Relevance:
         """The relevance of every cell from the logits of the three scorers, [B, H, W] each.
 
@@ -176,10 +184,12 @@ class ARRCOCLayer(nn.Module):
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
-        logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt)
+        start = None if guided is None else trust.start(guided)
+        explore = None if guided is None else logit_maps.new_full((len(logit_maps),), trust.EXPLORE)
+        logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt, start)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
-        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured)
+        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore)
 
     def scores(
         self,
@@ -236,6 +246,7 @@ class ARRCOCLayer(nn.Module):
             compress=tensions[:, 0],
             exploit=tensions[:, 1],
             void=self.voids(relevance),
+            explore=relevance.explore,
         )
         maps = torch.stack(relevance[:4]).detach().float().unflatten(2, full[:2])  # (4, B, T, H, W)
         return [

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -29,6 +29,8 @@ from arr_coc.core.attending import (
     expected_tokens,
     gate,
 )
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.trust import note
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 
 STAGES = (
@@ -92,7 +94,8 @@ class Cues(NamedTuple):
     texture [1, C, H, W]; query [1, L, D], word embeddings of the question; query_mask bool [1, L]; vision
     [1, N, D], the cells as encoded tokens or in their place as a stem sees them, None if neither is at hand;
     gestalt [1, D], the mean token of a coarse view, None: that of `vision`; coupling [1, H, W], logits of a
-    coupling with the question found elsewhere, None: the participatory scorer finds it.
+    coupling with the question found elsewhere, None: the participatory scorer finds it; guided, what the guide
+    says of the question, None: it wasn't asked.
     """
 
     texture: Tensor
@@ -101,6 +104,7 @@ class Cues(NamedTuple):
     vision: Tensor | None = None
     gestalt: Tensor | None = None
     coupling: Tensor | None = None
+    guided: Coupling | None = None
 
 
 @dataclass(frozen=True)
@@ -113,11 +117,13 @@ class Decision:
             it; where the relevance carries a gradient, 1 going forward and the way back to the scores of kept
             tokens.
         fallback: deciding failed, all tokens are kept.
+        couplings: per image what the guide said of it; empty where it wasn't asked.
     """
 
     allocations: list[Allocation]
     gates: list[Tensor] | None = None
     fallback: bool = False
+    couplings: tuple[Coupling, ...] = ()
 
 
 def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
@@ -166,17 +172,30 @@ def decide(
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
             for relevance, budget, grid in zip(_on_cpu(maps), budgets, grids, strict=True)
         ]
+        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, cues, strict=True)]
     relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
-        return Decision(allocations)
-    return Decision(allocations, [gate(relevance) for relevance in relevances])
+        return Decision(allocations, couplings=_couplings(cues))
+    return Decision(allocations, [gate(relevance) for relevance in relevances], couplings=_couplings(cues))
 
 
 def weigh(layer: ARRCOCLayer, cues: Sequence[Cues], grids: Sequence[Grid], watch: Stopwatch) -> Decision:
     """Decide how strongly each cell counts, with all of them kept; arguments as of `decide`."""
     maps = score(layer, cues, watch)
     whole = [everything_kept(grid, relevance) for grid, relevance in zip(grids, maps, strict=True)]
-    return Decision(whole, [relevance.balanced.flatten() for relevance in maps])
+    gates = [relevance.balanced.flatten() for relevance in maps]
+    return Decision(whole, gates, couplings=_couplings(cues))
+
+
+def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
+    return tuple(one.guided for one in cues if one.guided is not None)
+
+
+def _noted(allocation: Allocation, cues: Cues) -> Allocation:
+    """The allocation with what the guide has to say of it, where something was chosen by its word."""
+    if cues.guided is None or allocation.void or allocation.kept == allocation.total:
+        return allocation
+    return replace(allocation, note=note(cues.guided))
 
 
 def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:

@@ -3,38 +3,39 @@
     selector = Selector.from_pretrained()
     selector("page.png", "What is the total?", budget=64) -> Allocation
 
-What a server's front end calls, before any encoder: it needs torch, a tokenizer and a few megabytes of
-weights. It decides by what a stem sees in the pixels and by the word embeddings of the question, as mode
-"sparse" does, and keeps the same cells.
+What a server's front end calls, before any encoder: it needs torch and the guide's seven megabytes, and neither
+transformers nor a tokenizer. The pages of the last pictures are kept, so that a second question about one costs
+the guide's head alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget, budget_of, parse_budget
+from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.guide.coupling import couple, view
+from arr_coc.core.guide.guide import Guide, Page
+from arr_coc.core.guide.store import load_guide
 from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.location import located
-from arr_coc.core.paths import local_path
 from arr_coc.core.question import check_question
-from arr_coc.core.realizing import Cues, Stopwatch, decide
-from arr_coc.core.saved import BUNDLED, one_line, read_layer, read_settings
-from arr_coc.core.stem import Stem, load_stem
+from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
+from arr_coc.core.saved import one_line
 from arr_coc.core.texture import generate_texture_array
 
-EMBEDDINGS = "embed_tokens.weight"
-"""How the name of the word embeddings ends in a model's safetensors."""
+MOST_PAGES = 8
+"""Pictures whose pages are kept."""
 
 
 class Sizing:
@@ -87,63 +88,45 @@ class Sizing:
         return h, w
 
 
+class Sight(NamedTuple):
+    """What is kept of a picture between questions: the guide's page, and textures by grid."""
+
+    pixels: Tensor
+    page: Page
+    textures: dict[tuple[int, int], Tensor]
+
+
 class Selector:
-    """Chooses cells of a picture by a question, before any encoder.
+    """Chooses cells of a picture by a question, before any encoder, by the guide.
 
     Args:
-        layer: trained scorers, balancer and allocator.
-        stem: sees the cells in pixels.
-        tokenizer: of the model whose word embeddings these are.
-        embeddings: [V, D], word embeddings.
-        sizing: how a picture becomes cells if a call doesn't say.
-
-    Raises:
-        ValueError: parts of different widths.
+        guide: of `load_guide`; None: the bundled one.
+        sizing: how a picture becomes cells if a call doesn't say; None: cells of 32 px.
     """
 
-    def __init__(
-        self, layer: ARRCOCLayer, stem: Stem, tokenizer: Tokenizer, embeddings: Tensor, sizing: Sizing
-    ) -> None:
-        widths = {"layer": layer.config.dim, "stem": stem.dim, "embeddings": embeddings.shape[1]}
-        if len(set(widths.values())) > 1:
-            raise ValueError(f"the parts of a selector are of different widths ({widths}); use one model's")
-        self.layer, self.stem = layer.eval(), stem.eval()
-        self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
-        added = tokenizer.get_added_tokens_decoder().items()
-        self._special = torch.tensor([i for i, token in added if token.special], dtype=torch.long)
+    def __init__(self, guide: Guide | None = None, sizing: Sizing | None = None) -> None:
+        self.guide = load_guide() if guide is None else guide
+        self.sizing = Sizing() if sizing is None else sizing
+        self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval()  # the guide's coupling needs no embeddings
+        self._sights: OrderedDict[bytes, Sight] = OrderedDict()
 
     @classmethod
     def from_pretrained(cls, folder: str | Path | None = None, base: str | Path | None = None) -> Selector:
-        """Load from an allocator folder with a stem, and from its base model's folder words and sizes alone.
+        """The selector of the bundled guide, or that of an allocator that was trained for one model.
 
         Args:
-            folder: of the allocator; None: the bundled one.
-            base: folder of the base model; None: the one the allocator names.
+            folder: of an allocator with a stem; None: the guide decides, for whatever model reads the cells.
+            base: folder of the allocator's base model, for its words and sizes; None: the one that it names.
 
         Raises:
             ValueError: something is missing there or doesn't fit.
         """
-        place = BUNDLED / "allocator" if folder is None else local_path(folder)
-        layer = read_layer(place)
-        stem = load_stem(place, layer.config.dim)
-        if stem is None or not layer.trained:
-            lacks = "a trained layer" if stem is not None else "a stem (stem.safetensors)"
-            raise ValueError(
-                f"the allocator {str(place)!r} has not {lacks}, so it can't choose without its model: train "
-                "one with `arr-coc train stem`, or use ARRCOCModel"
-            )
-        settings = read_settings(place)
-        name = (settings["base_model"] and located(settings, place)) if base is None else str(base)
-        model = BUNDLED / "model" if name == BUNDLED.name else local_path(name or "")
-        if not (model / "tokenizer.json").is_file():
-            raise ValueError(
-                f"the base model {name!r} of the allocator is no folder here with a tokenizer.json: give the "
-                "folder of its files as `base`"
-            )
-        tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model))
+        if folder is None and base is None:
+            return cls()
+        from arr_coc.core.stem_selector import StemSelector
 
-    @torch.no_grad()
+        return StemSelector.load(folder, base)
+
     def __call__(
         self,
         picture: ImageSource,
@@ -157,59 +140,53 @@ class Selector:
             picture: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image.
             question: any text.
             budget: cells to keep: a count (at most all are kept), a fraction or "auto".
-            grid: (H, W) cells; None: as the base model's image processor cuts the picture.
+            grid: (H, W) cells; None: as `sizing` says.
 
         Raises:
             ValueError: a picture that can't be read, a question without words, or a bad budget.
         """
+        return self.decide(picture, question, budget, grid).allocations[0]
+
+    @torch.no_grad()
+    def decide(
+        self,
+        picture: ImageSource,
+        question: str,
+        budget: Budget = 64,
+        grid: tuple[int, int] | None = None,
+    ) -> Decision:
+        """As a call, with what the guide said of the question in `couplings`."""
         check_question(question)
         allowed = parse_budget(budget)
-        pixels, grid = self.pixels(picture, grid)
-        allowed = budget_of(allowed, None, grid[0] * grid[1])
-        query = self._query(question)
-        mask = torch.ones(query.shape[:2], dtype=torch.bool)
-        texture = generate_texture_array(pixels, grid, self.layer.config.channels)
-        vision = self.stem(pixels, grid).float()
-        watch = Stopwatch(pixels.device)
-        cues = [Cues(texture, query, mask, vision)]
-        return decide(self.layer, cues, [(1, *grid)], [allowed], watch).allocations[0]
+        cues = self.cues(picture, question, grid)
+        height, width = cues.texture.shape[-2:]
+        allowed = budget_of(allowed, None, height * width)
+        return decide(self.layer, [cues], [(1, height, width)], [allowed], Stopwatch(cues.texture.device))
 
-    def pixels(
-        self, picture: ImageSource, grid: tuple[int, int] | None = None
-    ) -> tuple[Tensor, tuple[int, int]]:
-        """The picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid.
+    def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
+        """All that the choice is made by; arguments as in a call."""
+        sight = self.look(picture)
+        grid = self.sizing.grid(*sight.pixels.shape[-2:]) if grid is None else grid
+        if grid not in sight.textures:
+            sight.textures[grid] = generate_texture_array(sight.pixels, grid, self.layer.config.channels)
+        coupling = couple(self.guide, sight.page, question, grid)
+        query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
+        return Cues(sight.textures[grid], query, words, coupling=coupling.logits[None], guided=coupling)
 
-        Args:
-            picture: as in a call.
-            grid: as in a call.
-        """
-        image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
-        grid = self.sizing.grid(*image.shape[-2:]) if grid is None else grid
-        size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)
-        if image.shape[-2:] != size:  # on bytes, as image processors do
-            image = F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)
-        normal = (image.float() / 255 - 0.5) / 0.5  # and back: what a normalised picture is recovered to
-        return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
-
-    def _query(self, question: str) -> Tensor:
-        """Word embeddings of a question's content tokens, float [1, L, D]."""
-        encoding = self.tokenizer.encode(question, add_special_tokens=False)
-        ids = torch.tensor(encoding.ids, dtype=torch.long)
-        words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
-        content = words & ~torch.isin(ids, self._special)
-        if not bool(content.any()):
-            raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
-        return self.embeddings[ids[content]][None].float()
+    def look(self, picture: ImageSource) -> Sight:
+        """What is known of a picture before any question; of one of the last MOST_PAGES, what was kept."""
+        image = open_image(picture)
+        key = hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+        if key not in self._sights:
+            pixels = image_pixels(image)
+            self._sights[key] = Sight(pixels, view(self.guide, pixels[0]), {})
+            if len(self._sights) > MOST_PAGES:
+                self._sights.popitem(last=False)
+        self._sights.move_to_end(key)
+        return self._sights[key]
 
 
-def _read_embeddings(model: Path) -> Tensor:
-    """The word embeddings [V, D] of a model folder."""
-    for path in sorted(model.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="pt") as file:
-                names = [name for name in file.keys() if name.endswith(EMBEDDINGS)]
-                if names:
-                    return file.get_tensor(names[0])
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{str(path)!r} can't be read ({one_line(error)}); copy it again") from error
-    raise ValueError(f"{str(model)!r} has no word embeddings (*.{EMBEDDINGS} in its *.safetensors)")
+def image_pixels(image: ImageSource) -> Tensor:
+    """Any image as float [1, 3, h, w] in [0, 1]."""
+    pixels = np.asarray(open_image(image))
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 255

@@ -255,7 +255,11 @@ def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = No
         return lambda inputs, watch: _stock(model, inputs, watch)
     if (ours := name.removesuffix(GAZE)) in MODES:
         untrained = name.endswith(GAZE)
-        chosen = ARRCOCModel(model.base, model.processor, strict=model.strict) if untrained else model
+        chosen = (
+            ARRCOCModel(model.base, model.processor, strict=model.strict, relevance="gaze")
+            if untrained
+            else model
+        )
         return lambda inputs, watch: _ours(chosen, ours, budget, inputs, watch)
     method = find_method(name, rivals_on_stock())
     assert isinstance(budget, int), "`read_way` takes a rival with a count alone"

@@ -8,14 +8,18 @@ Law: whatever fails in deciding, the answer still comes, from all tokens, and sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.guide import Guide, Page
+from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
@@ -27,6 +31,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+RELEVANCES = ("auto", "trained", "guide", "gaze")
+"""What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", the attention of the
+model's own first layers; "auto", the layer where it is trained, else the guide, and where that is lost, gaze too."""
 Budgets = Callable[[int], Budget]
 """From the number of cells of an image to what it is allowed."""
 
@@ -39,7 +46,9 @@ class EncodedImages:
 
     Attributes:
         features: the encoded images.
+        sources: the pictures as the user gave them.
         pictures: per image what the model sees, float32 [3, h, w] in [0, 1].
+        pages: per image what the guide sees.
         textures: by the channels, per image the texture array [1, C, H, W].
         stems: by the gestalt that lay under them, per image the cells as a stem sees them, [N, D].
         gestalts: by compressor, the coarse views.
@@ -47,7 +56,9 @@ class EncodedImages:
     """
 
     features: VisualFeatures | None = None
+    sources: Sequence[Image] | None = field(default=None, repr=False)
     pictures: list[Tensor] | None = field(default=None, repr=False)
+    pages: list[Page] | None = field(default=None, repr=False)
     textures: dict[Any, list[Tensor]] = field(default_factory=dict, repr=False)
     stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
@@ -63,6 +74,7 @@ class Chooser:
         layer: the scorers, the balancer and the allocator.
         loras: the LoRAs that were learned for the base model.
         stem: sees cells in pixels; None: there is none for this model.
+        relevance: one of RELEVANCES.
         convs: trained compressors by name.
         strict: raise when deciding fails.
     """
@@ -71,9 +83,20 @@ class Chooser:
     layer: ARRCOCLayer
     loras: LoRAs
     stem: Stem | None = None
+    relevance: str = "auto"
     convs: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
     _adapters: dict[str, FamilyAdapter] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def guide(self) -> Guide | None:
+        """What couples cells and questions where the layer is untrained; None: the model's own attention does."""
+        return None if self.relevance == "gaze" else load_guide(device=self.adapter.model.device)
+
+    @property
+    def own_look(self) -> bool:
+        """Whether the model's own attention is asked where the guide is lost."""
+        return self.relevance != "guide"
 
     def adapter_for(self, mode: Mode) -> FamilyAdapter:
         """The family's adapter on the model that a mode runs: the base, with the mode's LoRAs if any."""
@@ -121,6 +144,7 @@ class Prepared:
         read: per image the visual tokens that the language model gets.
         cells: per image how many cells it has.
         note: what of the call was not followed to the letter, and why (see `notes`); None where all was.
+        couplings: per image what the guide said of it; empty where it wasn't asked.
     """
 
     model: Any = field(repr=False)
@@ -131,6 +155,23 @@ class Prepared:
     read: list[int]
     cells: list[int]
     note: str | None = None
+    couplings: tuple[Coupling, ...] = ()
+
+
+def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
+    """The layer that decides: an untrained one where what a layer has learned is not to count.
+
+    Raises:
+        ValueError: no such relevance, or "trained" with a layer that isn't.
+    """
+    if relevance not in RELEVANCES:
+        raise ValueError(f"relevance {relevance!r} is unknown; use one of {', '.join(RELEVANCES)}")
+    if relevance == "trained" and not layer.trained:
+        raise ValueError("relevance is 'trained', but nobody has trained the layer: use 'auto'")
+    if relevance in ("auto", "trained") or not layer.trained:
+        return layer
+    like = next(layer.parameters())
+    return ARRCOCLayer(layer.config).to(like.device).eval()
 
 
 def default_gestalt(adapter: FamilyAdapter) -> str:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch
 from arr_coc.core.texture import generate_texture_array
@@ -30,6 +31,7 @@ def gather(
     cells: Sequence[Tensor] | None = None,
     gestalt: Sequence[Tensor] | None = None,
     coupling: Sequence[Tensor] | None = None,
+    guided: Sequence[Coupling] | None = None,
 ) -> list[Cues]:
     """Gather what a layer reads of each image: its texture, the question of its row, and what else is known.
 
@@ -43,6 +45,7 @@ def gather(
         cells: per image [N, D], encoded cells or in their place what a stem sees.
         gestalt: per image [D], the mean token of a coarse view.
         coupling: per image [H, W], logits of the coupling with the question.
+        guided: per image what the guide says of it and its question.
     """
     like = next(layer.parameters())
     with watch("texture"):
@@ -56,9 +59,8 @@ def gather(
     for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.counts)):
         query = queries[row][None]
         words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-        cues.append(
-            Cues(textures[image], query, words, one(cells, image), one(gestalt, image), one(coupling, image))
-        )
+        what = (one(cells, image), one(gestalt, image), one(coupling, image))
+        cues.append(Cues(textures[image], query, words, *what, None if guided is None else guided[image]))
     return cues
 
 

@@ -33,9 +33,11 @@ def remarks(prepared: Prepared, own: Budget, budget: Budget | None, gestalt: str
 
     mode = find_mode(prepared.mode)
     allowed = own if budget is None else budget
+    of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
     if budget is None and own == DEFAULT_BUDGET:  # cut to small images without a word: nobody asked for it
-        return unused(mode, None, gestalt)
-    return joined(unused(mode, budget, gestalt), cut(allowed, prepared.cells) if mode.chooses else None)
+        return joined(unused(mode, None, gestalt), of_cells)
+    too_much = cut(allowed, prepared.cells) if mode.chooses else None
+    return joined(unused(mode, budget, gestalt), too_much, of_cells)
 
 
 def unused(mode: Mode, budget: Budget | None, gestalt: str | None) -> str | None:

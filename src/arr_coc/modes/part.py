@@ -1,8 +1,8 @@
 """The route of modes that choose before the encoder, "sparse" and "saccade", and of the coarse view alone.
 
 Before the encoder, a cell is known by (the first that there is): what a trained stem sees in its pixels; the
-gestalt token that covers it, read by a layer that was trained on encoded tokens; and with an untrained layer,
-where the model's own first layers look in the gestalt (`gaze`).
+gestalt token that covers it, read by a layer that was trained on encoded tokens; and with an untrained layer, by
+what the guide says, and where that is lost, where the model's own first layers look in the gestalt (`gaze`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from arr_coc.modes.call import Call, Chooser, Prepared, guarded
 from arr_coc.modes.cues import gather, pictures, stretch
 from arr_coc.modes.familiar import stem_tokens
 from arr_coc.modes.mode import Mode
-from arr_coc.modes.whole import fall_back, gazed, gestalt_of
+from arr_coc.modes.whole import fall_back, gestalt_of, untaught
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.lora import PARTIAL
 
@@ -65,7 +65,16 @@ def before_encoding(
     compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
     read = [len(index) + few for index, few in zip(keep, coarse, strict=True)]
-    return Prepared(adapter.model, compacted, decision.allocations, False, call.mode.name, read, sizes)
+    return Prepared(
+        adapter.model,
+        compacted,
+        decision.allocations,
+        False,
+        call.mode.name,
+        read,
+        sizes,
+        couplings=decision.couplings,
+    )
 
 
 def encode_parts(
@@ -121,15 +130,14 @@ def unencoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
     """What is known of cells before any is encoded."""
     adapter, stem, trained = chooser.adapter_for(call.mode), chooser.stem, chooser.layer.trained
     layout = adapter.layout(call.inputs)
-    gestalt = means = looks = cells = None
-    if call.mode.gestalt or stem is None or not trained:
+    looks, guided = (None, None) if trained else untaught(chooser, call, call.gestalt, layout)
+    gestalt = means = cells = None
+    if call.mode.gestalt or (stem is None and trained):
         gestalt = gestalt_of(chooser, call, call.gestalt)
         means = [gestalt.cell_tokens(image).float().mean(0) for image in range(len(layout.grids))]
-    if gestalt is not None and not trained:
-        looks = gazed(adapter, call, call.gestalt, gestalt, layout.grids)
-    elif stem is not None:
+    if trained and stem is not None:
         cells = stem_cells(chooser, call, stem, layout, gestalt)
-    elif gestalt is not None:
+    elif trained and gestalt is not None:
         cells = [
             stretch(gestalt.cell_tokens(i).T.unflatten(1, gestalt.grids[i][1:]), grid[1:]).flatten(1).T
             for i, grid in enumerate(layout.grids)
@@ -144,6 +152,7 @@ def unencoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
         cells=cells,
         gestalt=means,
         coupling=looks,
+        guided=guided,
     )
 
 

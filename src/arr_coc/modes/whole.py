@@ -10,11 +10,14 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.trust import blend, shares
 from arr_coc.core.realizing import Cues, Decision, decide, everything_kept, weigh
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.cues import gather
-from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, VisualFeatures
+from arr_coc.modes.guided import couplings
+from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor
 
@@ -73,21 +76,58 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
     read = [len(index) for index in features.tokens_to_keep(keep)]
     cells = [len(index) for index in features.cells]
     return Prepared(
-        adapter.model, compacted, decision.allocations, decision.fallback, call.mode.name, read, cells
+        adapter.model,
+        compacted,
+        decision.allocations,
+        decision.fallback,
+        call.mode.name,
+        read,
+        cells,
+        couplings=decision.couplings,
     )
 
 
 def encoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
-    """What is known of encoded cells; for an untrained layer also where the model looks by itself."""
+    """What is known of encoded cells; for an untrained layer also their coupling with the question."""
     adapter, features = chooser.adapter_for(call.mode), encoded_features(chooser, call)
-    looks = None
-    if not chooser.layer.trained:
-        looks = gazed(adapter, call, VIEW, gestalt_of(chooser, call, VIEW), features.grids)
-    cells = [features.cell_tokens(image) for image in range(len(features.grids))]
     layout = features.layout
+    looks, guided = (None, None) if chooser.layer.trained else untaught(chooser, call, VIEW, layout)
+    cells = [features.cell_tokens(image) for image in range(len(features.grids))]
     return gather(
-        adapter, chooser.layer, call.inputs, call.encoded, layout, call.watch, cells=cells, coupling=looks
+        adapter,
+        chooser.layer,
+        call.inputs,
+        call.encoded,
+        layout,
+        call.watch,
+        cells=cells,
+        coupling=looks,
+        guided=guided,
     )
+
+
+def untaught(
+    chooser: Chooser, call: Call, name: str, layout: Layout
+) -> tuple[list[Tensor], list[Coupling] | None]:
+    """Per image the logits [H, W] of the coupling of its cells where no layer was taught it, and the guide's say.
+
+    The guide's, into which the model's own attention is mixed by the share of `lost`; that alone where there is
+    no guide. The model's first layers run only where they are needed.
+
+    Args:
+        chooser: with or without a guide.
+        call: the call.
+        name: of the compressor of the gestalt in which the model looks.
+        layout: where the images' tokens stand.
+    """
+    guided = couplings(chooser, call, layout)
+    if guided is not None and not (chooser.own_look and any(shares(one).lost for one in guided)):
+        return [one.logits for one in guided], guided
+    adapter = chooser.adapter_for(call.mode)
+    looks = gazed(adapter, call, name, gestalt_of(chooser, call, name), layout.grids)
+    if guided is None:
+        return looks, None
+    return [blend(one, look) for one, look in zip(guided, looks, strict=True)], guided
 
 
 def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:

@@ -196,7 +196,7 @@ def _data(model: Described, data: str | None) -> str:
     if data is not None:
         return data
     if not model.layer.trained:
-        return "None: nobody has trained it. It looks where the base model's own first layers look."
+        return "None: nobody has trained it. It goes by the bundled guide, which reads the question's words on the page."
     runs = [_run(record) for record in model.layer.trained_on]
     if not runs:
         return "It was trained; on what, its author has not said."

@@ -74,7 +74,8 @@ def contrast(picture: Tensor) -> Tensor:
     square = F.avg_pool2d(light.square(), 4)
     side = NEAR // 4 | 1
     pad = (side // 2,) * 4
-    mean, square = (F.avg_pool2d(F.pad(x, pad, mode="replicate"), side, 1) for x in (quarter, square))
+    padded = (F.pad(x, pad, mode="replicate") for x in (quarter, square))
+    mean, square = (F.avg_pool2d(F.avg_pool2d(x, (side, 1), 1), (1, side), 1) for x in padded)
     spread = (square - mean.square()).clamp_min(0).sqrt()
     mean, spread = (F.interpolate(x, light.shape[-2:], mode="nearest") for x in (mean, spread))
     return (light - mean) / (spread + 0.06)

@@ -39,6 +39,18 @@ class Page(NamedTuple):
     size: tuple[int, int]
 
 
+class Search(NamedTuple):
+    """Where the words of a question stand.
+
+    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/16] are those of these words and then of
+    the others of its `terms` with every place.
+    """
+
+    terms: Terms
+    own: Tensor
+    cosines: Tensor
+
+
 class Guide(nn.Module):
     """Eyes that read print, vectors of words, and a head that joins them.
 
@@ -84,26 +96,31 @@ class Guide(nn.Module):
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of 16 px of a page for some questions."""
-        looked_for = [terms(question) for question in questions]
-        vectors = self.words([word for t in looked_for for word in (*t.words, *t.others)])
-        readings, maps, start = [], [], 0
-        for t in looked_for:
-            own = vectors[start : start + len(t.words)]
-            others = vectors[start + len(t.words) : start + len(t.words) + len(t.others)]
-            start += len(t.words) + len(t.others)
-            readings.append(self.reader(t.words, own))
-            maps.append(self.maps(page, t, own, others))
-        return self.head(page.features, readings, maps)
+        return self.weigh(page, self.search(page, questions))
 
-    def maps(self, page: Page, looked_for: Terms, own: Tensor, others: Tensor) -> Tensor:
+    def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
+        """Look for the words of some questions on a page."""
+        every = [terms(question) for question in questions]
+        vectors = self.words([word for t in every for word in (*t.words, *t.others)])
+        parts = vectors.split([len(t.words) + len(t.others) for t in every])
+        return [
+            Search(t, part[: len(t.words)], self._cosines(page, part))
+            for t, part in zip(every, parts, strict=True)
+        ]
+
+    def weigh(self, page: Page, searches: Sequence[Search]) -> Judgement:
+        """Judge every place of a page from where the words of some questions stand."""
+        readings = [self.reader(search.terms.words, search.own) for search in searches]
+        return self.head(page.features, readings, [self.maps(search) for search in searches])
+
+    def maps(self, search: Search) -> Tensor:
         """The maps of likeness of a question's words, [T, MAPS, H, W] in [0, 1]; see `head.MAPS`."""
-        cosines = self._cosines(page, torch.cat((own, others)))
-        direct, synonym = cosines[: len(own)], cosines.new_full((len(own), *cosines.shape[1:]), -1.0)
+        count = len(search.own)
+        direct, others = search.cosines[:count], search.cosines[count:]
+        synonym = torch.full_like(direct, -1.0)
         if len(others):
-            rows = torch.tensor(looked_for.stands_for, device=cosines.device)[:, None, None].expand_as(
-                cosines[len(own) :]
-            )
-            synonym = synonym.scatter_reduce(0, rows, cosines[len(own) :], "amax")
+            rows = torch.tensor(search.terms.stands_for, device=others.device)
+            synonym = synonym.scatter_reduce(0, rows[:, None, None].expand_as(others), others, "amax")
         maps = []
         for cosine in (direct, synonym):
             top = cosine.amax((1, 2), keepdim=True)
@@ -116,7 +133,7 @@ class Guide(nn.Module):
         sizes.
         """
         near = torch.einsum("wd,dhx->whx", words, page.near)
-        near = F.max_pool2d(near[None], (2, 1))[0]
+        near = torch.maximum(near[:, 0::2], near[:, 1::2])
         far = torch.einsum("wd,dhx->whx", words, page.far)
         return torch.maximum(near, far.repeat_interleave(2, -1))
 

@@ -89,13 +89,17 @@ def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) along the last but one dimension, [..., N, D]."""
-    n, half = x.shape[-2], x.shape[-1] // 2
+    """Rotary position embedding (Su et al. 2021) of vectors [B, N, V, D] by their place among N."""
+    n, vectors, width = x.shape[-3:]
+    half = width // 2
     frequencies = 0.5 ** torch.linspace(0, 7, half, device=x.device)
     angles = torch.arange(n, device=x.device)[:, None] * frequencies * math.pi / 2
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x[..., :half], x[..., half:]
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+    cos, sin = angles.cos(), angles.sin()
+    # As wide as the vectors, so that each product is one run through memory.
+    cos = torch.cat((cos, cos), -1).repeat(1, vectors).to(x.dtype)
+    sin = torch.cat((-sin, sin), -1).repeat(1, vectors).to(x.dtype)
+    other = x.unflatten(-1, (2, half)).flip(-2).flatten(2)
+    return (x.flatten(2) * cos + other * sin).view(x.shape)
 
 
 class Line(nn.Module):
@@ -110,10 +114,12 @@ class Line(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., N, WIDTH] -> the same shape."""
-        parts = self.inner(self.norm(x)).unflatten(-1, (3, HEADS, -1)).movedim(-3, 0).transpose(-2, -3)
-        query, key, value = parts.unbind(0)
-        mixed = F.scaled_dot_product_attention(rotate(query), rotate(key), value)
-        return x + self.outer(mixed.transpose(-2, -3).flatten(-2))
+        lines = self.inner(self.norm(x)).flatten(0, -3)  # four dimensions: fused attention takes no more
+        vectors = lines.unflatten(-1, (3 * HEADS, -1))
+        turned, value = rotate(vectors[..., : 2 * HEADS, :]), vectors[..., 2 * HEADS :, :]
+        query, key = turned.chunk(2, -2)
+        mixed = F.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (query, key, value)))
+        return x + self.outer(mixed.transpose(1, 2).flatten(-2)).view(x.shape)
 
 
 class Block(nn.Module):
@@ -173,20 +179,19 @@ class Head(nn.Module):
         base = page[0].movedim(0, -1)  # (H, W, WIDTH)
         rows, direct, best = [], [], []
         for reading, likeness in zip(readings, maps, strict=True):
-            likeness = likeness.to(base.dtype)
             roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
-            x = base + torch.einsum("tmhw,tmc->hwc", likeness, roles)
+            x = base + torch.einsum("tmhw,tmc->hwc", likeness.to(base.dtype), roles)
             weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)
             rows.append(x + weights @ self.value(reading.tokens))
-            trust = F.softplus(self.trust(reading.tokens))
+            trust = F.softplus(self.trust(reading.tokens)).to(likeness.dtype)
             direct.append(torch.einsum("tmhw,tm->hw", likeness, trust))
             best.append((likeness.flatten(2).amax(-1) * trust).sum(0))
         x, pooled = torch.stack(rows), torch.stack([reading.pooled for reading in readings])
         for block in self.blocks:
             x = block(x, pooled)
         x = self.norm(x)
-        logits = self.last(x)[..., 0] + torch.stack(direct)
+        logits = self.last(x.to(self.last.weight.dtype))[..., 0] + torch.stack(direct)
         flat = x.flatten(1, 2)
-        summary = torch.cat((flat.mean(1), flat.amax(1), pooled, torch.stack(best)), -1)
+        summary = torch.cat((flat.mean(1), flat.amax(1), pooled, torch.stack(best).to(x.dtype)), -1)
         whole, odd = self.scope(pooled).float().unbind(-1)
         return Judgement(logits.float(), self.present(summary)[:, 0].float(), whole, odd)

@@ -1,0 +1,153 @@
+"""The coupling of a picture's cells with a question, as the guide finds it.
+
+    page = view(guide, pixels)                               once per picture
+    couple(guide, page, "What is the total?", (32, 32))      a Coupling, for any grid
+
+Cells may have any size and shape: a logit of a cell is the log of the mean odds of the places in it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.core.guide.guide import Guide, Page, Search
+from arr_coc.core.guide.head import PLACE
+from arr_coc.core.guide.lexicon import STOP_WORDS
+
+LONGEST = 2048
+"""The longest side in px of a picture that the guide looks at; larger ones are scaled down."""
+CALIBRATION: tuple[float, float] = (1.0, 0.0)
+"""Factor and offset on the logit of presence that make `confidence` a probability."""
+
+
+class Match(NamedTuple):
+    """A word that was looked for, and where it fits best.
+
+    Attributes:
+        word: of the question.
+        term: what was looked for: the word, or another of the lexicon that stands for it.
+        likeness: in [0, 1], that the best place shows the term.
+        place: (y, x) of that place's middle, in shares of the picture's height and width.
+    """
+
+    word: str
+    term: str
+    likeness: float
+    place: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """What the guide says of one picture and one question.
+
+    Attributes:
+        logits: Float [H, W], one per cell: that the question needs it.
+        confidence: in [0, 1], that the picture holds what is asked for; says nothing where `whole` is high.
+        whole: in [0, 1], that the question is about all of the picture ("Describe the image.").
+        odd: in [0, 1], that it asks for what stands out ("What is unusual here?").
+        matches: content words of the question in order, each followed by what stands for it, if it is there.
+    """
+
+    logits: Tensor
+    confidence: float
+    whole: float
+    odd: float
+    matches: tuple[Match, ...] = ()
+
+    def best(self, least: float = 0.5) -> tuple[Match, ...]:
+        """Of each word of the question its best match, if its likeness is at least `least`."""
+        best: dict[str, Match] = {}
+        for match in self.matches:
+            if match.likeness >= max(least, best[match.word].likeness if match.word in best else 0.0):
+                best[match.word] = match
+        return tuple(best.values())
+
+    def to_dict(self) -> dict[str, object]:
+        """All but the logits, JSON-safe."""
+        plain = {name: round(getattr(self, name), 4) for name in ("confidence", "whole", "odd")}
+        return plain | {"matches": [match._asdict() for match in self.matches]}
+
+
+def view(guide: Guide, picture: Tensor) -> Page:
+    """The page of a picture, float [3, h, w] in [0, 1] of any size; sides above LONGEST are scaled down."""
+    longest = max(picture.shape[-2:])
+    if longest > LONGEST:
+        size = [max(1, round(side * LONGEST / longest)) for side in picture.shape[-2:]]
+        picture = F.interpolate(picture[None].float(), size, mode="bilinear", antialias=True)[0].clamp(0, 1)
+    return guide.page(picture)
+
+
+@torch.no_grad()
+def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Coupling:
+    """Couple the cells of a picture with a question.
+
+    Args:
+        guide: that made the page.
+        page: of the picture.
+        question: any text.
+        grid: (H, W), cells that divide the picture evenly.
+    """
+    (search,) = guide.search(page, [question])
+    judged = guide.weigh(page, [search])
+    factor, offset = CALIBRATION
+    present = torch.sigmoid(judged.present * factor + offset)
+    confidence, whole, odd = torch.cat((present, judged.whole.sigmoid(), judged.odd.sigmoid())).tolist()
+    logits = cell_logits(judged.logits[0], page.size, grid).cpu()
+    return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
+
+
+def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """Logits of places of a page [h, w] as those of the cells of its picture, [H, W].
+
+    Args:
+        places: of the page, which may reach beyond the picture.
+        size: (height, width) of the picture in px.
+        grid: (H, W).
+    """
+    rows, columns = (_samples(side, cells).to(places.device) for side, cells in zip(size, grid, strict=True))
+    top = places.amax()
+    odds = (places - top).exp()[rows.flatten()][:, columns.flatten()]
+    mean = odds.unflatten(1, columns.shape).unflatten(0, rows.shape).mean((1, 3))
+    return mean.clamp_min(1e-30).log() + top
+
+
+def _samples(side: int, cells: int) -> Tensor:
+    """The places that lie in each cell along a side of so many px: long [cells, n], each at least once."""
+    n = max(4, math.ceil(side / cells / PLACE))
+    middles = (torch.arange(cells * n) + 0.5) * (side / (cells * n))
+    return (middles / PLACE).long().view(cells, n)
+
+
+def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
+    """The content words of a question and what stands for them, with the best place of each."""
+    height, width = (-(-side // PLACE) for side in page.size)
+    words, others, stands_for = search.terms
+    best = search.cosines[:, :height, :width].flatten(1).max(1)
+    likeness = guide.likeness(best.values).sigmoid().tolist()
+    places = [divmod(index, width) for index in best.indices.tolist()]
+    listed = []
+    for word, group in zip(words, _groups(len(words), stands_for), strict=True):
+        if word in STOP_WORDS:
+            continue
+        for index in group:
+            term = (*words, *others)[index]
+            y, x = (
+                min(1.0, (PLACE * at + PLACE / 2) / side)
+                for at, side in zip(places[index], page.size, strict=True)
+            )
+            listed.append(Match(word, term, likeness[index], (y, x)))
+    return tuple(listed)
+
+
+def _groups(words: int, stands_for: tuple[int, ...]) -> list[list[int]]:
+    """Per word its own index and those of the others that stand for it."""
+    groups = [[index] for index in range(words)]
+    for number, word in enumerate(stands_for):
+        groups[word].append(words + number)
+    return groups

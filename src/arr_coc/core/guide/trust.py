@@ -1,0 +1,95 @@
+"""Trust: how far the balancer follows the guide, from what the guide says of itself.
+
+    shares(coupling)   how sure, odd, whole and lost a question is; they add up to 1
+    start(coupling)    the gates and tensions that a balancer starts from: the shares' mean of STANCES
+
+| question | kind | effect |
+|---|---|---|
+| "What is the total?", and it is there | sure | the participatory map alone ranks; the others break ties |
+| "What is unusual here?" | odd | saliency leads |
+| "Describe the image." | whole | information and even coverage; "auto" spends four times as much |
+| about what isn't there, or can't be read | lost | the fixed mixture, a quarter of the budget for coverage; "auto" \
+spends twice as much; a base model's own first layers are asked |
+
+Fixed and untrained; a policy net that is trained adds to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arr_coc.core.balancing import FIXED_MIXTURE, MAX_EXPLORE
+from arr_coc.core.guide.coupling import Coupling
+
+TIE = 0.005
+"""Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
+EXPLORE = MAX_EXPLORE / 2
+"""Share of a budget for coverage at the neutral exploit tension. By the STANCES' tensions it is nothing of a sure
+one, a quarter where the question is lost, half where it is about everything."""
+SURE: tuple[float, float] = (0.25, 0.6)
+"""Confidence at which trust in the guide begins, and at which it is full."""
+SCOPE: tuple[float, float] = (0.3, 0.7)
+"""The same of `whole` and `odd`."""
+LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
+"""What is said beside an allocation that rests on little."""
+
+
+class Stance(NamedTuple):
+    """What a kind of question calls for: gates of the three maps, and the three tensions, each in [0, 1]."""
+
+    information: float
+    perspectival: float
+    participatory: float
+    compress: float
+    exploit: float
+    focus: float
+
+
+STANCES = {
+    "sure": Stance(TIE, TIE, 1.0, compress=0.5, exploit=1.0, focus=0.5),
+    "odd": Stance(0.05, 1.0, 0.1, compress=0.5, exploit=0.8, focus=0.5),
+    "whole": Stance(0.5, 0.1, TIE, compress=0.25, exploit=0.0, focus=0.5),
+    "lost": Stance(*FIXED_MIXTURE, compress=0.375, exploit=0.5, focus=0.5),
+}
+
+
+class Shares(NamedTuple):
+    """How far a question is of each kind, each in [0, 1]; they add up to 1."""
+
+    sure: float
+    odd: float
+    whole: float
+    lost: float
+
+
+def shares(coupling: Coupling) -> Shares:
+    """The kinds of a question: its scope goes first, for what it asks for needs not be printed."""
+    whole = _ramp(coupling.whole, *SCOPE)
+    odd = (1 - whole) * _ramp(coupling.odd, *SCOPE)
+    local = 1 - whole - odd
+    sure = local * _ramp(coupling.confidence, *SURE)
+    return Shares(sure, odd, whole, local - sure)
+
+
+def start(coupling: Coupling) -> Tensor:
+    """Gates and tensions before the sigmoid, [6], for `AdaptiveTensionBalancer.mix`."""
+    stances = torch.tensor([STANCES[name] for name in Shares._fields], dtype=torch.float32)
+    return torch.logit(torch.tensor(shares(coupling)) @ stances, eps=1e-4)
+
+
+def note(coupling: Coupling) -> str | None:
+    """What must be said beside an allocation; None where the guide knows its way."""
+    return LOST if shares(coupling).lost > 0.5 else None
+
+
+def blend(coupling: Coupling, own: Tensor) -> Tensor:
+    """Participatory logits [H, W] of guide and base model: the model's own look by the share of `lost`."""
+    return torch.lerp(coupling.logits.to(own), own, shares(coupling).lost)
+
+
+def _ramp(value: float, low: float, high: float) -> float:
+    """0 up to `low`, 1 from `high` on, linear between."""
+    return min(1.0, max(0.0, (value - low) / (high - low)))

@@ -1,0 +1,136 @@
+"""The selector of an allocator that was trained for one model: the cells of its mode "sparse", without the model.
+
+    StemSelector.load("bundled")("page.png", "What is the total?", budget=64) -> Allocation
+
+It decides by what a stem sees in the pixels and by the word embeddings of the question, and needs the model's
+tokenizer and embeddings, nothing else of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.location import located
+from arr_coc.core.paths import local_path
+from arr_coc.core.realizing import Cues
+from arr_coc.core.saved import BUNDLED, one_line, read_layer, read_settings
+from arr_coc.core.selector import Selector, Sizing
+from arr_coc.core.stem import Stem, load_stem
+from arr_coc.core.texture import generate_texture_array
+
+EMBEDDINGS = "embed_tokens.weight"
+"""How the name of the word embeddings ends in a model's safetensors."""
+
+
+class StemSelector(Selector):
+    """Chooses cells of a picture by a question, before any encoder, as an allocator learned it.
+
+    Args:
+        layer: trained scorers, balancer and allocator.
+        stem: sees the cells in pixels.
+        tokenizer: of the model whose word embeddings these are.
+        embeddings: [V, D], word embeddings.
+        sizing: how a picture becomes cells if a call doesn't say.
+
+    Raises:
+        ValueError: parts of different widths.
+    """
+
+    def __init__(
+        self, layer: ARRCOCLayer, stem: Stem, tokenizer: Tokenizer, embeddings: Tensor, sizing: Sizing
+    ) -> None:
+        widths = {"layer": layer.config.dim, "stem": stem.dim, "embeddings": embeddings.shape[1]}
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"the parts of a selector are of different widths ({widths}); use one model's")
+        self.layer, self.stem = layer.eval(), stem.eval()
+        self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._special = torch.tensor([i for i, token in added if token.special], dtype=torch.long)
+
+    @classmethod
+    def load(cls, folder: str | Path | None = None, base: str | Path | None = None) -> StemSelector:
+        """Load from an allocator folder with a stem, and from its base model's folder words and sizes alone.
+
+        Args:
+            folder: of the allocator; "bundled" or None: the bundled one.
+            base: folder of the base model; None: the one the allocator names.
+
+        Raises:
+            ValueError: something is missing there or doesn't fit.
+        """
+        place = BUNDLED / "allocator" if folder in (None, BUNDLED.name) else local_path(folder)
+        layer = read_layer(place)
+        stem = load_stem(place, layer.config.dim)
+        if stem is None or not layer.trained:
+            lacks = "a trained layer" if stem is not None else "a stem (stem.safetensors)"
+            raise ValueError(
+                f"the allocator {str(place)!r} has not {lacks}, so it can't choose without its model: train "
+                "one with `arr-coc train stem`, or use ARRCOCModel"
+            )
+        settings = read_settings(place)
+        name = (settings["base_model"] and located(settings, place)) if base is None else str(base)
+        model = BUNDLED / "model" if name == BUNDLED.name else local_path(name or "")
+        if not (model / "tokenizer.json").is_file():
+            raise ValueError(
+                f"the base model {name!r} of the allocator is no folder here with a tokenizer.json: give the "
+                "folder of its files as `base`"
+            )
+        tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+        return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model))
+
+    def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
+        """All that the choice is made by; arguments as in a call."""
+        pixels, grid = self.pixels(picture, grid)
+        query = self._query(question)
+        mask = torch.ones(query.shape[:2], dtype=torch.bool)
+        texture = generate_texture_array(pixels, grid, self.layer.config.channels)
+        return Cues(texture, query, mask, self.stem(pixels, grid).float())
+
+    def pixels(
+        self, picture: ImageSource, grid: tuple[int, int] | None = None
+    ) -> tuple[Tensor, tuple[int, int]]:
+        """The picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid.
+
+        Args:
+            picture: as in a call.
+            grid: as in a call.
+        """
+        image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
+        grid = self.sizing.grid(*image.shape[-2:]) if grid is None else grid
+        size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)
+        if image.shape[-2:] != size:  # on bytes, as image processors do
+            image = F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)
+        normal = (image.float() / 255 - 0.5) / 0.5  # and back: what a normalised picture is recovered to
+        return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
+
+    def _query(self, question: str) -> Tensor:
+        """Word embeddings of a question's content tokens, float [1, L, D]."""
+        encoding = self.tokenizer.encode(question, add_special_tokens=False)
+        ids = torch.tensor(encoding.ids, dtype=torch.long)
+        words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
+        content = words & ~torch.isin(ids, self._special)
+        if not bool(content.any()):
+            raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
+        return self.embeddings[ids[content]][None].float()
+
+
+def _read_embeddings(model: Path) -> Tensor:
+    """The word embeddings [V, D] of a model folder."""
+    for path in sorted(model.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = [name for name in file.keys() if name.endswith(EMBEDDINGS)]
+                if names:
+                    return file.get_tensor(names[0])
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{str(path)!r} can't be read ({one_line(error)}); copy it again") from error
+    raise ValueError(f"{str(model)!r} has no word embeddings (*.{EMBEDDINGS} in its *.safetensors)")

@@ -1,0 +1,87 @@
+"""The guide in a call of a model that nobody trained for: what it says of each image and its question.
+
+    couplings(chooser, call, layout)           -> a Coupling per image, or None where nobody can ask the guide
+    question_texts(adapter, inputs, layout)    -> per image the question of its row, as text
+
+A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else, and
+where the model reads a crop or tiles, it reads the pixels that the model reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.core.guide.coupling import Coupling, couple, view
+from arr_coc.core.selector import image_pixels
+from arr_coc.modes.call import Call, Chooser
+from arr_coc.modes.cues import pictures
+from arr_coc.seam import FamilyAdapter, Layout
+
+SAME = 0.04
+"""The most that two pictures of one thing differ in, mean over pixels in [0, 1], after one was resampled."""
+COARSE = 64
+"""Side in px at which pictures are compared."""
+
+
+def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
+    """What the guide says of each image.
+
+    Returns:
+        A coupling per image; None where the chooser has no guide or the question can't be read as text.
+    """
+    guide, adapter = chooser.guide, chooser.adapter_for(call.mode)
+    if guide is None:
+        return None
+    texts = question_texts(adapter, call.inputs, layout)
+    if texts is None:
+        return None
+    with call.watch("texture"):
+        views = pictures(adapter, call.inputs, call.encoded)
+    with call.watch("scoring"):
+        encoded = call.encoded
+        if encoded.pages is None:
+            sources = encoded.sources or [None] * len(views)
+            encoded.pages = [
+                view(guide, whole_picture(source, seen)) for source, seen in zip(sources, views, strict=True)
+            ]
+        images = zip(encoded.pages, texts, layout.grids, strict=True)
+        return [couple(guide, page, text, grid[1:]) for page, text, grid in images]
+
+
+def whole_picture(source: Image.Image | None, seen: Tensor) -> Tensor:
+    """The picture as the user gave it, [3, h, w] in [0, 1]; what the model sees where that is a part of it.
+
+    Args:
+        source: the user's picture; None: it isn't at hand.
+        seen: what the model sees, [3, h, w] in [0, 1].
+    """
+    if source is None:
+        return seen
+    pixels = image_pixels(source).to(seen.device)
+    small = [F.interpolate(x, (COARSE, COARSE), mode="area") for x in (pixels, seen[None].float())]
+    return pixels[0] if float((small[0] - small[1]).abs().mean()) <= SAME else seen
+
+
+def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout) -> list[str] | None:
+    """Per image the question of its row: all from its first to its last word; None without a tokenizer."""
+    tokenizer = getattr(adapter.processor, "tokenizer", None)
+    if tokenizer is None:
+        return None
+    ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
+    words = adapter.question_mask(ids, mask)
+    texts = {}
+    for row in {row for row, _ in adapter.columns(ids, layout.counts)}:
+        places = words[row].nonzero().flatten().tolist()
+        if not places:
+            return None
+        span = ids[row, places[0] : places[-1] + 1]
+        attended = mask[row, places[0] : places[-1] + 1]
+        texts[row] = tokenizer.decode(
+            span[attended & (span != adapter.image_token_id)].tolist(), skip_special_tokens=True
+        )
+    return [texts[row] for row, _ in adapter.columns(ids, layout.counts)]
