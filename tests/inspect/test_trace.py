@@ -19,8 +19,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
-from arr_coc.inspect.trace import MAX_WEBP, Reply, Trace, Word
+from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.inspect.trace_file import LATER, MAX_HEADER
+from arr_coc.inspect.view import MAX_WEBP
 
 GRID = (1, 3, 4)
 QUESTION = "Is it, say, red?"

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from arr_coc.inspect.trace import VIEW_FORMAT
+from arr_coc.inspect.view import VIEW_FORMAT
 
 _SCRIPTS = (
     "tools.js",
