@@ -21,9 +21,13 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
+from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.texture import channel_names, generate_texture_array
+from arr_coc.data.record import Box
+from arr_coc.inspect.evidence import scaled
+from arr_coc.inspect.guidance import Guidance, read_guidance
 from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
@@ -51,6 +55,7 @@ def observe(
     words: bool = True,
     max_new_tokens: int = 32,
     true_answers: Sequence[str] = (),
+    evidence: Sequence[Box] = (),
     on_text: Callable[[str], None] | None = None,
     on_full_text: Callable[[str], None] | None = None,
 ) -> Trace:
@@ -69,6 +74,7 @@ def observe(
         words: score each word of the question by itself.
         max_new_tokens: as in `Session.ask`, for both answers.
         true_answers: answers that are known to be true, for the record.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, for the record.
         on_text: called with the answer from the kept tokens so far after each token; and with all of it after
             each token of an answer for comparison, so that an exception raised in it can end that, too.
         on_full_text: called instead of that with the answer from all tokens so far.
@@ -94,8 +100,9 @@ def observe(
     whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
     if words and ran.gather is not None and not answer.fallback and not whole:
         pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+    picture = _fitted(view, answer.grid[1:])
     return Trace(
-        picture=_fitted(view, answer.grid[1:]),
+        picture=picture,
         question=question,
         answer=answer.text,
         allocation=answer.allocation.cpu(),
@@ -115,7 +122,27 @@ def observe(
         texture=texture,
         channels=channel_names(session.model.layer.config.channels),
         words=pieces,
+        evidence=scaled(evidence, session.image.size, picture.size),
+        guidance=session_guidance(session, question, answer.couplings, answer.mode, answer.grid[1:]),
     )
+
+
+def session_guidance(
+    session: Session, question: str, couplings: Sequence[Coupling], mode: str, grid: tuple[int, int]
+) -> Guidance | None:
+    """What the guide read of a session's image for a question; None where it wasn't asked.
+
+    Args:
+        session: of one image.
+        question: that was asked.
+        couplings: that the guide gave for it.
+        mode: that ran.
+        grid: (H, W) of the cells.
+    """
+    pages, guide = session.encoded(mode).pages, session.model.chooser.guide if couplings else None
+    if guide is None or not pages:
+        return None
+    return read_guidance(guide, pages[0], question, couplings[0], grid)
 
 
 def _answer_for_comparison(
