@@ -26,6 +26,7 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
+    evidence: options.Evidence = None,
     out: options.Out = None,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where to save the allocation record, a .safetensors.")
@@ -43,21 +44,31 @@ def command(
     (picture,) = inputs.open_pictures(request, page)
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     record_path = inputs.optional_path("--save", save, (".safetensors",), request.names)
+    boxes = inputs.read_evidence(evidence)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
         with terminal.status("looking", as_json):
-            allocation = loaded.look(picture, request.question, budget=allowed, mode=mode)
+            session = loaded.session(picture)
+            allocation = session.look(request.question, budget=allowed, mode=mode)
     if record_path:
         allocation.save(record_path)
+    from arr_coc.inspect.evidence import score
+
+    scored = score(boxes, allocation, picture.size)
     if as_json:
-        terminal.print_json(allocation.to_dict())
+        recall = {"evidence_recall": scored.recall} if boxes else {}
+        terminal.print_json(allocation.to_dict() | recall)
     else:
         terminal.print_allocation(request.title, request.question, allocation)
+        if boxes:
+            terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
         if record_path:
             terminal.print_rows([("record", str(record_path))])
     if drawing_path:
+        from arr_coc.inspect.observe import session_guidance
         from arr_coc.inspect.picture import draw_layers
 
-        drawing = draw_layers(picture, allocation, request.question)
+        guidance = session_guidance(session, request.question, allocation.grid[1:])
+        drawing = draw_layers(picture, allocation, request.question, boxes, guidance)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)

@@ -53,8 +53,8 @@ class Spot:
 
     @property
     def label(self) -> str:
-        """The word, and what stands for it if that is another: "seller → vendor"."""
-        return self.word if self.term == self.word else f"{self.word} → {self.term}"
+        """The word, and what stands for it if that is another and likely right: "seller → vendor"."""
+        return self.word if self.term == self.word or self.likeness < LIKELY else f"{self.word} → {self.term}"
 
 
 @dataclass(frozen=True, eq=False)

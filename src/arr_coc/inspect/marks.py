@@ -25,6 +25,8 @@ SAYS = {
     "odd": "about what stands out, says the guide",
 }
 """What the guide says of itself, in few words."""
+AROUND = 0.005
+"""Between a box and its outline, in shares of the picture's sides, so that it covers no print."""
 HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"
 
 
@@ -35,8 +37,8 @@ def draw_evidence(axes: Axes, evidence: Evidence) -> None:
         halo = [withStroke(linewidth=3.6, foreground="white")]
         axes.add_patch(
             Rectangle(
-                (x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=colour, linestyle=style, linewidth=1.8,
-                path_effects=halo,
+                (x0 - AROUND, y0 - AROUND), x1 - x0 + 2 * AROUND, y1 - y0 + 2 * AROUND, fill=False,
+                edgecolor=colour, linestyle=style, linewidth=1.8, path_effects=halo,
             )
         )  # fmt: skip
 

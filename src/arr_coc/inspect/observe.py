@@ -21,7 +21,7 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
-from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.coupling import couple
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.texture import channel_names, generate_texture_array
@@ -123,26 +123,23 @@ def observe(
         channels=channel_names(session.model.layer.config.channels),
         words=pieces,
         evidence=scaled(evidence, session.image.size, picture.size),
-        guidance=session_guidance(session, question, answer.couplings, answer.mode, answer.grid[1:]),
+        guidance=session_guidance(session, question, answer.grid[1:]) if answer.couplings else None,
     )
 
 
-def session_guidance(
-    session: Session, question: str, couplings: Sequence[Coupling], mode: str, grid: tuple[int, int]
-) -> Guidance | None:
-    """What the guide read of a session's image for a question; None where it wasn't asked.
+def session_guidance(session: Session, question: str, grid: tuple[int, int]) -> Guidance | None:
+    """What the guide reads of a session's image for a question; None where nobody has asked it there.
 
     Args:
         session: of one image.
         question: that was asked.
-        couplings: that the guide gave for it.
-        mode: that ran.
         grid: (H, W) of the cells.
     """
-    pages, guide = session.encoded(mode).pages, session.model.chooser.guide if couplings else None
+    pages = session.encoded(FULL.name).pages
+    guide = session.model.chooser.guide if pages else None
     if guide is None or not pages:
         return None
-    return read_guidance(guide, pages[0], question, couplings[0], grid)
+    return read_guidance(guide, pages[0], question, couple(guide, pages[0], question, grid), grid)
 
 
 def _answer_for_comparison(
