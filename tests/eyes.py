@@ -20,9 +20,9 @@ from arr_coc.modes.call import Prepared
 from arr_coc.seam import Compacted, gestalt
 from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
-KINDS = ("gaze", "covering", "stem")
-"""By what cells are known before the encoder: where an untrained model looks, the gestalt token that covers
-them, or what a stem sees."""
+KINDS = ("guide", "gaze", "covering", "stem")
+"""By what cells are known before the encoder: what the guide says, where an untrained model looks, the gestalt
+token that covers them, or what a stem sees."""
 IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]  # 30 and 45 cells
 ROWS = [("What is the number on the door?", IMAGES[:1]), ("Where?", IMAGES[1:])]
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -50,7 +50,9 @@ def moved(module: nn.Module, seed: int = 1) -> Any:
 def build(family: str = "qwen3_vl", kind: str = "stem", **more: Any) -> ARRCOCModel:
     """A model of its own around the shared base, strict and with a budget of 7."""
     built, parts = tiny(family), {}
-    if kind != "gaze":
+    if kind == "gaze":
+        parts["relevance"] = "gaze"
+    elif kind != "guide":
         parts["layer"] = moved(ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))
         parts["layer"].trained = True
     if kind == "stem":

@@ -25,7 +25,7 @@ from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.modes import MODES, find_mode
-from arr_coc.modes.call import EncodedImages, guarded, runs_as
+from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
 from arr_coc.modes.notes import joined
 from arr_coc.seam import PROMPT_NAMES
@@ -290,13 +290,16 @@ class Session:
         self, question: str, *, budget: Budget | None = None, mode: str | None = None
     ) -> list[Allocation]:
         """`look` at each of the session's images."""
+        return self.prepared(question, budget=budget, mode=mode).allocations
+
+    def prepared(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Prepared:
+        """All that is decided before the model is called, as in `look`."""
         if mode is None:
             mode = self.model.mode if MODES[self.model.mode].chooses else self.model.default_mode
         with torch.no_grad():
-            prepared = self.model.prepare(
+            return self.model.prepare(
                 self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
-        return prepared.allocations
 
     def _text(self, ids: list[int]) -> str:
         return self.model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()

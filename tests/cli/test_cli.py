@@ -19,6 +19,7 @@ from arr_coc.cli import inputs, main
 from arr_coc.core import realizing
 from arr_coc.core.allocation import Allocation
 from arr_coc.model import ARRCOCModel
+from arr_coc.modes.call import Prepared
 from command_line import run, run_json
 from tiny import picture
 
@@ -236,13 +237,13 @@ class TestMain:
         folder: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        look = ARRCOCModel.look
+        prepare = ARRCOCModel.prepare
 
-        def noisy(*arguments: Any, **options: Any) -> Allocation:
+        def noisy(*arguments: Any, **options: Any) -> Prepared:
             print("a library talks")
-            return look(*arguments, **options)
+            return prepare(*arguments, **options)
 
-        monkeypatch.setattr(ARRCOCModel, "look", noisy)
+        monkeypatch.setattr(ARRCOCModel, "prepare", noisy)
         code, out, err = run(capsys, "look", image, "What?", "-m", folder, "--json")
         assert code == 0
         assert set(json.loads(out)) >= {"keep", "grid"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,7 +116,38 @@ class TestLook:
             record = run_json(capsys, *LOOK, folder, "-b", "5", "--mode", mode)
             expected = ARRCOCModel.from_pretrained(folder).look(*LOOK[1:3], budget=5, mode=mode)
             assert record == expected.to_dict()
-            assert len(record["keep"]) == 5
+            assert len(record["keep"]) == 4, "all that so small a picture has"
         code, out, err = run(capsys, *LOOK, folder, "--mode", "compress")
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "--mode" in err
+
+
+class TestLookWithoutAModel:
+    def test_the_guide_looks(self, capsys: Capture) -> None:
+        code, out, err = run(capsys, "look", "photo.png", "What is the total?", "-b", "5")
+        assert (code, err) == (0, "")
+        assert "confidence" in out
+        assert "words" in out
+
+    def test_what_it_says_is_in_the_record(self, capsys: Capture) -> None:
+        code, out, _ = run(capsys, "look", "photo.png", "What is the total?", "-b", "5", "--json")
+        record = json.loads(out)
+        assert code == 0
+        assert len(record["keep"]) == 4, "all that so small a picture has"
+        assert [match["word"] for match in record["coupling"]["matches"]].count("total") >= 1
+
+    @pytest.mark.parametrize("option", [("--mode", "prune"), ("--allocator", "mine")])
+    def test_options_of_a_model_need_one(self, capsys: Capture, option: tuple[str, str]) -> None:
+        code, out, err = run(capsys, "look", "photo.png", "What?", *option)
+        assert (code, out) == (2, "")
+        assert f"{option[0]} is of a model: name one with --model" in err
+
+    def test_no_transformers(self) -> None:
+        program = (
+            "import sys; from arr_coc.cli import main\n"
+            "assert main(['look', 'photo.png', 'What is the total?', '--json']) == 0\n"
+            "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub'} & set(sys.modules)\n"
+            "assert not heavy, heavy"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -162,7 +162,7 @@ class TestEveryMode:
         assert torch.equal(record.keep, expected.keep)
 
     def test_what_is_known_of_cells(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An untrained layer has a coupling, a trained one cells; a stem needs no gestalt in "sparse"."""
+        """An untrained layer has a coupling, a trained one cells; a gestalt is made only where it is read."""
         set_constants(monkeypatch)
         kinds = {}
         for kind in KINDS:
@@ -174,8 +174,11 @@ class TestEveryMode:
                     part is not None for part in (cues.vision, cues.gestalt, cues.coupling)
                 )
         assert kinds == {
+            ("guide", "prune"): (True, False, True),
+            ("guide", "sparse"): (False, False, True),
+            ("guide", "saccade"): (False, True, True),
             ("gaze", "prune"): (True, False, True),
-            ("gaze", "sparse"): (False, True, True),
+            ("gaze", "sparse"): (False, False, True),
             ("gaze", "saccade"): (False, True, True),
             ("covering", "prune"): (True, False, False),
             ("covering", "sparse"): (True, True, False),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from arr_coc.core.guide.trust import LOST
 from arr_coc.modes import whole
 from arr_coc.modes.call import EncodedImages
 from eyes import (
@@ -36,9 +37,13 @@ class TestSparse:
         model, inputs = wrapped(family, kind), inputs_of(family)
         with patches_seen(model) as seen:
             prepared = prepared_for(model, inputs, "sparse")
-        coarse = [] if kind == "stem" else [4 * (2 * 3 + 4 * 2)]  # the gestalts' own cells
+        unread = kind == "guide" and prepared.note == LOST  # pictures of noise: the model looks, too
+        coarse = (
+            [4 * (2 * 3 + 4 * 2)] if unread or kind in ("gaze", "covering") else []
+        )  # gestalts' own cells
         assert seen == [*coarse, 4 * (7 + 7)]
-        assert (prepared.mode, prepared.note, prepared.fallback) == ("sparse", None, False)
+        expected_note = LOST if unread else None
+        assert (prepared.mode, prepared.note, prepared.fallback) == ("sparse", expected_note, False)
         assert prepared.read == [7, 7]
         keep = [allocation.keep for allocation in prepared.allocations]
         fine = model.adapter.encode_cells(inputs, keep)

@@ -119,12 +119,14 @@ def command(
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
+        from arr_coc.inspect.guidance import Guidance
         from arr_coc.inspect.picture import draw_allocation
 
         allocations = answer.allocations
+        guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
         drawings = [
-            draw_allocation(picture, allocation, request.question, answer.text, boxes)
-            for picture, allocation in zip(pictures, allocations, strict=True)
+            draw_allocation(picture, allocation, request.question, answer.text, boxes, guidance)
+            for picture, allocation, guidance in zip(pictures, allocations, guided, strict=True)
         ]
         terminal.save_picture(_below_each_other(drawings), drawing_path, as_json, needed=out is not None)
     return 0

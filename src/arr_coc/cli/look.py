@@ -1,12 +1,21 @@
-"""The command `arr-coc look`: where the model would look, layer by layer; nothing is answered."""
+"""The command `arr-coc look`: which cells a question needs, layer by layer; nothing is answered.
+
+Without a model the guide alone decides, and transformers isn't imported.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from arr_coc.core.attending import Budget
+    from arr_coc.core.realizing import Decision
 
 PICTURE = "arr-coc-look.png"
 
@@ -21,7 +30,7 @@ def command(
     ] = None,
     budget: options.Budget = None,
     mode: options.ChoosingMode = None,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.LookModel = None,
     allocator: options.Allocator = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -33,7 +42,9 @@ def command(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show where the model would look, layer by layer; nothing is answered.
+    """Show which cells a question needs, layer by layer; nothing is answered.
+
+    The guide decides, which needs no model; with --model that model does, as in ask.
 
     The picture goes to arr-coc-look.png if that can be written; with --json, which prints the whole record,
     only to where --out says.
@@ -47,28 +58,53 @@ def command(
     boxes = inputs.read_evidence(evidence)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
-        loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
-        with terminal.status("looking", as_json):
-            session = loaded.session(picture)
-            allocation = session.look(request.question, budget=allowed, mode=mode)
+        if model is None:
+            named = {"--mode": mode, "--allocator": allocator}
+            if option := next((option for option, value in named.items() if value is not None), None):
+                raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
+            decision = _guided(picture, request.question, allowed, device, dtype, as_json)
+            allocation = decision.allocations[0]
+            coupling = decision.couplings[0]
+        else:
+            loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
+            with terminal.status("looking", as_json):
+                session = loaded.session(picture)
+                prepared = session.prepared(request.question, budget=allowed, mode=mode)
+            allocation = prepared.allocations[0]
+            coupling = next(iter(prepared.couplings), None)
     if record_path:
         allocation.save(record_path)
     from arr_coc.inspect.evidence import score
 
     scored = score(boxes, allocation, picture.size)
     if as_json:
-        recall = {"evidence_recall": scored.recall} if boxes else {}
-        terminal.print_json(allocation.to_dict() | recall)
+        facts = {} if coupling is None else {"coupling": coupling.to_dict()}
+        facts |= {"evidence_recall": scored.recall} if boxes else {}
+        terminal.print_json(allocation.to_dict() | facts)
     else:
-        terminal.print_allocation(request.title, request.question, allocation)
+        terminal.print_allocation(request.title, request.question, allocation, coupling)
         if boxes:
             terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
         if record_path:
             terminal.print_rows([("record", str(record_path))])
     if drawing_path:
-        from arr_coc.inspect.observe import session_guidance
+        from arr_coc.inspect.guidance import Guidance
         from arr_coc.inspect.picture import draw_layers
 
-        guidance = session_guidance(session, request.question, allocation.grid[1:])
+        guidance = None if coupling is None else Guidance.of(coupling)
         drawing = draw_layers(picture, allocation, request.question, boxes, guidance)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
+
+
+def _guided(
+    picture: Image.Image, question: str, budget: Budget | None, device: str, dtype: str, quiet: bool
+) -> Decision:
+    """What the guide decides alone."""
+    with terminal.starting(quiet):
+        from arr_coc.core.attending import DEFAULT_BUDGET
+        from arr_coc.core.guide.store import load_guide
+        from arr_coc.core.selector import Selector
+
+        selector = Selector(load_guide(dtype=dtype, device="cpu" if device == "auto" else device))
+    with terminal.status("looking", quiet):
+        return selector.decide(picture, question, DEFAULT_BUDGET if budget is None else budget)

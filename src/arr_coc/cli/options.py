@@ -94,6 +94,15 @@ Page = Annotated[int | None, typer.Option(min=1, metavar="N", help="Which page o
 Model = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|FOLDER", help="A model on the Hub or on this disk.")
 ]
+LookModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME|FOLDER",
+        help="A model on the Hub or on this disk that is to look. Not given: the guide looks, without one.",
+    ),
+]
 Allocator = Annotated[
     str | None,
     typer.Option(metavar="NAME|FOLDER", help="What was learned for it (the model's own if not given)."),

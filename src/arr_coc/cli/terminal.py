@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from arr_coc.core.allocation import Allocation
-    from arr_coc.session import Answer
+    from arr_coc.core.answer import Answer
+    from arr_coc.core.guide.coupling import Coupling
 
 
 MOST_MESSAGE = 900
@@ -230,8 +231,10 @@ def print_answer(
     print_table(head, [(name, *(f"{ms[stage]:,.1f}" for stage in stages)) for name, ms in ways])
 
 
-def print_allocation(name: str, question: str, allocation: Allocation) -> None:
-    """How many tokens were kept, why, and how the three scorers were weighed."""
+def print_allocation(
+    name: str, question: str, allocation: Allocation, coupling: Coupling | None = None
+) -> None:
+    """How many tokens were kept, why, how the three scorers were weighed, and what the guide says of it."""
     from arr_coc.core.allocation import Reason
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
@@ -246,7 +249,20 @@ def print_allocation(name: str, question: str, allocation: Allocation) -> None:
         rows.append(("weights", ", ".join(gates)))
         tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
         rows.append(("tensions", ", ".join(tensions)))
+    if coupling is not None:
+        rows += [("words", _words(coupling)), ("confidence", f"{coupling.confidence:.0%}")]
+    if allocation.note is not None:
+        rows.append(("note", allocation.note))
     print_rows(rows)
+
+
+def _words(coupling: Coupling) -> str:
+    """The words of a question that are on the picture, each with its likeness and what stands for it."""
+    words = [
+        f"{match.word} {match.likeness:.2f}" + f" ({match.term})" * (match.term != match.word)
+        for match in coupling.best()
+    ]
+    return ", ".join(words) or "none was recognised"
 
 
 def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) -> None:

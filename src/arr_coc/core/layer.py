@@ -63,8 +63,8 @@ class Relevance(NamedTuple):
     """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1].
 
     `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3];
-    `structured` (bool [B]) says whether the image has structure, None where that was not measured; `explore` [B]
-    is the neutral share of coverage where the config's does not hold.
+    `structured` (bool [B]) says whether the image has structure, None where that was not measured; `explore`
+    [B] is the neutral share of coverage where the config's does not hold.
     """
 
     information: Tensor
@@ -156,8 +156,8 @@ class ARRCOCLayer(nn.Module):
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
                 attention, the guide); None: the participatory scorer's.
-            guided: what the guide says of the question, from which the balancer starts (`guide.trust`); None: from
-                its own start.
+            guided: what the guide says of the question, from which the balancer starts (`guide.trust`); None:
+                from its own start.
             watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
         with watch("scoring"):

@@ -94,8 +94,8 @@ class Cues(NamedTuple):
     texture [1, C, H, W]; query [1, L, D], word embeddings of the question; query_mask bool [1, L]; vision
     [1, N, D], the cells as encoded tokens or in their place as a stem sees them, None if neither is at hand;
     gestalt [1, D], the mean token of a coarse view, None: that of `vision`; coupling [1, H, W], logits of a
-    coupling with the question found elsewhere, None: the participatory scorer finds it; guided, what the guide
-    says of the question, None: it wasn't asked.
+    coupling with the question found elsewhere, None: the participatory scorer finds it; guided, what the
+    guide says of the question, None: it wasn't asked.
     """
 
     texture: Tensor

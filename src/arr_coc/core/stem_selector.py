@@ -1,4 +1,4 @@
-"""The selector of an allocator that was trained for one model: the cells of its mode "sparse", without the model.
+"""The selector of an allocator that was trained for one model: the cells of mode "sparse", without the model.
 
     StemSelector.load("bundled")("page.png", "What is the total?", budget=64) -> Allocation
 

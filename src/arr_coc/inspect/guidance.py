@@ -9,7 +9,7 @@ For each content word of the question that word, or one of the lexicon that stan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,7 +42,8 @@ class Spot:
         term: what was found there: the word, or another of the lexicon that stands for it.
         likeness: in [0, 1], that the best place shows the term.
         place: (y, x) of that place in shares of the picture's height and width.
-        heat: float [H, W] in [0, 1], the most likeness in each cell, of the word and all that stands for it.
+        heat: float [H, W] in [0, 1], the most likeness in each cell, of the word and all that stands for it;
+            empty of `Guidance.of`.
     """
 
     word: str
@@ -99,6 +100,13 @@ class Guidance:
         return {"confidence": self.confidence, "whole": self.whole, "odd": self.odd, "spots": spots}
 
     @classmethod
+    def of(cls, coupling: Coupling) -> Guidance:
+        """What a coupling says, without heats: each content word with what fits best for it."""
+        best = coupling.best(0.0)
+        spots = tuple(Spot(*match, heat=torch.zeros(0)) for match in best)
+        return cls(coupling.confidence, coupling.whole, coupling.odd, spots)
+
+    @classmethod
     def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
         """Of what `to_dict` made, and heats [spots, H, W]."""
         pairs = zip(plain["spots"], heats, strict=True)
@@ -120,14 +128,12 @@ def read_guidance(
         grid: (H, W) cells of the heats.
     """
     (search,) = guide.search(page, [question])
-    best = coupling.best(0.0)  # one per distinct content word
-    numbers = {word: number for number, word in reversed(list(enumerate(search.terms.words)))}
+    words = search.terms.words
+    plain = Guidance.of(coupling)
     spots = tuple(
-        Spot(*match, heat=_heat(guide, page, search, numbers[match.word], grid))
-        for match in best
-        if match.word in numbers
+        replace(spot, heat=_heat(guide, page, search, words.index(spot.word), grid)) for spot in plain.spots
     )
-    return Guidance(coupling.confidence, coupling.whole, coupling.odd, spots)
+    return replace(plain, spots=spots)
 
 
 def _heat(guide: Guide, page: Page, search: Search, word: int, grid: tuple[int, int]) -> Tensor:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
-from arr_coc.core.guide.coupling import couple
+from arr_coc.core.guide.coupling import Coupling, couple
+from arr_coc.core.guide.trust import blend
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.texture import channel_names, generate_texture_array
@@ -123,23 +124,19 @@ def observe(
         channels=channel_names(session.model.layer.config.channels),
         words=pieces,
         evidence=scaled(evidence, session.image.size, picture.size),
-        guidance=session_guidance(session, question, answer.grid[1:]) if answer.couplings else None,
+        guidance=_guidance(session, question, answer),
     )
 
 
-def session_guidance(session: Session, question: str, grid: tuple[int, int]) -> Guidance | None:
-    """What the guide reads of a session's image for a question; None where nobody has asked it there.
-
-    Args:
-        session: of one image.
-        question: that was asked.
-        grid: (H, W) of the cells.
-    """
-    pages = session.encoded(FULL.name).pages
-    guide = session.model.chooser.guide if pages else None
+def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
+    """What the guide read for an answer; None where it wasn't asked."""
+    pages, guide = (
+        session.encoded(answer.mode).pages,
+        session.model.chooser.guide if answer.couplings else None,
+    )
     if guide is None or not pages:
         return None
-    return read_guidance(guide, pages[0], question, couple(guide, pages[0], question, grid), grid)
+    return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
 
 
 def _answer_for_comparison(
@@ -219,8 +216,8 @@ def word_heat(
     """The heat and pull of each word of a question.
 
     The heat of a word is the participatory map of its own tokens, in their place in the question: from a
-    trained layer with all other tokens masked, from an untrained one by the gaze of these tokens. Its pull is
-    1 - IoU of the cells kept for the question with and without it.
+    trained layer with all other tokens masked, from an untrained one what the guide says of these words, or
+    the gaze of their tokens. Its pull is 1 - IoU of the cells kept for the question with and without it.
 
     Args:
         session: session of the image; encoded images are reused.
@@ -303,19 +300,35 @@ def _allocate_sets(
     ran, _ = runs_as(model.adapter, find_mode(mode))
     if ran.gather is None:
         raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
-    layer, encoded = model.layer, session.encoded(mode)
+    encoded = session.encoded(mode)
     call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
     cues = ran.gather(model.chooser, call)[0]
-    couplings: list[Tensor | None] = [None] * len(sets)
-    if cues.coupling is not None:  # an untrained layer: the gaze of each set
-        name = gestalt if ran.before_encoder else VIEW
+    layer = model.chooser.layer
+    guided: list[Coupling | None] = [None] * len(sets)
+    looks: list[Tensor | None] = [None] * len(sets)
+    if cues.guided is not None and encoded.pages:
+        texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
+        guided = [couple(model.chooser.guide, encoded.pages[0], t, cues.texture.shape[-2:]) for t in texts]
+        looks = [one.logits for one in guided]
+    name = gestalt if ran.before_encoder else VIEW
+    if cues.coupling is not None and name in encoded.neutral:  # the model's own first layers were asked
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
         adapter = model.adapter_for(ran)
         maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
         height, width = cues.coupling.shape[1:]
-        couplings = [coupling(look, (height, width))[None].to(cues.coupling) for look in maps]
+        gazes = [coupling(look, (height, width)) for look in maps]
+        looks = [gaze if g is None else blend(g, gaze) for g, gaze in zip(guided, gazes, strict=True)]
     records = []
-    for words, look in zip(sets[:, content], couplings, strict=True):
-        relevance = layer.relevance(*cues._replace(query_mask=words[None], coupling=look))
-        records += layer.allocate(relevance, kept)
+    for words, look, says in zip(sets[:, content], looks, guided, strict=True):
+        own = None if look is None else look[None].to(cues.texture)
+        part = cues._replace(query_mask=words[None], coupling=own, guided=says)
+        records += layer.allocate(layer.relevance(*part), kept)
     return [record.cpu() for record in records]
+
+
+def _text(session: Session, ids: Tensor, words: Tensor, content: Tensor) -> str:
+    """A set of a question's words, bool [S], as text: with the spaces between them."""
+    places = content.nonzero().flatten()
+    spaces = torch.zeros_like(content)
+    spaces[places[0] : places[-1]] = True
+    return session.model.processor.tokenizer.decode(ids[words | (spaces & ~content)].tolist())

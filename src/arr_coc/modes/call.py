@@ -32,8 +32,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RELEVANCES = ("auto", "trained", "guide", "gaze")
-"""What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", the attention of the
-model's own first layers; "auto", the layer where it is trained, else the guide, and where that is lost, gaze too."""
+"""What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", attention in
+the model's own first layers; "auto", the layer if it is trained, else the guide and, where lost, gaze."""
 Budgets = Callable[[int], Budget]
 """From the number of cells of an image to what it is allowed."""
 
@@ -90,7 +90,7 @@ class Chooser:
 
     @property
     def guide(self) -> Guide | None:
-        """What couples cells and questions where the layer is untrained; None: the model's own attention does."""
+        """What couples cells and questions where the layer is untrained; None: the model's attention does."""
         return None if self.relevance == "gaze" else load_guide(device=self.adapter.model.device)
 
     @property

@@ -3,8 +3,8 @@
     couplings(chooser, call, layout)           -> a Coupling per image, or None where nobody can ask the guide
     question_texts(adapter, inputs, layout)    -> per image the question of its row, as text
 
-A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else, and
-where the model reads a crop or tiles, it reads the pixels that the model reads.
+A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else,
+and where the model reads a crop or tiles, it reads the pixels that the model reads.
 """
 
 from __future__ import annotations
@@ -47,24 +47,25 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
         if encoded.pages is None:
             sources = encoded.sources or [None] * len(views)
             encoded.pages = [
-                view(guide, whole_picture(source, seen)) for source, seen in zip(sources, views, strict=True)
+                view(guide, whole_picture(source, small))
+                for source, small in zip(sources, views, strict=True)
             ]
         images = zip(encoded.pages, texts, layout.grids, strict=True)
         return [couple(guide, page, text, grid[1:]) for page, text, grid in images]
 
 
-def whole_picture(source: Image.Image | None, seen: Tensor) -> Tensor:
+def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
     """The picture as the user gave it, [3, h, w] in [0, 1]; what the model sees where that is a part of it.
 
     Args:
         source: the user's picture; None: it isn't at hand.
-        seen: what the model sees, [3, h, w] in [0, 1].
+        read: what the model sees, [3, h, w] in [0, 1].
     """
     if source is None:
-        return seen
-    pixels = image_pixels(source).to(seen.device)
-    small = [F.interpolate(x, (COARSE, COARSE), mode="area") for x in (pixels, seen[None].float())]
-    return pixels[0] if float((small[0] - small[1]).abs().mean()) <= SAME else seen
+        return read
+    pixels = image_pixels(source).to(read.device)
+    small = [F.interpolate(x, (COARSE, COARSE), mode="area") for x in (pixels, read[None].float())]
+    return pixels[0] if float((small[0] - small[1]).abs().mean()) <= SAME else read
 
 
 def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout) -> list[str] | None:

@@ -1,8 +1,8 @@
 """The route of modes that choose before the encoder, "sparse" and "saccade", and of the coarse view alone.
 
 Before the encoder, a cell is known by (the first that there is): what a trained stem sees in its pixels; the
-gestalt token that covers it, read by a layer that was trained on encoded tokens; and with an untrained layer, by
-what the guide says, and where that is lost, where the model's own first layers look in the gestalt (`gaze`).
+gestalt token that covers it, read by a layer that was trained on encoded tokens; with an untrained layer, by
+what the guide says, and where that is lost, where the model's own first layers look (`gaze`).
 """
 
 from __future__ import annotations

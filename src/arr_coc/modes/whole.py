@@ -109,10 +109,10 @@ def encoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
 def untaught(
     chooser: Chooser, call: Call, name: str, layout: Layout
 ) -> tuple[list[Tensor], list[Coupling] | None]:
-    """Per image the logits [H, W] of the coupling of its cells where no layer was taught it, and the guide's say.
+    """Per image the logits [H, W] of its cells' coupling where no layer was taught it, and the guide's say.
 
-    The guide's, into which the model's own attention is mixed by the share of `lost`; that alone where there is
-    no guide. The model's first layers run only where they are needed.
+    The guide's logits, into which the model's own attention is mixed by the share of `lost`; that alone where
+    there is no guide. The model's first layers run only where they are needed.
 
     Args:
         chooser: with or without a guide.

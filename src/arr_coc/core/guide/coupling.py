@@ -9,6 +9,7 @@ Cells may have any size and shape: a logit of a cell is the log of the mean odds
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from arr_coc.core.guide.guide import Guide, Page, Search
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.lexicon import STOP_WORDS
+from arr_coc.core.guide.words import ALPHABET
 
 LONGEST = 2048
 """The longest side in px of a picture that the guide looks at; larger ones are scaled down."""
@@ -98,8 +100,14 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     factor, offset = CALIBRATION
     present = torch.sigmoid(judged.present * factor + offset)
     confidence, whole, odd = torch.cat((present, judged.whole.sigmoid(), judged.odd.sigmoid())).tolist()
+    confidence *= readable(search.terms.words)
     logits = cell_logits(judged.logits[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
+
+
+def readable(words: Sequence[str]) -> bool:
+    """Whether the guide can read any content word of a question: those of other scripts look alike to it."""
+    return any(letter in ALPHABET for word in words if word not in STOP_WORDS for letter in word)
 
 
 def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:

@@ -42,8 +42,8 @@ class Page(NamedTuple):
 class Search(NamedTuple):
     """Where the words of a question stand.
 
-    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/16] are those of these words and then of
-    the others of its `terms` with every place.
+    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/16] are those of these words, then
+    of the others of its `terms`, with every place.
     """
 
     terms: Terms

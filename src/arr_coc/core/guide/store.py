@@ -3,9 +3,9 @@
     save_guide(guide, folder)          bfloat16, one safetensors file
     load_guide() -> Guide              the bundled one, once per process
 
-A loaded guide is frozen and in evaluation mode; its batch norms are folded into its convolutions, which lie in
-memory channels last. Where bfloat16 is fast (on a GPU, or a CPU with instructions for it) all but the vectors of
-words and the last layer compute in it. Neither changes a result by more than rounding.
+A loaded guide is frozen and in evaluation mode; its batch norms are folded into its convolutions, which lie
+in memory channels last. Where bfloat16 is fast (on a GPU, or a CPU with instructions for it) all but the
+vectors of words and the last layer compute in it. Neither changes a result by more than rounding.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLDER = BUNDLED / "guide"
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
-    """Write a guide: tables and matrices in bfloat16, all else, statistics of batch norms among it, in float32.
+    """Write a guide: tables and matrices in bfloat16, all else in float32, such as what batch norms count.
 
     Args:
         guide: as it was trained, not one of `load_guide`.
@@ -117,7 +117,7 @@ def _fold(layers: nn.Sequential) -> None:
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """The dtype that convolutions are fastest in: bfloat16 on a GPU, and on a CPU with instructions for it."""
+    """The dtype that convolutions are fastest in: bfloat16 on a GPU or a CPU with instructions for it."""
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported()
     else:

@@ -8,10 +8,10 @@
 | "What is the total?", and it is there | sure | the participatory map alone ranks; the others break ties |
 | "What is unusual here?" | odd | saliency leads |
 | "Describe the image." | whole | information and even coverage; "auto" spends four times as much |
-| about what isn't there, or can't be read | lost | the fixed mixture, a quarter of the budget for coverage; "auto" \
-spends twice as much; a base model's own first layers are asked |
+| what isn't there or can't be read | lost | the fixed mixture, a quarter for coverage; "auto" spends double |
 
-Fixed and untrained; a policy net that is trained adds to it.
+Where a question is lost and a base model is at hand, its own first layers are asked, too. Fixed, untrained; a
+policy net that is trained adds to it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from arr_coc.core.guide.coupling import Coupling
 TIE = 0.005
 """Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
 EXPLORE = MAX_EXPLORE / 2
-"""Share of a budget for coverage at the neutral exploit tension. By the STANCES' tensions it is nothing of a sure
-one, a quarter where the question is lost, half where it is about everything."""
+"""Share of a budget for coverage at the neutral exploit tension. By the tensions of STANCES that is none if
+sure, a tenth if odd, a quarter if lost, half if the question is about everything."""
 SURE: tuple[float, float] = (0.25, 0.6)
 """Confidence at which trust in the guide begins, and at which it is full."""
 SCOPE: tuple[float, float] = (0.3, 0.7)

@@ -1,0 +1,82 @@
+"""Couplings: any grid, any size, the place of every word; the same again each time.
+
+Run: pytest tests/core/guide/test_coupling.py
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from arr_coc.core.guide.coupling import LONGEST, Coupling, Match, cell_logits, couple, readable, view
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import prepared
+
+
+@cache
+def guide() -> Guide:
+    return prepared(Guide(), torch.float32)
+
+
+def picture(height: int, width: int) -> Tensor:
+    return torch.rand(3, height, width, generator=torch.Generator().manual_seed(height))
+
+
+@pytest.mark.parametrize("size", [(96, 160), (101, 333), (5, 7), (17, 1), (640, 32)])
+@pytest.mark.parametrize("grid", [(3, 5), (1, 1), (24, 24), (7, 2)])
+def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int]) -> None:
+    page = view(guide(), picture(*size))
+    one, again = (couple(guide(), page, "What is the total?", grid) for _ in range(2))
+    assert one.logits.shape == grid
+    assert one.logits.isfinite().all()
+    assert torch.equal(one.logits, again.logits)
+    assert 0 <= min(one.confidence, one.whole, one.odd) <= max(one.confidence, one.whole, one.odd) <= 1
+    assert all(0 <= share <= 1 for match in one.matches for share in (match.likeness, *match.place))
+
+
+def test_a_large_picture_is_scaled_down() -> None:
+    page = view(guide(), torch.zeros(3, 64, 2 * LONGEST))
+    assert page.size == (32, LONGEST)
+
+
+def test_cells_hold_the_mean_odds_of_their_places() -> None:
+    places = torch.full((4, 6), -3.0)  # a page of 64 x 96 px, of which 64 x 80 are the picture
+    places[0, 1] = 2.0
+    places[:, 5] = 9.0  # outside of it
+    cells = cell_logits(places, (64, 80), (2, 5))
+    expected = torch.full((2, 5), -3.0)
+    expected[0, 1] = torch.tensor([2.0, -3.0]).exp().mean().log()
+    assert torch.allclose(cells, expected, atol=1e-5)
+    assert torch.allclose(cell_logits(places, (64, 80), (4, 5)), places[:, :5], atol=1e-5)
+    whole = cell_logits(places, (64, 80), (1, 1))
+    assert torch.allclose(whole[0, 0], places[:, :5].exp().mean().log(), atol=1e-5)
+
+
+def test_words_and_what_stands_for_them() -> None:
+    page = view(guide(), picture(96, 160))
+    listed = couple(guide(), page, "Who is the vendor of it?", (3, 5)).matches
+    assert {match.word for match in listed} == {"vendor"}
+    assert listed[0].term == "vendor"
+    assert "seller" in [match.term for match in listed]
+
+
+def test_the_best_of_each_word() -> None:
+    listed = (
+        Match("due", "due", 0.6, (0, 0)),
+        Match("due", "pay", 0.9, (0, 0)),
+        Match("tax", "tax", 0.4, (0, 0)),
+    )
+    coupling = Coupling(torch.zeros(1, 1), 0.5, 0.0, 0.0, listed)
+    assert [match.term for match in coupling.best()] == ["pay"]
+    assert [match.term for match in coupling.best(0.3)] == ["pay", "tax"]
+
+
+def test_scripts_that_cant_be_read() -> None:
+    page = view(guide(), picture(96, 160))
+    for question in ("这是什么？", "Что это такое?", "ما هذا؟"):
+        assert couple(guide(), page, question, (3, 5)).confidence == 0
+    assert readable(["ürün", "total"])
+    assert not readable(["the", "什么"])

@@ -1,0 +1,123 @@
+"""Trust: what the balancer makes of the guide's word, for the questions that the plan names.
+
+Run: pytest tests/core/guide/test_trust.py
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from arr_coc.core.allocation import Reason
+from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.trust import LOST, blend, note, shares, start
+from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.realizing import Cues, Stopwatch, decide
+from arr_coc.core.texture import generate_texture_array
+
+GRID = (24, 24)
+LOGITS = 3 * torch.randn(GRID, generator=torch.Generator().manual_seed(2)) - 6
+SAYS = {  # confidence, whole, odd
+    "What is the total?": (0.9, 0.02, 0.02),
+    "What is unusual here?": (0.5, 0.05, 0.95),
+    "Describe the image.": (0.6, 0.97, 0.02),
+    "Who is the tsar of Bulgaria?": (0.05, 0.02, 0.02),
+}
+TOTAL, ODD, WHOLE, ABSENT = SAYS
+
+
+def says(question: str) -> Coupling:
+    return Coupling(LOGITS, *SAYS[question])
+
+
+def decided(question: str, budget: int | str = 64, coupling: Coupling | None = None):
+    page = torch.ones(1, 3, 768, 768)
+    draws = torch.Generator().manual_seed(3)
+    for _ in range(60):  # lines of something like print, and one thing that stands out
+        y, x = (int(torch.randint(700, (1,), generator=draws)) for _ in range(2))
+        page[..., y : y + 10, x : x + 150] = torch.rand(
+            page[..., y : y + 10, x : x + 150].shape[-2:], generator=draws
+        )
+    page[:, 1:, 320:400, 320:400] = 0
+    layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval()
+    texture = generate_texture_array(page, GRID, layer.config.channels)
+    one = says(question) if coupling is None else coupling
+    cues = Cues(texture, torch.zeros(1, 1, 1), torch.ones(1, 1).bool(), coupling=one.logits[None], guided=one)
+    with torch.no_grad():
+        return decide(layer, [cues], [(1, *GRID)], [budget], Stopwatch(torch.device("cpu"))).allocations[0]
+
+
+def rank_correlation(one: Tensor, other: Tensor) -> float:
+    ranks = torch.stack([x.flatten().argsort().argsort().float() for x in (one, other)])
+    return float(torch.corrcoef(ranks)[0, 1])
+
+
+def test_shares_add_up() -> None:
+    for confidence in (0.0, 0.3, 0.5, 1.0):
+        for whole in (0.0, 0.4, 0.6, 1.0):
+            for odd in (0.0, 0.5, 1.0):
+                kinds = shares(Coupling(LOGITS, confidence, whole, odd))
+                assert sum(kinds) == pytest.approx(1)
+                assert min(kinds) >= 0
+
+
+@pytest.mark.parametrize(("question", "kind"), [*zip(SAYS, ("sure", "odd", "whole", "lost"), strict=True)])
+def test_the_kinds(question: str, kind: str) -> None:
+    assert getattr(shares(says(question)), kind) > 0.9
+    assert (note(says(question)) == LOST) == (kind == "lost")
+
+
+def test_a_sure_guide_ranks_alone() -> None:
+    allocation = decided(TOTAL)
+    best = LOGITS.flatten().topk(64).indices
+    assert torch.isin(allocation.keep, best).sum() >= 63
+    assert (allocation.reasons == Reason.RELEVANT).all()
+    assert allocation.weights[2] > 0.99 > 0.01 > allocation.weights[:2].max()
+    assert allocation.note is None
+
+
+def test_others_break_its_ties() -> None:
+    coupling = Coupling(torch.zeros(GRID), 0.9, 0.0, 0.0)
+    allocation = decided(TOTAL, coupling=coupling)
+    assert rank_correlation(allocation.balanced, allocation.information + allocation.perspectival) > 0.8
+
+
+def test_saliency_leads_where_something_odd_is_asked_for() -> None:
+    allocation = decided(ODD)
+    saliency, guide = allocation.perspectival, allocation.participatory
+    assert rank_correlation(allocation.balanced, saliency) > rank_correlation(allocation.balanced, guide)
+    assert allocation.mask()[0, 11, 11], "the red square"
+
+
+def test_all_of_it_is_covered_where_all_of_it_is_asked_for() -> None:
+    allocation = decided(WHOLE)
+    assert (allocation.reasons == Reason.EXPLORED).sum() == 32
+    blocks = allocation.mask()[0].unflatten(1, (4, 6)).unflatten(0, (4, 6)).sum((1, 3))
+    assert blocks.min() >= 1
+    assert allocation.weights[0] == allocation.weights.max()
+    assert decided(WHOLE, "auto").kept > decided(TOTAL, "auto").kept
+
+
+def test_a_lost_guide_says_so_and_coverage_rises() -> None:
+    allocation = decided(ABSENT)
+    assert allocation.note == LOST
+    assert (allocation.reasons == Reason.EXPLORED).sum() == 16
+    assert torch.allclose(allocation.weights, torch.tensor([0.25, 0.25, 0.5]), atol=0.02)
+    assert decided(ABSENT, "auto").tensions["compress"] < 0.5
+
+
+def test_the_models_own_look_is_mixed_in_by_the_share_of_lost() -> None:
+    own = torch.ones(GRID)
+    assert torch.equal(blend(says(TOTAL), own), LOGITS)
+    assert torch.equal(blend(says(ABSENT), own), own)
+    half = Coupling(LOGITS, 0.425, 0.0, 0.0)
+    assert torch.allclose(blend(half, own), (LOGITS + own) / 2, atol=1e-5)
+
+
+def test_weights_move_without_a_jump() -> None:
+    steps = [start(Coupling(LOGITS, i / 50, 0.0, 0.0)).sigmoid() for i in range(51)]
+    assert max(float((a - b).abs().max()) for a, b in pairwise(steps)) < 0.08

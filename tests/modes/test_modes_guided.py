@@ -1,0 +1,145 @@
+"""The guide in every mode of every family: nothing trained, nothing named, and it decides.
+
+Run: pytest tests/modes/test_modes_guided.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.trust import LOST
+from arr_coc.core.selector import image_pixels
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import guided, whole
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.guided import question_texts, whole_picture
+from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, set_constants, sparse_families
+from tiny import FAMILIES, picture, tiny
+
+MODES = ("prune", "sparse", "saccade", "weight")
+
+
+def sure(confidence: float = 0.9, peak: int = 0) -> Any:
+    """A guide that points at one cell."""
+
+    def couple(guide: Guide, page: Any, question: str, grid: tuple[int, int]) -> Coupling:
+        logits = torch.full(grid, -6.0)
+        logits.view(-1)[peak] = 3.0
+        return Coupling(logits, confidence, 0.0, 0.0)
+
+    return couple
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("mode", MODES)
+def test_it_decides_in_every_mode(family: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_constants(monkeypatch)
+    monkeypatch.setattr(guided, "couple", sure(peak=17))
+    built = tiny(family)
+    model = ARRCOCModel.wrap(built.model, built.processor, budget=7, strict=True)
+    prepared = prepared_for(model, inputs_of(family), mode)
+    assert len(prepared.couplings) == 2
+    assert not prepared.fallback
+    for allocation in prepared.allocations:
+        if allocation.gates is not None and allocation.kept < allocation.total:
+            assert int(allocation.order[0]) == 17
+            assert allocation.note is None
+
+
+@sparse_families
+def test_nothing_is_encoded_and_no_layer_runs_for_a_sure_guide(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guided, "couple", sure())
+    monkeypatch.setattr(whole, "gaze", None)
+    model = build(family, "guide")
+    for name in ("coarse", "features"):
+        monkeypatch.setattr(model.adapter, name, None)
+    assert prepared_for(model, inputs_of(family), "sparse").read == [7, 7]
+
+
+@pytest.mark.parametrize("relevance", ["auto", "guide", "gaze"])
+def test_a_lost_guide_asks_the_models_own_layers(relevance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, look = [], whole.gaze
+    monkeypatch.setattr(guided, "couple", sure(confidence=0.1))
+    monkeypatch.setattr(whole, "gaze", lambda *a, **k: (calls.append(1), look(*a, **k))[1])
+    prepared = prepared_for(build(kind="guide", relevance=relevance), inputs_of(), "sparse")
+    assert bool(calls) == (relevance != "guide")
+    assert (prepared.note == LOST) == (relevance != "gaze")
+
+
+def test_a_second_question_costs_the_head_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, page = [], Guide.page
+    monkeypatch.setattr(Guide, "page", lambda self, x: (looks.append(tuple(x.shape)), page(self, x))[1])
+    model = build(kind="guide")
+    image = picture(3, (288, 240))
+    session = model.session(image)
+    for mode in ("sparse", "prune"):
+        for question in ("What?", "Where is it?"):
+            session.look(question, mode=mode)
+    assert looks == [(3, 240, 288)], "once, as the user gave it"
+    looks.clear()
+    encoded = EncodedImages()
+    for _ in range(2):
+        prepared_for(model, inputs_of(), "sparse", encoded=encoded)
+    assert len(looks) == 2, "two images of ordinary inputs, once each"
+
+
+def test_an_answer_has_what_the_guide_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guided, "couple", sure(confidence=0.0))
+    answer = build(kind="guide").session(IMAGES).ask("What?", max_new_tokens=1, budget=5)
+    assert len(answer.couplings) == len(answer.allocations) == 2
+    assert answer.note.count(LOST) == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_question_is_recovered(family: str) -> None:
+    model, inputs = build(family, "guide"), inputs_of(family)
+    layout = model.adapter.features(inputs).layout
+    texts = question_texts(model.adapter, inputs, layout)
+    assert [text.strip() for text in texts] == [question for question, _ in ROWS]
+
+
+def test_without_a_tokenizer_the_model_looks_itself() -> None:
+    built = tiny("qwen3_vl")
+    model = ARRCOCModel.wrap(built.model, budget=7, strict=True)
+    prepared = prepared_for(model, inputs_of(), "sparse")
+    assert prepared.read == [7, 7]
+    assert prepared.couplings == ()
+
+
+class TestPictures:
+    def test_the_users_own_resolution(self) -> None:
+        source = picture(4, (400, 300))
+        assert whole_picture(source, _small(source)).shape == (3, 300, 400)
+
+    def test_a_crop_is_read_as_the_model_reads_it(self) -> None:
+        source = picture(4, (400, 300))
+        crop = _small(source)[:, :, 40:]
+        assert whole_picture(source, crop) is crop
+        assert whole_picture(None, crop) is crop
+
+
+def _small(source: Any) -> Tensor:
+    small = torch.nn.functional.interpolate(image_pixels(source), (96, 128), mode="bilinear", antialias=True)
+    return small[0]
+
+
+class TestRelevance:
+    def test_a_trained_layer_stays_unless_named(self) -> None:
+        inputs = inputs_of()
+        assert prepared_for(build(kind="stem"), inputs, "sparse").couplings == ()
+        assert prepared_for(build(kind="stem", relevance="trained"), inputs, "sparse").couplings == ()
+        assert len(prepared_for(build(kind="stem", relevance="guide"), inputs, "sparse").couplings) == 2
+
+    def test_refused(self) -> None:
+        with pytest.raises(ValueError, match="relevance 'magic' is unknown; use one of auto, trained"):
+            build(kind="guide", relevance="magic")
+        with pytest.raises(ValueError, match="nobody has trained the layer"):
+            build(kind="guide", relevance="trained")
