@@ -130,10 +130,8 @@ def observe(
 
 def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
     """What the guide read for an answer; None where it wasn't asked."""
-    pages, guide = (
-        session.encoded(answer.mode).pages,
-        session.model.chooser.guide if answer.couplings else None,
-    )
+    pages = session.encoded(answer.mode).pages
+    guide = session.model.chooser.guide if answer.couplings else None
     if guide is None or not pages:
         return None
     return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
