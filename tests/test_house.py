@@ -21,9 +21,9 @@ FLOORS = (
     ("modes",),
     ("store",),
     ("model", "session"),  # the two doors a user knows
+    ("data",),
     ("inspect",),
     ("viewer",),
-    ("data",),
     ("world",),
     ("rivals",),
     ("evaluate",),

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from traces import CELL, KEPT, SIDE, allocation, trace
 
 from arr_coc.core.allocation import Reason
+from arr_coc.inspect.guidance import Guidance, Spot
 from arr_coc.inspect.trace import Reply, Word
 from arr_coc.modes import MODES
 from arr_coc.viewer import assets, page
@@ -354,6 +356,58 @@ def test_a_word_shows_its_own_heat(blank: Page) -> None:
     assert blank.get_by_role("button", name="is,").count() == 0  # it was not scored
     chip.click()
     assert at(blank, 20) == before
+
+
+def guided(kept: int = KEPT, **changes: Any) -> dict[str, Any]:
+    """The view of a trace with one box that was kept, one that was not, and two words of the guide."""
+    record = allocation(kept=kept)
+    cells = (int(record.keep[0]), next(c for c in range(SIDE * SIDE) if c not in record.keep))
+    places = [(CELL * (c % SIDE), CELL * (c // SIDE)) for c in cells]
+    boxes = tuple((x + 2.0, y + 2.0, x + 30.0, y + 30.0) for x, y in places)
+    heat = torch.zeros(SIDE, SIDE)
+    heat[2, 4] = 0.9
+    spots = (Spot("colour", "red", 0.9, (0.3, 0.55), heat), Spot("tree", "tree", 0.2, (0.9, 0.9), heat / 4))
+    return trace(record, evidence=boxes, guidance=Guidance(0.9, 0.0, 0.0, spots), **changes).view()
+
+
+def test_the_evidence_stands_beside_the_choice(blank: Page) -> None:
+    mount(blank, guided())
+    assert blank.locator(".ac-recall").inner_text().startswith("50% of the evidence kept")
+    assert [blank.locator(f".ac-evidence.ac-{kind}").count() for kind in ("hit", "missed")] == [1, 1]
+    blank.get_by_label("number of tokens").fill("200")  # all of them
+    assert blank.locator(".ac-recall").inner_text().startswith("100% of the evidence kept")
+    assert blank.locator(".ac-evidence.ac-missed").count() == 0
+    mount(blank, trace().view())
+    assert blank.locator(".ac-recall").count() == 0
+
+
+def test_the_words_that_the_guide_read(blank: Page) -> None:
+    mount(blank, guided())
+    said = blank.get_by_label("Words on the page", exact=True).inner_text()
+    assert "Sure" in said
+    assert "not here" in said
+    before, cell = at(blank, 20), blank.get_by_role("button", name="colour → red, likeness 0.90")
+    cell.hover()
+    assert at(blank, 20) != before
+    assert "“colour → red” 0.90" in blank.locator(".ac-readout").inner_text()
+    blank.mouse.move(0, 0)
+    assert at(blank, 20) == before
+    cell.click()
+    blank.mouse.move(0, 0)
+    assert at(blank, 20) != before
+    assert cell.get_attribute("aria-pressed") == "true"
+    cell.click()
+    blank.mouse.move(0, 0)
+    assert at(blank, 20) == before
+
+
+def test_a_choice_without_an_answer(blank: Page) -> None:
+    call(blank, "look(element, v[0])", guided() | {"evidence": []})
+    assert "12 of 64 cells kept" in blank.locator("#here").inner_text()
+    assert blank.locator(".ac-verdict").count() == 0
+    blank.evaluate("view => window.handle.update(view)", guided(20) | {"evidence": []})
+    blank.get_by_text("20 of 64 cells kept").first.wait_for()
+    assert blank.locator(".arrcoc-live").inner_text().startswith("Sure.")
 
 
 def test_contenders_show_what_they_keep(blank: Page) -> None:

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.inspect.guidance import Guidance, Spot
 from arr_coc.inspect.picture import (
     COLOUR_MAP,
     DPI,
@@ -53,6 +54,21 @@ class TestPicture:
             assert picture.mode == "RGB"
             assert 1000 <= picture.width <= 3000
             assert 300 <= picture.height <= 4000
+
+    def test_the_truth_stands_beside_the_choice(self) -> None:
+        image, allocation = Image.new("RGB", (256, 256), "white"), record(8, 8, 16)
+        boxes = tuple(
+            (32.0 * (c % 8) + 1, 32.0 * (c // 8) + 1, 32.0 * (c % 8) + 31, 32.0 * (c // 8) + 31)
+            for c in (int(allocation.keep[0]), next(c for c in range(64) if c not in allocation.keep))
+        )
+        spot = Spot("seller", "vendor", 0.9, (0.5, 0.5), torch.rand(8, 8))
+        picture = np.asarray(
+            draw_layers(image, allocation, "q", boxes, Guidance(0.9, 0.0, 0.0, (spot,)))
+        ).astype(int)
+        for colour in ((14, 159, 110), (224, 36, 36), (11, 123, 196)):  # hit, missed, word
+            assert (abs(picture - np.array(colour)).max(-1) < 12).any()
+        with pytest.raises(ValueError, match="evidence box"):
+            draw_allocation(image, allocation, "q", "a", ((5.0, 5.0, 5.0, 9.0),))
 
     @pytest.mark.parametrize("size", [(15, 3000), (3000, 15)])
     def test_very_long_images_stay_readable(self, size: tuple[int, int]) -> None:

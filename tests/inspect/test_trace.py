@@ -19,8 +19,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
-from arr_coc.inspect.trace import MAX_WEBP, Reply, Trace, Word
+from arr_coc.inspect.guidance import Guidance, Spot
+from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.inspect.trace_file import LATER, MAX_HEADER
+from arr_coc.inspect.view import MAX_WEBP
 
 GRID = (1, 3, 4)
 QUESTION = "Is it, say, red?"
@@ -72,6 +74,8 @@ def trace(**changes: Any) -> Trace:
             *(Word("Is", 0.25, heats[0]), Word(" "), Word("it"), Word(", "), Word("say"), Word(", ")),
             *(Word("red", 1.0, heats[1]), Word("?")),
         ),
+        "evidence": ((1.0, 2.0, 9.5, 8.0), (20.0, 0.0, 24.0, 4.0)),
+        "guidance": Guidance(0.7, 0.1, 0.0, (Spot("red", "crimson", 0.9, (0.25, 0.5), heats[1]),)),
         "probes": {"sweep": {"points": [{"kept": 1, "logprob": -0.1}], "smallest": None}},
     }
     return Trace(**(given | changes))
@@ -85,7 +89,11 @@ def assert_same(a: Trace, b: Trace) -> None:
     assert a._plain() == b._plain()
     assert a.allocation.to_dict() == b.allocation.to_dict()
     assert np.array_equal(np.asarray(a.picture), np.asarray(b.picture))
-    mine, theirs = ([trace.texture, *(word.heat for word in trace.words)] for trace in (a, b))
+    mine, theirs = (
+        [trace.texture, *(word.heat for word in trace.words)]
+        + ([spot.heat for spot in trace.guidance.spots] if trace.guidance else [])
+        for trace in (a, b)
+    )
     for one, other in zip(mine, theirs, strict=True):
         assert (one is None and other is None) or torch.equal(one, other)
 
@@ -117,6 +125,10 @@ class TestLaw:
             ({"texture": torch.rand(3, 3, 4)}, r"texture is .* not float32 \(2, 3, 4\)"),
             ({"texture": torch.rand(2, 3, 4).double()}, "texture is torch.float64"),
             ({"texture": None}, "there is no texture"),
+            ({"evidence": ((3.0, 1.0, 3.0, 2.0),)}, "evidence box .* must be x0, y0, x1, y1"),
+            ({"evidence": ((0.0, 0.0, float("inf"), 2.0),)}, "evidence box"),
+            ({"guidance": Guidance(1.5, 0.0, 0.0)}, "what the guide says"),
+            ({"guidance": Guidance(0.5, 0, 0, (Spot("a", "a", 0.5, (0, 0), torch.rand(2, 2)),))}, "heat of"),
             ({"words": (Word(QUESTION, 0.0, torch.rand(4, 4)),)}, "heat of 'Is it, say, red"),
             ({"words": (Word(QUESTION, 1.5),)}, "must lie in"),
             ({"words": (Word("Is it red?"),)}, "are not the question"),

@@ -41,7 +41,7 @@ class Elements(HTMLParser):
 
 def test_assets_are_the_viewer_alone() -> None:
     script, style = assets()
-    assert "window.ArrCocViewer = { mount, pair, history, album }" in script
+    assert "window.ArrCocViewer = { mount, pair, history, album, look }" in script
     assert ".arrcoc .ac-stage" in style
     # No markup from text, no evaluation, no network; the only address is the name of the SVG namespace.
     assert not re.search(

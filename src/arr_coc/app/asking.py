@@ -118,6 +118,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
             compare=request.compare,
             max_new_tokens=models.max_new_tokens,
             true_answers=tab.truths.get(question, ()),
+            evidence=tab.evidence.get(question, ()),
             on_text=lambda text: notify(f"From {source}: {text}"),
             on_full_text=lambda text: notify(f"From all tokens: {text}"),
         )

@@ -20,6 +20,7 @@ const draw = () => {
     root.replaceChildren();
   } else if (kind === "pair") ArrCocViewer.pair(root, value.a, value.b, { labels: value.labels });
   else if (handle) handle.update(value);
+  else if (kind === "look") handle = ArrCocViewer.look(root, value);
   else if (kind === "history") handle = ArrCocViewer.history(root, value);
   else handle = ArrCocViewer.mount(root, value, { detail: kind });
 };
@@ -62,7 +63,8 @@ class TokenCanvas(gr.HTML, metaclass=Plain):
     Args:
         value: for "pair" {"a", "b", "labels"}; for "history" a list of views; for other kinds a view; None:
             nothing is drawn.
-        kind: what is drawn of it; "closer" is "full" for a page that shows the answer already.
+        kind: what is drawn of it; "look" is a choice without an answer, "closer" is "full" for a page that
+            shows the answer already.
         more: other arguments of `gr.HTML`.
     """
 

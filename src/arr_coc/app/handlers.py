@@ -15,13 +15,14 @@ import gradio as gr
 
 from arr_coc.app import asking
 from arr_coc.app.asking import Request, Stopped, Update
+from arr_coc.app.looking import Looking
 from arr_coc.app.measuring import measure
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import FIELDS, Refused
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
 from arr_coc.app.worst import WorstCases, caption
-from arr_coc.core.images import open_image
+from arr_coc.core.images import ImageSource, open_image
 from arr_coc.modes import MODES
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ SAVED = "A saved answer; Ask makes it anew."
 UNCHANGED = "The last answer stays."
 REFUSED = "Not answered: the form says why."
 STALE = "The answer below is about another image."
+NO_PICTURE = "Drop or paste a screenshot, or any picture."
+NO_QUESTION = "Now type what you want to know about it."
 NO_PROBLEMS = [""] * len(FIELDS)
 LONGEST_KEPT = 2000
 """Characters of a question that a browser is trusted to have kept."""
@@ -131,7 +134,7 @@ def on_pick(
         tab.truths = {sample.question: sample.true_answers}
         yield [SAVED, view, "", *NO_PROBLEMS, sample.image, sample.question]
         return
-    tab.form_image, tab.truths = sample.image, {sample.question: sample.true_answers}
+    tab.take(sample.image, sample.question, sample.true_answers, sample.evidence)
     stale = gr.skip() if is_same else STALE
     yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, sample.image, sample.question]
     for update in updates(lambda: asking.ask(models, tab, Request(sample.image, sample.question, *form))):
@@ -163,13 +166,13 @@ def on_upload(tab: Tab, path: str) -> list[Any]:
         open_image(path)
     except ValueError as error:
         return [tab.form_image, gr.skip(), gr.skip(), reason(error, path)]
-    tab.form_image, tab.truths = path, {}
+    tab.take(path)
     return [gr.skip(), "A new image: ask something about it.", stale(tab), ""]
 
 
 def on_clear(tab: Tab) -> list[Any]:
     """The image was taken out of the form: [whether the view is stale, the problem of the image]."""
-    tab.form_image, tab.truths = None, {}
+    tab.take(None)
     return [stale(tab), ""]
 
 
@@ -214,14 +217,43 @@ def on_gallery(cases: WorstCases) -> list[Any]:
 def on_case(cases: WorstCases, tab: Tab, index: int) -> list[Any]:
     """A worst case is chosen: its image and question for the form, the status, whether the view is stale."""
     case = cases.cases[index]
-    tab.form_image = cases.images[index]
-    tab.truths = {case["question"]: tuple(case["right"].split(" | "))}
+    tab.take(cases.images[index], case["question"], tuple(case["right"].split(" | ")))
     return [
         tab.form_image,
         case["question"],
         f"The answer was {case['answer']!r}, right is {case['right']!r}. Ask again.",
         STALE,
     ]
+
+
+def on_look(
+    looking: Looking, tab: Tab, image: ImageSource | None, question: str, percent: float
+) -> list[Any]:
+    """The pane "Where would it look?": [view, or None where there is none; what is missing or wrong]."""
+    if image is None:
+        tab.sight = None
+        return [None, NO_PICTURE]
+    if not question.strip():
+        return [None, NO_QUESTION]
+    try:
+        return [looking.view(tab, image, question, Request(image, question, percent).budget), ""]
+    except ValueError as error:
+        return [None, reason(error, image if isinstance(image, str) else "")]
+
+
+def on_first_look(looking: Looking, sample: Sample, percent: float) -> list[Any]:
+    """The page was opened: [view, what is wrong] of the first sample, whatever the tab."""
+    try:
+        return [looking.first(sample.image, sample.question, Request(None, "", percent).budget), ""]
+    except ValueError as error:
+        return [None, reason(error)]
+
+
+def on_take(tab: Tab, image: str | None, question: str) -> list[Any]:
+    """The picture and the question of the pane, into the form: what `on_upload` returns, and the question."""
+    if image is None:
+        return [gr.skip()] * 5
+    return [image, *on_upload(tab, image)[1:], question]
 
 
 def stale(tab: Tab) -> str:

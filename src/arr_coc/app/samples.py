@@ -19,6 +19,7 @@ from PIL import Image, ImageOps
 
 from arr_coc.app.asking import Request
 from arr_coc.core.images import open_image
+from arr_coc.data.record import Box
 from arr_coc.store.checkpoint import BUNDLED_MODEL
 from arr_coc.world import draw_page
 
@@ -35,12 +36,13 @@ COMPARED, COUNTED = "What is larger: the cyan ring or the purple ring?", "How ma
 
 @dataclass(frozen=True)
 class Sample:
-    """An image with a question; where there are, the trace of its answer and answers known to be true."""
+    """An image with a question; where there are, the trace of its answer, true answers and evidence boxes."""
 
     image: str | Image.Image
     question: str
     trace: Trace | None = None
     true_answers: tuple[str, ...] = ()
+    evidence: tuple[Box, ...] = ()
 
 
 THUMBNAIL = 96
@@ -75,11 +77,14 @@ def built_in() -> list[Sample]:
 
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
     drawn = draw_page(*DRAWN)
-    answers = {question.text: (question.answer,) for question in drawn.questions}
+    questions = {question.text: question for question in drawn.questions}
     return [
         Sample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
         Sample(page, "What does the gray text say?", true_answers=("CJ",)),
-        *(Sample(drawn.image, text, true_answers=answers[text]) for text in (COMPARED, COUNTED)),
+        *(
+            Sample(drawn.image, one.text, true_answers=(one.answer,), evidence=one.evidence)
+            for one in (questions[text] for text in (COMPARED, COUNTED))
+        ),
     ]
 
 

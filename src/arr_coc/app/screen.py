@@ -1,5 +1,6 @@
 """The layout of the page and the wiring of its events to `handlers`.
 
+At the top, where the guide would look, as one types, before any model answers.
 On the left the form, on the right the answer with the cells it was read from; on a phone one below the other.
 In the accordion "Look closer" the microscope: every layer, another question, two models, the balance, worst
 cases, saving and opening.
@@ -28,8 +29,10 @@ from arr_coc.app.handlers import (
     on_clear,
     on_closed,
     on_closer,
+    on_first_look,
     on_gallery,
     on_headline,
+    on_look,
     on_measure,
     on_open,
     on_pick,
@@ -37,9 +40,11 @@ from arr_coc.app.handlers import (
     on_restore,
     on_stop,
     on_swap,
+    on_take,
     on_upload,
     on_visit,
 )
+from arr_coc.app.looking import Looking
 from arr_coc.app.measuring import PROBES
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import FIELDS
@@ -61,7 +66,7 @@ SHOW_ANSWER = """() => {
   if (isBelow) answer.scrollIntoView();
 }"""
 """Brings the answer into sight where it stands below the form, as on a phone."""
-SHOW_FORM = "() => document.querySelector('#head').scrollIntoView()"
+SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
@@ -140,6 +145,30 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         )
         headline = StatusLine("", elem_id="model")
         last = gr.BrowserState(None, storage_key=KEPT_BY_BROWSER, secret=KEPT_BY_BROWSER)
+        looking = Looking(models.encoded)
+        with gr.Row(elem_id="looking", equal_height=False):
+            with gr.Column(scale=4, min_width=300, elem_id="looking-form"):
+                gr.HTML(
+                    "<h2>Where would it look?</h2><p>Drop or paste any picture and type: you see at once "
+                    "which parts a question needs, before any model answers.</p>",
+                    apply_default_css=False, elem_id="looking-title",
+                )  # fmt: skip
+                peek = Upload(
+                    samples[0].image, label="Picture", alt_text="what is looked at", height=170, buttons=[],
+                    type="filepath", format="png", sources=["upload", "clipboard"], elem_id="peek",
+                )  # fmt: skip
+                word = gr.Textbox(
+                    samples[0].question, label="What do you want to know?", lines=1, max_lines=3,
+                    elem_id="peek-question",
+                )  # fmt: skip
+                share = Percent(
+                    1, 100, value=Request.percent, step=1, label="Budget, % of all cells",
+                    elem_id="peek-budget",
+                )  # fmt: skip
+                take = gr.Button("Ask the model this", elem_id="take")
+            with gr.Column(scale=7, min_width=300, elem_id="looking-view"):
+                sight_line = StatusLine("", elem_id="looking-status")
+                sight = TokenCanvas(kind="look", elem_id="sight")
         with gr.Row(elem_id="first", equal_height=False):
             with gr.Column(scale=4, min_width=300, elem_id="form"):
                 image = Upload(
@@ -255,6 +284,15 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         image.upload(on_upload, [tab, image], [image, status, stale, problems["image"]], **light)
         image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [percent], **quick)
+        gr.on(
+            [word.change, share.change, peek.upload, peek.clear],
+            partial(on_look, looking), [tab, peek, word, share], [sight, sight_line],
+            **private, trigger_mode="always_last", concurrency_id="guide", concurrency_limit=1,
+            show_progress="hidden",
+        )  # fmt: skip
+        taken = [image, status, stale, problems["image"], question]
+        take.click(on_take, [tab, peek, word], taken, **light)
+        take.click(None, None, None, js=SHOW_FORM, **quick)
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)
         opened = [*shown_by_form, image, question, unreadable, *close_up]
@@ -270,6 +308,9 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         # Gradio deletes the state of a closed tab only if something has set it.
         app.load(visits.begin, [tab], [tab], **quick)
         app.unload(visits.end)
+        app.load(
+            partial(on_first_look, looking, samples[0], Request.percent), None, [sight, sight_line], **light
+        )
         app.load(partial(on_visit, models, lazy), None, [headline], **light)
         if not lazy:
             app.load(on_restore, [last, *settings], settings, **quick)

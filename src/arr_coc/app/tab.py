@@ -10,12 +10,16 @@ import shutil
 import tempfile
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arr_coc.app.looking import Sight
     from arr_coc.core.images import ImageSource
+    from arr_coc.data.record import Box
     from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
@@ -44,6 +48,8 @@ class Tab:
         history: what the viewer draws of the tab's questions beside each other, oldest first.
         form_image: the image in the form, the last one that could be read.
         truths: answers that are known to be true of it, by question.
+        evidence: boxes that show the answer to a question, by question.
+        sight: of the picture in the pane "Where would it look?"; None: nothing is kept of it.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
         folder: where its exports lie; None: there are none.
@@ -56,6 +62,8 @@ class Tab:
     history: list[dict[str, Any]] = field(default_factory=list)
     form_image: ImageSource | None = None
     truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
+    sight: Sight | None = None
     stopping: bool = False
     closer: bool = False
     folder: Path | None = None
@@ -76,10 +84,29 @@ class Tab:
         return session
 
     @property
+    def holds(self) -> bool:
+        """Whether anything computed of an image is kept."""
+        return bool(self.sessions) or self.sight is not None
+
+    @property
     def megapixels(self) -> float:
-        """Of the images of its sessions, together."""
+        """Of the images of its sessions and of the one that it looks at, together."""
         sizes = [session.image.size for session in list(self.sessions.values())]
-        return sum(max(SMALLEST, width * height / 1e6) for width, height in sizes)
+        pictures = [width * height / 1e6 for width, height in sizes]
+        sight = self.sight  # another thread may let it go
+        pictures += [] if sight is None else [sight.megapixels]
+        return sum(max(SMALLEST, size) for size in pictures)
+
+    def take(
+        self,
+        image: ImageSource | None,
+        question: str = "",
+        answers: tuple[str, ...] = (),
+        evidence: Sequence[Box] = (),
+    ) -> None:
+        """Put an image into the form, with what is known to be true of one question about it."""
+        self.form_image = image
+        self.truths, self.evidence = {question: answers}, {question: tuple(evidence)}
 
     def show(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history.
@@ -101,9 +128,8 @@ class Tab:
             trace: the trace.
             view: as of `show`.
         """
-        self.image = self.form_image = trace.picture
-        self.truths = {trace.question: trace.true_answers}
-        self.sessions = {}
+        self.take(trace.picture, trace.question, trace.true_answers, trace.evidence)
+        self.image, self.sessions = trace.picture, {}
         return self.show(trace, view)
 
     def export(self) -> tuple[str, str]:
@@ -131,14 +157,19 @@ class Tab:
         A page that has only lost its connection goes on: its image is encoded again.
         """
         self.stopping = True
-        self.sessions = {}
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Forget what was computed of its images; it is computed again when it is needed."""
+        self.sessions, self.sight = {}, None
 
     def close(self) -> None:
         """Delete the exports and forget the image."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.trace = self.view = self.image = self.form_image = self.folder = None
-        self.sessions, self.history = {}, []
+        self.let_go()
+        self.history = []
 
 
 class Encoded:
@@ -150,16 +181,21 @@ class Encoded:
     def __init__(self, megapixels: float = MEGAPIXELS) -> None:
         self.megapixels = megapixels
         self._tabs: OrderedDict[int, weakref.ref[Tab]] = OrderedDict()
+        self._lock = Lock()  # models and the guide run in threads of their own
 
     def use(self, tab: Tab) -> None:
         """Note that a tab's sessions are in use, and let go those that were not for longest, but its own."""
+        with self._lock:
+            self._use(tab)
+
+    def _use(self, tab: Tab) -> None:
         self._tabs[id(tab)] = weakref.ref(tab)
         self._tabs.move_to_end(id(tab))
-        alive = [other for ref in self._tabs.values() if (other := ref()) is not None and other.sessions]
+        alive = [other for ref in self._tabs.values() if (other := ref()) is not None and other.holds]
         self._tabs = OrderedDict((id(other), weakref.ref(other)) for other in alive)
         held = sum(other.megapixels for other in alive)
         for other in alive[:-1]:
             if held <= self.megapixels:
                 return
             held -= other.megapixels
-            other.sessions = {}
+            other.let_go()

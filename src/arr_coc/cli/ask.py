@@ -38,6 +38,7 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
+    evidence: options.Evidence = None,
     max_new_tokens: options.MaxNewTokens = 32,
     compare: Annotated[
         bool, typer.Option("--compare", help="Answer with all tokens too, and time both from the start.")
@@ -69,6 +70,7 @@ def command(
     length = {"max_new_tokens": max_new_tokens}
     if request.folder is not None:
         options_of_one = {"--out": out, "--trace": trace, "--page": page, "--compare": compare}
+        options_of_one |= {"--evidence": evidence}
         if option := next((option for option, value in options_of_one.items() if value), None):
             raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
         files = folder_images(request.folder)
@@ -80,6 +82,9 @@ def command(
     pictures = inputs.open_pictures(request, page)
     if trace and len(pictures) > 1:
         raise ValueError("--trace is of one image: leave it out, or ask about one")
+    boxes = inputs.read_evidence(evidence)
+    if boxes and len(pictures) > 1:
+        raise ValueError("--evidence is of one image: leave it out, or ask about one")
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -100,20 +105,28 @@ def command(
                 from arr_coc.inspect.observe import observe
 
                 session = loaded.session(pictures[0])
-                observe(session, request.question, budget=allowed, gestalt=gestalt).save(trace_path)
+                traced = observe(session, request.question, budget=allowed, gestalt=gestalt, evidence=boxes)
+                traced.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
         terminal.print_answer(request.title, request.question, answer, full, loaded.about)
+        if boxes:
+            from arr_coc.inspect.evidence import score
+
+            scored = score(boxes, answer.allocation, pictures[0].size)
+            terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
+        from arr_coc.inspect.guidance import Guidance
         from arr_coc.inspect.picture import draw_allocation
 
         allocations = answer.allocations
+        guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
         drawings = [
-            draw_allocation(picture, allocation, request.question, answer.text)
-            for picture, allocation in zip(pictures, allocations, strict=True)
+            draw_allocation(picture, allocation, request.question, answer.text, boxes, guidance)
+            for picture, allocation, guidance in zip(pictures, allocations, guided, strict=True)
         ]
         terminal.save_picture(_below_each_other(drawings), drawing_path, as_json, needed=out is not None)
     return 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from arr_coc.core.attending import Budget
+    from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
 
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
@@ -153,6 +154,25 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
     except ValueError as error:  # a folder that is read-only is no reason to give no answer
         terminal.complain(f"no picture will be drawn: {error}")
         return None
+
+
+def read_evidence(texts: Sequence[str] | None) -> tuple[Box, ...]:
+    """The boxes of --evidence.
+
+    Raises:
+        ValueError: one is not four numbers with an inside.
+    """
+    from arr_coc.inspect.evidence import check_boxes
+
+    boxes = []
+    for text in texts or ():
+        try:
+            x0, y0, x1, y1 = (float(part) for part in text.split(","))
+        except ValueError as error:
+            raise ValueError(f"--evidence {text!r} is not x0,y0,x1,y1 in px, as in 10,20,110,40") from error
+        boxes.append((x0, y0, x1, y1))
+    check_boxes(boxes)
+    return tuple(boxes)
 
 
 def read_budget(text: str | None, quiet: bool) -> Budget | None:

@@ -35,6 +35,7 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
+    evidence: options.Evidence = None,
     out: options.Out = None,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where to save the allocation record, a .safetensors.")
@@ -54,6 +55,7 @@ def command(
     (picture,) = inputs.open_pictures(request, page)
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     record_path = inputs.optional_path("--save", save, (".safetensors",), request.names)
+    boxes = inputs.read_evidence(evidence)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
@@ -72,17 +74,25 @@ def command(
             coupling = next(iter(prepared.couplings), None)
     if record_path:
         allocation.save(record_path)
+    from arr_coc.inspect.evidence import score
+
+    scored = score(boxes, allocation, picture.size)
     if as_json:
-        guide = {} if coupling is None else {"coupling": coupling.to_dict()}
-        terminal.print_json(allocation.to_dict() | guide)
+        facts = {} if coupling is None else {"coupling": coupling.to_dict()}
+        facts |= {"evidence_recall": scored.recall} if boxes else {}
+        terminal.print_json(allocation.to_dict() | facts)
     else:
         terminal.print_allocation(request.title, request.question, allocation, coupling)
+        if boxes:
+            terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
         if record_path:
             terminal.print_rows([("record", str(record_path))])
     if drawing_path:
+        from arr_coc.inspect.guidance import Guidance
         from arr_coc.inspect.picture import draw_layers
 
-        drawing = draw_layers(picture, allocation, request.question)
+        guidance = None if coupling is None else Guidance.of(coupling)
+        drawing = draw_layers(picture, allocation, request.question, boxes, guidance)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
 
 

@@ -144,4 +144,12 @@ MaxNewTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Where an an
 Out = Annotated[
     str | None, typer.Option("--out", "-o", metavar="PICTURE", help="Where to write the picture.")
 ]
+Evidence = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--evidence",
+        metavar="X0,Y0,X1,Y1",
+        help="A box in px that shows the answer, to be drawn beside the choice; may be repeated.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]

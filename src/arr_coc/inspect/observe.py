@@ -26,6 +26,9 @@ from arr_coc.core.guide.trust import blend
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.texture import channel_names, generate_texture_array
+from arr_coc.data.record import Box
+from arr_coc.inspect.evidence import scaled
+from arr_coc.inspect.guidance import Guidance, read_guidance
 from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
@@ -53,6 +56,7 @@ def observe(
     words: bool = True,
     max_new_tokens: int = 32,
     true_answers: Sequence[str] = (),
+    evidence: Sequence[Box] = (),
     on_text: Callable[[str], None] | None = None,
     on_full_text: Callable[[str], None] | None = None,
 ) -> Trace:
@@ -71,6 +75,7 @@ def observe(
         words: score each word of the question by itself.
         max_new_tokens: as in `Session.ask`, for both answers.
         true_answers: answers that are known to be true, for the record.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, for the record.
         on_text: called with the answer from the kept tokens so far after each token; and with all of it after
             each token of an answer for comparison, so that an exception raised in it can end that, too.
         on_full_text: called instead of that with the answer from all tokens so far.
@@ -96,8 +101,9 @@ def observe(
     whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
     if words and ran.gather is not None and not answer.fallback and not whole:
         pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+    picture = _fitted(view, answer.grid[1:])
     return Trace(
-        picture=_fitted(view, answer.grid[1:]),
+        picture=picture,
         question=question,
         answer=answer.text,
         allocation=answer.allocation.cpu(),
@@ -117,7 +123,18 @@ def observe(
         texture=texture,
         channels=channel_names(session.model.layer.config.channels),
         words=pieces,
+        evidence=scaled(evidence, session.image.size, picture.size),
+        guidance=_guidance(session, question, answer),
     )
+
+
+def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
+    """What the guide read for an answer; None where it wasn't asked."""
+    pages = session.encoded(answer.mode).pages
+    guide = session.model.chooser.guide if answer.couplings else None
+    if guide is None or not pages:
+        return None
+    return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
 
 
 def _answer_for_comparison(

@@ -3,7 +3,9 @@
     draw_allocation(image, allocation, question, answer)  image, relevance, kept cells
     draw_layers(image, allocation, question)              image, three scorers, their balance, kept cells
 
-A colour means the same number in every picture: magma, 0 to 1, never rescaled.
+A colour means the same number in every picture: magma, 0 to 1, never rescaled. Evidence, where it is known,
+is outlined: green and whole if all of its cells were kept, else red and dashed. The words that the guide read
+stand where it read them.
 """
 
 from __future__ import annotations
@@ -23,10 +25,15 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from PIL import Image, ImageFilter
 
+from arr_coc.inspect.evidence import check_boxes, scaled, score
+from arr_coc.inspect.marks import SAYS, Evidence, draw_evidence, draw_spots
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from arr_coc.core.allocation import Allocation
+    from arr_coc.data.record import Box
+    from arr_coc.inspect.guidance import Guidance, Spot
 
 DPI = 150
 COLOUR_MAP = "magma"  # perceptually uniform, readable in gray and with every common kind of colour blindness
@@ -45,9 +52,34 @@ class _Panel:
     note: str
     pixels: np.ndarray  # [h, w, 3] in [0, 1]
     mask: np.ndarray | None = None  # [H, W] bool, its border is outlined
+    evidence: Evidence = ()
+    spots: Sequence[Spot] = ()
 
 
-def draw_allocation(image: Image.Image, allocation: Allocation, question: str, answer: str) -> Image.Image:
+@dataclass(frozen=True)
+class _Truth:
+    """What stands beside a choice: the evidence and its recall, and what the guide read."""
+
+    evidence: Evidence = ()
+    recall: str = ""
+    guidance: Guidance | None = None
+
+    def image(self, base: np.ndarray, note: str) -> _Panel:
+        """The panel of the image, with both."""
+        if self.guidance is None:
+            return _Panel("image", note, base, evidence=self.evidence)
+        spots = self.guidance.matched
+        return _Panel("image", SAYS[self.guidance.says], base, evidence=self.evidence, spots=spots)
+
+
+def draw_allocation(
+    image: Image.Image,
+    allocation: Allocation,
+    question: str,
+    answer: str,
+    evidence: Sequence[Box] = (),
+    guidance: Guidance | None = None,
+) -> Image.Image:
     """Draw the image, the relevance of its cells and the kept cells, with question and answer.
 
     Args:
@@ -55,50 +87,62 @@ def draw_allocation(image: Image.Image, allocation: Allocation, question: str, a
         allocation: the record; T must be 1.
         question: the question, drawn above.
         answer: the answer, drawn below the question.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, outlined.
+        guidance: what the guide read; its words stand on the image.
 
     Returns:
         An RGB image. Three panels side by side, or one below the other for a wide image.
 
     Raises:
-        ValueError: the record is of more than one frame.
+        ValueError: the record is of more than one frame, or a box has no inside.
     """
     columns = 1 if image.width > 1.8 * image.height else 3
     base = _panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
+    truth = _truth(image, allocation, evidence, guidance)
     panels = [
-        _Panel("image", f"{image.width} × {image.height} px", base),
+        truth.image(base, f"{image.width} × {image.height} px"),
         _heat_panel("relevance", "", base, allocation.balanced),
-        _kept_panel(base, allocation),
+        _kept_panel(base, allocation, truth),
     ]
     return _compose(
         panels, columns, [(question, "bold", _INK, 2), (answer, "normal", _ACCENT, 3)], allocation
     )
 
 
-def draw_layers(image: Image.Image, allocation: Allocation, question: str) -> Image.Image:
+def draw_layers(
+    image: Image.Image,
+    allocation: Allocation,
+    question: str,
+    evidence: Sequence[Box] = (),
+    guidance: Guidance | None = None,
+) -> Image.Image:
     """Draw every map of an allocation: the image, the three scorers, their balance, the kept cells.
 
     Args:
         image: the image of the question, at any size.
         allocation: the record; T must be 1.
         question: the question, drawn above.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, outlined.
+        guidance: what the guide read; its words stand on the image.
 
     Returns:
         An RGB image of six panels.
 
     Raises:
-        ValueError: the record is of more than one frame.
+        ValueError: the record is of more than one frame, or a box has no inside.
     """
     columns = 2 if image.width > 1.8 * image.height else 3
     base = _panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
     names = ("information", "perspectival", "participatory")
     meanings = ("what is inside a cell", "what stands out", "what the question asks for")
-    panels = [_Panel("image", f"{image.width} × {image.height} px", base)]
+    truth = _truth(image, allocation, evidence, guidance)
+    panels = [truth.image(base, f"{image.width} × {image.height} px")]
     gates = allocation.gates or {}
     for name, meaning in zip(names, meanings, strict=True):
         weight = f", weight {gates[name]:.2f}" if gates else ""
         panels.append(_heat_panel(name, meaning + weight, base, getattr(allocation, name)))
     panels.append(_heat_panel("balanced", "the three as one", base, allocation.balanced))
-    panels.append(_kept_panel(base, allocation))
+    panels.append(_kept_panel(base, allocation, truth))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
 
 
@@ -147,7 +191,17 @@ def _lines(base: np.ndarray) -> np.ndarray:
     return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32)) / 255
 
 
-def _kept_panel(base: np.ndarray, allocation: Allocation) -> _Panel:
+def _truth(
+    image: Image.Image, allocation: Allocation, boxes: Sequence[Box], guidance: Guidance | None
+) -> _Truth:
+    """What stands beside an allocation of an image."""
+    check_boxes(boxes)
+    scored = score(boxes, allocation, image.size)
+    shares = scaled(boxes, image.size, (1, 1))
+    return _Truth(tuple(zip(shares, scored.hits, strict=True)), scored.text, guidance)
+
+
+def _kept_panel(base: np.ndarray, allocation: Allocation, truth: _Truth) -> _Panel:
     """A panel of the image with the dropped cells faded and the kept ones outlined."""
     mask = allocation.mask()[0].numpy()
     faded = _gray(base) * 0.30 + 0.06
@@ -155,7 +209,9 @@ def _kept_panel(base: np.ndarray, allocation: Allocation) -> _Panel:
     note = f"{allocation.kept:,} of {allocation.total:,} tokens"
     if allocation.void:
         note += ", an even grid: nothing to prefer"
-    return _Panel("kept", note, pixels, mask)
+    if truth.recall:
+        note += f" · {truth.recall}"
+    return _Panel("kept", note, pixels, mask, truth.evidence)
 
 
 def _compose(
@@ -270,6 +326,8 @@ def _draw_panel(figure: Figure, panel: _Panel, x: float, y: float, w: float, h: 
         axes.add_collection(
             LineCollection(_outline(panel.mask), colors=_EDGE, linewidths=0.9, capstyle="projecting")
         )
+    draw_evidence(axes, panel.evidence)
+    draw_spots(axes, panel.spots)
     axes.set_xlim(0, 1)
     axes.set_ylim(1, 0)
 

@@ -9,14 +9,11 @@ last bit. A file that is no trace is a ValueError of one line. Letters: H, W the
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
 from PIL import Image
@@ -25,26 +22,19 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation, Reason
-from arr_coc.inspect.picture import COLOUR_MAP
+from arr_coc.data.record import Box
+from arr_coc.inspect.evidence import Scored, check_boxes, score
+from arr_coc.inspect.guidance import Guidance
 from arr_coc.inspect.trace_file import FORMAT, PLAIN, read_parts
+from arr_coc.inspect.view import (
+    SCORES,
+    allocation_view,
+    encode,
+    evidence_view,
+    guidance_view,
+    picture_view,
+)
 from arr_coc.modes import MODES
-
-VIEW_FORMAT = "arr-coc view 1"
-MAX_WEBP = 16_383
-"""The most pixels of a side in WebP; a longer picture is shown as PNG."""
-REASON_NAMES = {
-    Reason.RELEVANT: "relevant",
-    Reason.EXPLORED: "coverage",
-    Reason.VOID: "even grid",
-    Reason.ALL: "all kept",
-}
-SCORES = {
-    "balanced": ("relevance", "the three as one"),
-    "information": ("information", "what is inside a cell"),
-    "perspectival": ("perspectival", "what stands out"),
-    "participatory": ("participatory", "what the question asks for"),
-}
-"""The maps of an allocation: their names and meanings."""
 
 _MAPS = tuple(SCORES)
 
@@ -109,6 +99,8 @@ class Trace:
         again: milliseconds per stage of the question asked once more, in a session that has kept what it
             computed of the image; None: not measured.
         true_answers: answers that are known to be true; none: not known.
+        evidence: boxes (x0, y0, x1, y1) in px of the picture that show the answer; none: not known.
+        guidance: what the guide read, where the cells were chosen by its word; None: they were not.
 
     Raises:
         ValueError: a field is invalid, or does not fit the others.
@@ -135,6 +127,8 @@ class Trace:
     machine: str = ""
     again: dict[str, float] | None = None
     true_answers: tuple[str, ...] = ()
+    evidence: tuple[Box, ...] = ()
+    guidance: Guidance | None = None
 
     def __post_init__(self) -> None:
         """Check that the fields fit each other; all drawing code relies on it."""
@@ -162,6 +156,10 @@ class Trace:
         for word in self.words:
             if word.heat is not None:
                 _check_map(f"heat of {word.text!r}", word.heat, tuple(grid))
+        check_boxes(self.evidence)
+        spots = () if self.guidance is None else self.guidance.spots
+        for spot in spots:
+            _check_map(f"heat of {spot.label!r}", spot.heat, tuple(grid))
         if self.words and "".join(word.text for word in self.words) != self.question:
             raise ValueError("the words, joined, are not the question")
         stages = [self.ms, self.again, *((self.full.ms, self.full.again) if self.full else ())]
@@ -169,8 +167,11 @@ class Trace:
         if not all(0 <= time for time in times):
             raise ValueError(f"milliseconds {times} must not be below 0")
         shares = [*self.allocation.tensions.values(), *(word.pull for word in self.words)]
+        if self.guidance is not None:
+            shares += [self.guidance.confidence, self.guidance.whole, self.guidance.odd]
+            shares += [share for spot in spots for share in (spot.likeness, *spot.place)]
         if not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"tensions and pulls {shares} must lie in [0, 1]")
+            raise ValueError(f"tensions, pulls and what the guide says {shares} must lie in [0, 1]")
         plain = self._plain()
         try:
             unchanged = json.loads(json.dumps(plain, allow_nan=False)) == plain
@@ -193,6 +194,11 @@ class Trace:
         truths = [" ".join(truth.split()).casefold() for truth in self.true_answers]
         return " ".join(answer.split()).casefold() in truths if truths else None
 
+    @property
+    def scored(self) -> Scored:
+        """The evidence and what was kept of it."""
+        return score(self.evidence, self.allocation, self.picture.size)
+
     def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
         """A copy of the trace with one more result of a probe.
 
@@ -214,6 +220,8 @@ class Trace:
             tensors["texture"] = self.texture
         if heats := [word.heat for word in self.words if word.heat is not None]:
             tensors["heats"] = torch.stack(heats)
+        if self.guidance is not None and self.guidance.spots:
+            tensors["spots"] = torch.stack([spot.heat for spot in self.guidance.spots])
         # Maps may share storage, which safetensors refuses; each is saved as a copy.
         own = {name: part.clone(memory_format=torch.contiguous_format) for name, part in tensors.items()}
         about = {"format": FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
@@ -240,50 +248,31 @@ class Trace:
         words = [{"text": w.text, "pull": w.pull, "scored": w.heat is not None} for w in self.words]
         full = None if self.full is None else asdict(self.full)
         lists = {name: list(getattr(self, name)) for name in ("channels", "true_answers")}
-        parts = {"allocation": record, "words": words, "full": full, **lists}
+        guidance = None if self.guidance is None else self.guidance.to_dict()
+        parts = {"allocation": record, "words": words, "full": full, "guidance": guidance, **lists}
+        parts["evidence"] = [list(box) for box in self.evidence]
         return {name: getattr(self, name) for name in PLAIN} | parts
 
     # ---- drawing --------------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        """The viewer's input, as JSON-safe values.
-
-        Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: a
-        colour means the same number in every picture, 0 to 1, never rescaled.
-        """
+        """The viewer's input, as JSON-safe values; see `inspect.view`."""
         record, plain = self.allocation, self._plain()
-        layers = [_layer(name, *SCORES[name], "scores", getattr(record, name)) for name in _MAPS]
-        if self.texture is not None:
-            about = "a feature of the pixels"
-            layers += [
-                _layer(f"texture:{name}", name.replace("_", " "), about, "texture", values)
-                for name, values in zip(self.channels, self.texture, strict=True)
-            ]
-        scale = np.rint(255 * matplotlib.colormaps[COLOUR_MAP](np.arange(256))[:, :3]).astype(np.uint8)
+        drawn = ("allocation", "channels", "evidence", "guidance")
         return {
-            **{name: plain[name] for name in plain if name not in ("allocation", "channels")},
-            "format": VIEW_FORMAT,
-            "image": _data_url(self.picture),
-            "width": self.picture.width,
-            "height": self.picture.height,
-            "grid": list(record.grid[1:]),
-            "agree": self.agree,
+            **{name: plain[name] for name in plain if name not in drawn},
+            **picture_view(self.picture),
+            **allocation_view(record, self.texture, self.channels),
             **_mode_facts(self.mode),
+            "agree": self.agree,
             "is_true": self.is_true,
             "full_is_true": None if self.full is None else self._is_true(self.full.text),
-            "void": record.void,
-            "weights": dict(zip(_MAPS[1:], record.weights.tolist(), strict=True)),
-            "tensions": record.tensions,
-            "layers": layers,
-            "keep": record.keep.tolist(),
-            "order": record.order.tolist(),
-            "reasons": record.reasons.tolist(),
-            "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
             "words": [
-                {"text": w.text, "pull": w.pull, "data": None if w.heat is None else _encode(w.heat)}
+                {"text": w.text, "pull": w.pull, "data": None if w.heat is None else encode(w.heat)}
                 for w in self.words
             ],
-            "palette": base64.b64encode(scale.tobytes()).decode(),
+            "evidence": evidence_view(self.evidence, record, self.picture.size),
+            "guidance": guidance_view(self.guidance),
         }
 
 
@@ -303,24 +292,6 @@ def _check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} is not within 0 and 1")
 
 
-def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dict[str, str]:
-    """One map [1, H, W] or [H, W] for the viewer."""
-    return {"id": ident, "name": name, "about": about, "group": group, "data": _encode(values)}
-
-
-def _encode(values: Tensor) -> str:
-    """Base64 of little-endian float32 in raster order."""
-    return base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
-
-
-def _data_url(picture: Image.Image) -> str:
-    """A picture as a data URL, WebP or (where it is too long for that) PNG."""
-    file = io.BytesIO()
-    kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
-    picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
 # ---- the parts of a file ------------------------------------------------------------------------------
 
 
@@ -337,10 +308,12 @@ def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
     kinds |= dict.fromkeys((*_MAPS, "weights"), torch.float32) | {"picture": torch.uint8}
     kinds |= {"texture": torch.float32} if plain["channels"] else {}
     kinds |= {"heats": torch.float32} if scored else {}
+    guidance = plain["guidance"]
+    kinds |= {"spots": torch.float32} if guidance is not None and guidance["spots"] else {}
     if {name: part.dtype for name, part in tensors.items()} != kinds:
         raise ValueError(f"its tensors are not {', '.join(kinds)}")
     picture, texture = tensors.pop("picture"), tensors.pop("texture", None)
-    heats = tensors.pop("heats", torch.zeros(0))
+    heats, spots = (tensors.pop(name, torch.zeros(0)) for name in ("heats", "spots"))
     if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
         raise ValueError(f"the picture has shape {tuple(picture.shape)}, not [h, w, 3]")
     if tuple(heats.shape[:1]) != (scored,):
@@ -358,4 +331,6 @@ def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
         "channels": tuple(plain["channels"]),
         "true_answers": tuple(plain["true_answers"]),
         "words": tuple(words),
+        "evidence": tuple(tuple(box) for box in plain["evidence"]),
+        "guidance": None if guidance is None else Guidance.from_dict(guidance, spots),
     }

@@ -39,9 +39,19 @@ PLAIN: dict[str, Any] = {
     "machine": str,
     "again": (_TIMES, type(None)),
     "true_answers": [str],
+    "evidence": [[_NUMBER]],
+    "guidance": (
+        {
+            "confidence": _NUMBER,
+            "whole": _NUMBER,
+            "odd": _NUMBER,
+            "spots": [{"word": str, "term": str, "likeness": _NUMBER, "place": [_NUMBER]}],
+        },
+        type(None),
+    ),
 }
 """The fields that are no tensors, and their types in a file (see `fits`)."""
-LATER: dict[str, Any] = {"machine": "", "again": None, "true_answers": []}
+LATER: dict[str, Any] = {"machine": "", "again": None, "true_answers": [], "evidence": [], "guidance": None}
 """What a file has that was written before there were these fields."""
 
 

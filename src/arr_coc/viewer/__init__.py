@@ -4,7 +4,8 @@
     page(views, title)    one HTML file with everything in it
 
 `ArrCocViewer.mount(element, view, {detail, onselect, cell})`, `.pair(element, a, b, {labels})`,
-`.history(element, views)` and `.album(element, views)` draw what `Trace.view()` gives.
+`.history(element, views)` and `.album(element, views)` draw what `Trace.view()` gives;
+`.look(element, view)` what `inspect.view.look_view` gives, a choice without an answer.
 """
 
 from arr_coc.viewer.page import assets, page

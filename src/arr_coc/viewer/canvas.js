@@ -7,6 +7,7 @@ const FADED = [0.3, 0.06]; // dropped cells: gray times the first plus the secon
 const LINES = [0.8, 0.9]; // lines of the picture over dark and over light cells
 const BLUR = 16; // pixels; lines are what differs from its surroundings,
 const HALO = 22; // by more than this, of 255
+const TINT = 0.75; // how far the highest relevance covers a cell of the layer "look"
 const BELOW = [86, 190, 255];
 const ZERO = [16, 16, 20];
 const ABOVE = [255, 178, 36];
@@ -88,10 +89,11 @@ function paint(context, picture, record, { layer, minus, opacity }, cells) {
   context.globalAlpha = 1;
   context.drawImage(picture.bright, 0, 0);
   context.globalAlpha = opacity;
-  if (layer === "kept") {
+  if (layer === "kept" || layer === "look") {
     maskOf(cells, record.cells).forEach((isKept, cell) => {
       const { x, y, w, h } = record.box(cell);
       if (!isKept) context.drawImage(picture.faded, x, y, w, h, x, y, w, h);
+      if (layer === "look") tint(context, record, cell, opacity);
     });
   } else if (layer !== "image") {
     const isDifference = layer === "difference";
@@ -104,6 +106,17 @@ function paint(context, picture, record, { layer, minus, opacity }, cells) {
     context.drawImage(record.heat.canvas, 0, 0);
   }
   context.globalAlpha = 1;
+}
+
+/** The colour of a cell's relevance over its pixels, the stronger the more relevant. */
+function tint(context, record, cell, opacity) {
+  const value = record.values("balanced")[cell];
+  const { x, y, w, h } = record.box(cell);
+  const colour = magma(record.palette, value);
+  context.globalAlpha = opacity * TINT * Math.sqrt(value);
+  context.fillStyle = `rgb(${colour.join(" ")})`;
+  context.fillRect(x, y, w, h);
+  context.globalAlpha = opacity;
 }
 
 /** The border between cells of a set and the others, as an SVG path in units of cells. */
@@ -143,6 +156,7 @@ function stage(record, picture, store, options = {}) {
   const [hovered, chosen] = [rect("hovered"), rect("chosen")];
   const grid = svg("path.ac-grid", { d: gridOf(record) });
   const outlines = svg("g");
+  const truth = svg("g");
   const view = {
     viewBox: `0 0 ${record.columns} ${record.rows}`,
     preserveAspectRatio: "none",
@@ -158,7 +172,7 @@ function stage(record, picture, store, options = {}) {
       style: { "aspect-ratio": `${width} / ${height}`, "--aspect": `${width / height}` },
     },
     canvas,
-    svg("svg", view, grid, outlines, chosen, hovered),
+    svg("svg", view, grid, outlines, truth, chosen, hovered),
   );
 
   const cellAt = (event) => {
@@ -190,12 +204,13 @@ function stage(record, picture, store, options = {}) {
 
   store.on(["layer", "minus", "opacity", "shown"], (state) => {
     paint(context, picture, record, state, cellsOf(state));
-    element.classList.toggle("ac-on-heat", state.layer !== "kept");
+    element.classList.toggle("ac-on-heat", state.layer !== "kept" && state.layer !== "look");
     const drawn = state.layer === "image" ? [] : outlinesOf(state);
     outlines.replaceChildren(
       ...drawn.map(([kind, cells]) => svg(`path.ac-outline.ac-of-${kind}`, { d: outlineOf(cells, record) })),
     );
   });
+  store.on(["shown"], (state) => truth.replaceChildren(...evidenceOutlines(record, cellsOf(state))));
   store.on(["grid"], (state) => grid.setAttribute("visibility", state.grid ? "visible" : "hidden"));
   const follow = (shape, cell) => {
     shape.setAttribute("visibility", cell === null ? "hidden" : "visible");

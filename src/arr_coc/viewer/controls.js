@@ -7,9 +7,10 @@ const LAYER_TITLES = {
 };
 
 /** The layers to choose from: the first few as buttons, the rest in a list. */
-function layerPicker(record, store, isFull) {
+function layerPicker(record, store, isFull, first = []) {
   const scores = SCORES.filter((id) => record.layers.has(id)).slice(0, isFull ? undefined : 1);
   const buttons = [
+    ...first,
     ["kept", "Kept", LAYER_TITLES.kept],
     ...scores.map((id) => [id, capital(record.name(id)), record.about(id)]),
     ["image", "Image", LAYER_TITLES.image],
@@ -23,12 +24,14 @@ function layerPicker(record, store, isFull) {
   const textures = [...record.layers.values()].filter((layer) => layer.group === "texture");
   const every = record.view.words.map((word, i) => [`word:${i}`, word.text, word.data]);
   const words = every.filter(([, , data]) => data);
+  const read = (record.view.guidance?.spots ?? []).map(({ label }, i) => [`spot:${i}`, `“${label}”`]);
   const more = choice(
     "more layers",
     [
       ["", [["", "More layers"], ["difference", "difference of two"]]],
       ["texture", textures.map(({ id, name }) => [id, name])],
       ["words", words.map(([id, text]) => [id, `“${text}”`])],
+      ["words on the page", read],
     ].filter(([, entries]) => entries.length > 0),
     (layer) => choose(layer || "kept"),
   );
@@ -124,7 +127,7 @@ function readout(record, store) {
 }
 
 function aboutLayer(record, { layer, minus, shown }) {
-  if (layer === "kept") return shown.label;
+  if (layer === "kept" || layer === "look") return shown.label;
   const { width, height } = record.view;
   if (layer === "image") return `${width} × ${height} px, ${record.rows} × ${record.columns} cells`;
   if (layer === "difference") {
@@ -135,7 +138,8 @@ function aboutLayer(record, { layer, minus, shown }) {
   }
   const values = record.values(layer);
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-  const about = layer.startsWith("word:") ? "what this word alone points at" : record.layers.get(layer).about;
+  const ofWords = { word: "what this word alone points at", spot: "where the guide reads this word" };
+  const about = ofWords[layer.split(":")[0]] ?? record.layers.get(layer).about;
   const most = fixed(Math.max(...values));
   return `${record.name(layer)}${about ? `: ${about}` : ""} · mean ${fixed(mean)}, highest ${most}`;
 }
@@ -146,6 +150,6 @@ function aboutCell(record, { layer, minus, shown }, cell) {
   const isKept = shown.cells.includes(cell) ? "kept" : "dropped";
   const difference = layer === "difference" ? fixed(record.difference(minus)[cell]) : null;
   if (difference !== null) return `${where} · difference ${difference} · ${isKept}`;
-  const shownLayer = layer === "kept" || layer === "image" ? "balanced" : layer;
+  const shownLayer = ["kept", "image", "look"].includes(layer) ? "balanced" : layer;
   return `${where} · ${record.name(shownLayer)} ${fixed(record.values(shownLayer)[cell])} · ${isKept}`;
 }

@@ -46,7 +46,7 @@ function place(element, draw, views, speak = null, load = loadPicture) {
 }
 
 function initialState(record, former, layer = "kept") {
-  const known = (id) => ["kept", "image", "all", "difference"].includes(id) || record.layers.has(id);
+  const known = (id) => ["kept", "look", "image", "all", "difference"].includes(id) || record.layers.has(id);
   return {
     layer: [former.layer, layer].find(known) ?? "kept",
     minus: former.minus && former.minus.every(known) ? former.minus : ["all", "kept"],
@@ -62,8 +62,9 @@ function canvasPanel(record, picture, store, isFull, options) {
   return el(
     "section.ac-canvas",
     { "aria-label": "token canvas" },
-    layerPicker(record, store, isFull),
+    layerPicker(record, store, isFull, options.layers),
     el("div.ac-frame", {}, stage(record, picture, store, options)),
+    recallLine(record, store) ?? "",
     el("div.ac-below", {}, readout(record, store), overlayControls(store)),
     legend(record, store),
   );
@@ -98,7 +99,7 @@ function mount(element, view, { detail = "simple", onselect = null, cell = null 
 
 function sidePanels(record, picture, store) {
   const hasWords = record.view.words.length > 0;
-  return [hasWords ? words(record, store) : null, card(record, picture, store)].filter(Boolean);
+  return [guidancePanel(record, store), hasWords ? words(record, store) : null, card(record, picture, store)].filter(Boolean);
 }
 
 /** Two traces beside each other: two questions about one image, or two checkpoints. */

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from arr_coc.inspect.trace import VIEW_FORMAT
+from arr_coc.inspect.view import VIEW_FORMAT
 
 _SCRIPTS = (
     "tools.js",
@@ -27,6 +27,7 @@ _SCRIPTS = (
     "card.js",
     "charts.js",
     "probes.js",
+    "truth.js",
     "mount.js",
     "album.js",
 )
@@ -46,7 +47,7 @@ def assets() -> tuple[str, str]:
     """The viewer's JavaScript and CSS; the script may run more than once in a page."""
     folder = files("arr_coc.viewer")
     parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    public = "window.ArrCocViewer = { mount, pair, history, album };"
+    public = "window.ArrCocViewer = { mount, pair, history, album, look };"
     script = "\n".join(['(() => {\n"use strict";', *parts, public, "})();\n"])
     return script, folder.joinpath("viewer.css").read_text(encoding="utf-8")
 

@@ -20,7 +20,7 @@ class AllocationRecord {
     this.heat = { key: null, canvas: null }; // the last one painted
   }
 
-  /** The values of a layer, one per cell: of the view, "word:i", "all" (1 everywhere) or "kept" (0 or 1). */
+  /** The values of a layer, one per cell: of the view, "word:i", "spot:i", "all" (1 everywhere) or "kept" (0 or 1). */
   values(id) {
     if (!this.known.has(id)) this.known.set(id, this.decode(id));
     return this.known.get(id);
@@ -28,8 +28,11 @@ class AllocationRecord {
 
   decode(id) {
     if (id === "all") return new Float32Array(this.cells).fill(1);
+    if (id === "look") return this.values("balanced");
     if (id === "kept") return maskOf(this.view.keep, this.cells);
-    const source = id.startsWith("word:") ? this.view.words[Number(id.slice(5))] : this.layers.get(id);
+    const [kind, number] = id.split(":");
+    const lists = { word: this.view.words, spot: this.view.guidance?.spots };
+    const source = lists[kind] ? lists[kind][Number(number)] : this.layers.get(id);
     return new Float32Array(bytesOf(source.data).buffer);
   }
 
@@ -42,7 +45,9 @@ class AllocationRecord {
   name(id) {
     if (id === "all") return "every cell";
     if (id === "kept") return "kept";
+    if (id === "look") return this.name("balanced");
     if (id.startsWith("word:")) return `“${this.view.words[Number(id.slice(5))].text}”`;
+    if (id.startsWith("spot:")) return `“${this.view.guidance.spots[Number(id.slice(5))].label}”`;
     return this.layers.get(id).name;
   }
 

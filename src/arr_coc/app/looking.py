@@ -1,0 +1,122 @@
+"""Where it would look: by the guide alone, with no model loaded, while a question is still being typed.
+
+    looking = Looking(encoded)
+    looking.view(tab, "page.png", "What is the total?", 0.06)    what the viewer's `look` draws
+
+What the guide sees of a picture is computed once and kept in its tab, in the memory for encoded images; a
+question costs the guide's head alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from arr_coc.core.images import open_image
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from arr_coc.app.tab import Encoded, Tab
+    from arr_coc.core.images import ImageSource
+    from arr_coc.core.selector import Selector
+
+LONGEST_QUESTION = 2000
+"""Characters of a question that are read while it is being typed."""
+SHOWN = 1024
+"""The longest side in px at which the picture is sent to the page."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """What a tab keeps of the picture that it looks at.
+
+    Attributes:
+        source: the picture as it came, to tell it from the next.
+        image: opened, at most as large as the guide reads it.
+        selector: has looked at it.
+        picture: what the viewer draws of it.
+    """
+
+    source: ImageSource
+    image: Image.Image
+    selector: Selector
+    picture: dict[str, Any]
+
+    @property
+    def megapixels(self) -> float:
+        """Of the picture."""
+        return self.image.width * self.image.height / 1e6
+
+
+class Looking:
+    """The pane's work; one picture or question at a time.
+
+    Args:
+        encoded: the memory that the pictures of all tabs share.
+    """
+
+    def __init__(self, encoded: Encoded) -> None:
+        self.encoded = encoded
+        self._lock = Lock()
+        self._first: dict[str, Any] | None = None
+
+    def view(self, tab: Tab, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
+        """Where it would look for a question in a tab.
+
+        Args:
+            tab: keeps what the guide sees of the picture.
+            image: a picture, another than before or the same.
+            question: any text with a word in it.
+            budget: as of `Session.ask`.
+
+        Raises:
+            ValueError: the picture can't be read, or there is no question, or no guide.
+        """
+        with self._lock:
+            if tab.sight is None or not same(tab.sight.source, image):
+                tab.sight = None  # before the next takes its place in memory
+                tab.sight = see(image)
+            self.encoded.use(tab)
+            return view(tab.sight, question, budget)
+
+    def first(self, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
+        """The same for what every tab shows first, computed once for all of them."""
+        with self._lock:
+            if self._first is None:
+                self._first = view(see(image), question, budget)
+            return self._first
+
+
+def same(one: ImageSource, other: ImageSource) -> bool:
+    """Whether two sources are one picture: one object, or one path."""
+    return one is other or (isinstance(one, str) and one == other)
+
+
+def see(source: ImageSource) -> Sight:
+    """Open a picture, and look at it."""
+    from arr_coc.core.guide.coupling import LONGEST
+    from arr_coc.core.selector import Selector
+    from arr_coc.inspect.view import picture_view
+
+    image = open_image(source).convert("RGB")
+    image.thumbnail((LONGEST, LONGEST))  # larger ones the guide would scale down, too
+    small = image.copy()
+    small.thumbnail((SHOWN, SHOWN))
+    selector = Selector()
+    selector.look(image)
+    return Sight(source, image, selector, picture_view(small))
+
+
+def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
+    """What the viewer draws of a question about a picture."""
+    from arr_coc.inspect.guidance import read_guidance
+    from arr_coc.inspect.view import look_view
+
+    question = question[:LONGEST_QUESTION].strip()
+    decision = sight.selector.decide(sight.image, question, budget)
+    allocation, coupling = decision.allocations[0], decision.couplings[0]
+    page = sight.selector.look(sight.image).page
+    guidance = read_guidance(sight.selector.guide, page, question, coupling, allocation.grid[1:])
+    return look_view(sight.picture, question, allocation, guidance)

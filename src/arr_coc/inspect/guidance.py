@@ -1,0 +1,146 @@
+"""Guidance: what the guide read of a question on a page, word by word, and how sure it is.
+
+    guidance = read_guidance(guide, page, question, coupling, (32, 32))
+    guidance.says              "sure", "unsure", ...
+    guidance.spots[0].heat     where the first word matches, float [H, W]
+
+For each content word of the question that word, or one of the lexicon that stands for it: what fits best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.guide import Guide, Page, Search
+from arr_coc.core.guide.head import PLACE
+from arr_coc.core.guide.trust import SCOPE, SURE
+
+LIKELY = 0.5
+"""The least likeness at which a word counts as matched."""
+ABOUT = {
+    "sure": "The guide is sure that the page holds what is asked for.",
+    "unsure": "The guide is unsure, so some of the budget is spread over the page.",
+    "nothing": "Nothing on this page matches, so the budget is spread over the page.",
+    "whole": "The question is about the whole page, so the budget is spread over it.",
+    "odd": "The question asks for what stands out, so the guide leaves the choice to that.",
+}
+"""What the guide says of itself, in a sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """Where a word of the question matches best.
+
+    Attributes:
+        word: of the question.
+        term: what was found there: the word, or another of the lexicon that stands for it.
+        likeness: in [0, 1], that the best place shows the term.
+        place: (y, x) of that place in shares of the picture's height and width.
+        heat: float [H, W] in [0, 1], the most likeness in each cell, of the word and all that stands for it;
+            empty of `Guidance.of`.
+    """
+
+    word: str
+    term: str
+    likeness: float
+    place: tuple[float, float]
+    heat: Tensor
+
+    @property
+    def label(self) -> str:
+        """The word, and what stands for it if that is another and likely right: "seller → vendor"."""
+        return self.word if self.term == self.word or self.likeness < LIKELY else f"{self.word} → {self.term}"
+
+
+@dataclass(frozen=True, eq=False)
+class Guidance:
+    """What the guide says of one picture and one question; `core.guide.coupling.Coupling` has the numbers.
+
+    Attributes:
+        confidence: in [0, 1], that the picture holds what is asked for.
+        whole: in [0, 1], that the question is about all of the picture.
+        odd: in [0, 1], that it asks for what stands out.
+        spots: of each content word of the question, in order.
+    """
+
+    confidence: float
+    whole: float
+    odd: float
+    spots: tuple[Spot, ...] = ()
+
+    @property
+    def says(self) -> str:
+        """One of ABOUT, by the bounds at which the balancer begins and ends to trust the guide."""
+        middle = sum(SCOPE) / 2
+        if self.whole > middle:
+            return "whole"
+        if self.odd > middle:
+            return "odd"
+        if self.confidence >= SURE[1]:
+            return "sure"
+        return "unsure" if self.confidence > SURE[0] or self.matched else "nothing"
+
+    @property
+    def matched(self) -> tuple[Spot, ...]:
+        """Spots that are likely right."""
+        return tuple(spot for spot in self.spots if spot.likeness >= LIKELY)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the heats, JSON-safe."""
+        spots = [
+            {"word": s.word, "term": s.term, "likeness": s.likeness, "place": list(s.place)}
+            for s in self.spots
+        ]
+        return {"confidence": self.confidence, "whole": self.whole, "odd": self.odd, "spots": spots}
+
+    @classmethod
+    def of(cls, coupling: Coupling) -> Guidance:
+        """What a coupling says, without heats: each content word with what fits best for it."""
+        best = coupling.best(0.0)
+        spots = tuple(Spot(*match, heat=torch.zeros(0)) for match in best)
+        return cls(coupling.confidence, coupling.whole, coupling.odd, spots)
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
+        """Of what `to_dict` made, and heats [spots, H, W]."""
+        pairs = zip(plain["spots"], heats, strict=True)
+        spots = tuple(Spot(**{**spot, "place": tuple(spot["place"])}, heat=heat) for spot, heat in pairs)
+        return cls(**{**plain, "spots": spots})
+
+
+@torch.no_grad()
+def read_guidance(
+    guide: Guide, page: Page, question: str, coupling: Coupling, grid: tuple[int, int]
+) -> Guidance:
+    """What the guide read, from what it said.
+
+    Args:
+        guide: that said it.
+        page: of the picture.
+        question: as the guide was asked.
+        coupling: its answer.
+        grid: (H, W) cells of the heats.
+    """
+    (search,) = guide.search(page, [question])
+    words = search.terms.words
+    plain = Guidance.of(coupling)
+    spots = tuple(
+        replace(spot, heat=_heat(guide, page, search, words.index(spot.word), grid)) for spot in plain.spots
+    )
+    return replace(plain, spots=spots)
+
+
+def _heat(guide: Guide, page: Page, search: Search, word: int, grid: tuple[int, int]) -> Tensor:
+    """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W]."""
+    words, _, stands_for = search.terms
+    rows = [word, *(len(words) + i for i, other in enumerate(stands_for) if other == word)]
+    height, width = (-(-side // PLACE) for side in page.size)
+    cosines = search.cosines[rows, :height, :width].amax(0).float()
+    likeness = guide.likeness(cosines).sigmoid()
+    return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()

@@ -1,0 +1,137 @@
+// What stands beside a choice: the evidence, where it is known, and which word the guide read where.
+
+const AROUND = 0.12; // cells between a box and its outline, so that it covers no print
+
+/** How much of the evidence a kept set holds: cells, hits, and per box whether all of its cells were kept. */
+function recallOf(view, cells) {
+  const kept = new Set(cells);
+  const every = new Set(view.evidence.flatMap((box) => box.cells));
+  const hits = view.evidence.map((box) => box.cells.length > 0 && box.cells.every((cell) => kept.has(cell)));
+  return { every: every.size, kept: [...every].filter((cell) => kept.has(cell)).length, hits };
+}
+
+/** The outlines of the evidence in units of cells. */
+function evidenceOutlines(record, cells) {
+  const { view } = record;
+  const { hits } = recallOf(view, cells);
+  const [x, y] = [record.columns / view.width, record.rows / view.height];
+  return view.evidence.flatMap(({ box: [x0, y0, x1, y1] }, i) => {
+    const place = {
+      x: x0 * x - AROUND,
+      y: y0 * y - AROUND,
+      width: (x1 - x0) * x + 2 * AROUND,
+      height: (y1 - y0) * y + 2 * AROUND,
+    };
+    const kind = hits[i] ? "hit" : "missed";
+    return [svg("rect.ac-evidence-halo", place), svg(`rect.ac-evidence.ac-${kind}`, place)];
+  });
+}
+
+/** The recall of the kept cells in a line, which follows the budget; nothing where no evidence is known. */
+function recallLine(record, store) {
+  const { view } = record;
+  if (!view.evidence?.some((box) => box.cells.length > 0)) return null;
+  const element = el("p.ac-recall", { role: "status" });
+  store.on(["shown"], ({ shown }) => {
+    const { every, kept, hits } = recallOf(view, shown.cells);
+    const missed = hits.filter((isHit) => !isHit).length;
+    const boxes = [[hits.length - missed, "hit"], [missed, "missed"]].filter(([n]) => n > 0);
+    element.replaceChildren(
+      el("b", {}, `${percent(kept / every)} of the evidence kept`),
+      el("span.ac-quiet", {}, `${count(kept)} of ${plural(every, "cell")}`),
+      ...boxes.map(([n, kind]) => el("span.ac-quiet", {}, el(`i.ac-swatch.ac-box-${kind}`), ` ${n} ${kind}`)),
+    );
+  });
+  return element;
+}
+
+const SAYS = { sure: "Sure", unsure: "Unsure", nothing: "Nothing on this page matches", whole: "The whole page", odd: "What stands out" };
+
+/** What the guide says of itself. */
+function assurance({ says, about }) {
+  return el("p.ac-assurance", {}, el(`span.ac-badge.ac-says-${says}`, {}, SAYS[says]), el("span.ac-quiet", {}, about));
+}
+
+/** Each word with what was read for it, how alike, and where: pointing at one shows its map, a click keeps it. */
+function spots(record, store) {
+  const { guidance } = record.view;
+  const pinned = { layer: store.state.layer, rest: store.state.layer }; // what stays when nothing is pointed at
+  let isPeeking = false;
+  store.on(["layer"], ({ layer }) => {
+    if (isPeeking) return;
+    pinned.layer = layer;
+    if (!layer.startsWith("spot:")) pinned.rest = layer;
+  });
+  const rows = guidance.spots.map((spot, i) => {
+    const id = `spot:${i}`;
+    const [y, x] = spot.place;
+    const at = Math.min(record.rows - 1, Math.floor(y * record.rows)) * record.columns;
+    const cell = at + Math.min(record.columns - 1, Math.floor(x * record.columns));
+    const peek = () => {
+      isPeeking = true;
+      store.set({ layer: id, hover: cell });
+    };
+    const leave = () => {
+      isPeeking = false;
+      store.set({ layer: pinned.layer, hover: null });
+    };
+    const pin = () => {
+      isPeeking = false;
+      store.set({ layer: pinned.layer === id ? pinned.rest : id, hover: cell });
+    };
+    const button = el(
+      "button.ac-spot",
+      {
+        type: "button",
+        "aria-label": `${spot.label}, likeness ${fixed(spot.likeness)}${spot.matches ? "" : ", no match"}`,
+        onclick: pin,
+        onpointerenter: peek,
+        onpointerleave: leave,
+      },
+      el("span.ac-spot-word", {}, spot.label),
+      bar([[spot.likeness, spot.matches ? "matched" : "unmatched"]]),
+      el("span.ac-number", {}, spot.matches ? fixed(spot.likeness) : "not here"),
+    );
+    store.on(["layer"], () => button.setAttribute("aria-pressed", pinned.layer === id));
+    return el("li", {}, button);
+  });
+  return rows.length > 0
+    ? el("ul.ac-spots", { "aria-label": "words on the page" }, rows)
+    : el("p.ac-quiet", {}, "No word of the question can be looked for on the page.");
+}
+
+/** The guide's words as a panel beside an answer; nothing where the guide wasn't asked. */
+function guidancePanel(record, store) {
+  const { guidance } = record.view;
+  if (!guidance) return null;
+  return panel("Words on the page", "point at a word for its map", assurance(guidance), spots(record, store));
+}
+
+/** A choice without an answer: where it would look, the cells that it would keep, and the words it goes by. */
+function look(element, view) {
+  const draw = (host, [current], [picture], former) => {
+    const record = new AllocationRecord(current);
+    const state = initialState(record, former, "look");
+    const layer = state.layer.startsWith("spot:") ? "look" : state.layer;
+    const store = makeStore({ ...state, layer, cell: null });
+    const layers = [["look", "Where", "the cells that it would keep, in the colours of their relevance"]];
+    host.classList.add("ac-simple", "ac-look");
+    host.replaceChildren(
+      el(
+        "div.ac-look-columns",
+        {},
+        canvasPanel(record, picture, store, false, { label: "Where it would look", layers }),
+        el(
+          "div.ac-look-side",
+          {},
+          el("div", {}, el("b.ac-big", {}, count(current.kept)), el("span.ac-quiet", {}, ` of ${count(current.total)} cells kept`)),
+          assurance(current.guidance),
+          spots(record, store),
+        ),
+      ),
+    );
+    return store;
+  };
+  const speak = ({ guidance }) => `${SAYS[guidance.says]}. ${guidance.about}`;
+  return place(element, draw, [view], speak);
+}

@@ -1,0 +1,102 @@
+"""The pane "Where would it look?" without a browser. Run: pytest tests/app/test_looking.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
+
+from arr_coc.app import handlers
+from arr_coc.app.looking import Looking
+from arr_coc.app.samples import Sample
+from arr_coc.app.tab import Encoded, Tab
+from arr_coc.core import selector
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import prepared
+from tiny import picture
+
+QUESTION = "What is the total?"
+
+
+@pytest.fixture(scope="module")
+def guide() -> Guide:
+    torch.manual_seed(0)
+    return prepared(Guide(), torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def untaught(guide: Guide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selector, "load_guide", lambda: guide)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    picture(1, (96, 64)).save(tmp_path / "photo.png")
+    return str(tmp_path / "photo.png")
+
+
+def test_it_looks_at_a_picture_once(image: str) -> None:
+    looking, tab = Looking(Encoded()), Tab()
+    view, said = handlers.on_look(looking, tab, image, QUESTION, 50)
+    assert said == ""
+    assert (view["kept"], view["total"], view["grid"]) == (3, 6, [2, 3])
+    assert [spot["word"] for spot in view["guidance"]["spots"]] == ["total"]
+    sight = tab.sight
+    view, _ = handlers.on_look(looking, tab, image, "Where is the date?", 100)
+    assert view["kept"] == 6
+    assert tab.sight is sight
+    handlers.on_look(looking, tab, str(image), "Why?", 50)
+    assert tab.sight is sight
+    Image.new("RGB", (64, 64)).save(other := image.replace("photo", "other"))
+    handlers.on_look(looking, tab, other, QUESTION, 50)
+    assert tab.sight is not sight
+
+
+def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
+    looking, tab = Looking(Encoded()), Tab()
+    assert handlers.on_look(looking, tab, None, QUESTION, 6) == [None, handlers.NO_PICTURE]
+    assert handlers.on_look(looking, tab, image, " ", 6) == [None, handlers.NO_QUESTION]
+    assert "slider" in handlers.on_look(looking, tab, image, QUESTION, 0)[1]
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    view, said = handlers.on_look(looking, tab, str(tmp_path / "bad.png"), QUESTION, 6)
+    assert view is None
+    assert str(tmp_path) not in said  # the name alone
+    assert tab.sight is None
+    assert handlers.on_look(looking, tab, image, QUESTION * 1000, 6)[1] == ""
+
+
+def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:
+    looking, tabs = Looking(Encoded(megapixels=0.5)), [Tab() for _ in range(3)]
+    for tab in tabs:
+        handlers.on_look(looking, tab, image, QUESTION, 50)
+    assert [tab.sight is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
+    tabs[2].rest()
+    assert tabs[2].sight is None
+    handlers.on_look(looking, tabs[0], None, QUESTION, 50)
+    assert not tabs[0].holds
+
+
+def test_what_every_tab_shows_first_is_computed_once_and_kept_by_none(image: str) -> None:
+    looking = Looking(Encoded())
+    view, said = handlers.on_first_look(looking, Sample(image, QUESTION), 50)
+    assert (view["kept"], said) == (3, "")
+    assert handlers.on_first_look(looking, Sample(image, QUESTION), 50)[0] is view
+
+
+def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Guide:
+        raise ValueError("no guide")
+
+    monkeypatch.setattr(selector, "load_guide", missing)
+    assert handlers.on_first_look(Looking(Encoded()), Sample(image, QUESTION), 50) == [None, "No guide"]
+
+
+def test_the_pane_hands_over_to_the_form(image: str) -> None:
+    tab = Tab()
+    taken = handlers.on_take(tab, image, QUESTION)
+    assert (taken[0], taken[3], taken[4]) == (image, "", QUESTION)
+    assert tab.form_image == image
