@@ -223,8 +223,8 @@ class Vocabulary:
             ValueError: an unknown sort.
         """
         makers = {
-            "price": self.price, "date": self.date, "time": self.time, "code": self.code, "name": self.name,
-            "place": self.city, "count": self.number, "measure": self.measure, "percent": self.percent,
+            "price": self.price, "amount": self.price, "date": self.date, "time": self.time,
+            "code": self.code, "name": self.name, "place": self.city, "count": self.number, "measure": self.measure, "percent": self.percent,
             "email": self.email, "phone": self.phone, "address": self.street, "company": self.company,
             "job": self.job, "country": self.country, "word": lambda: self.words(1, 3),
         }  # fmt: skip
