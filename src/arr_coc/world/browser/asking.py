@@ -77,17 +77,17 @@ def code_mark(sheet: Sheet, owner: Piece | None = None, height: float = 0.0) -> 
 
     Args:
         sheet: of the page.
-        owner: whose code it is, where the page has several; named in the question.
+        owner: whose QR code it is, where the page has several; named in the question.
         height: CSS px; 0: as chance has it.
     """
-    bars, tall = sheet.chance(0.5), height or sheet.style.size * sheet.rng.uniform(3.2, 6.5)
+    bars, tall = not owner and sheet.chance(0.5), height or sheet.style.size * sheet.rng.uniform(3.2, 6.5)
     image = bar_code(sheet.rng, tall * 0.7) if bars else square_code(sheet.rng, tall)
     piece = sheet.block(image, "div", 'style="display:inline-block;line-height:0;flex:none"')
     name = "bar code" if bars else "QR code"
     options = BAR_CODE if bars else QR_CODE
     if owner:
-        options = ("Where is the {name} of {owner}?", "Show me {owner}'s {name}.", "{name} of {owner}?")
-    text = put(sheet, options, name=name, owner=owner.plain if owner else "")
+        options = ("Where is the QR code of {owner}?", "Show me {owner}'s QR code.", "QR code of {owner}?")
+    text = put(sheet, options, owner=owner.plain if owner else "")
     sheet.ask("shape", text, f"the {name}", *([owner] if owner else []), piece)
     return piece
 
