@@ -89,6 +89,19 @@ def test_phrases_are_fixed_by_the_seed_and_know_their_sort():
     assert "Basket" in phrase(random.Random(0), "value", label="Total", within="Basket")
 
 
+def test_sums_that_are_not_for_sale_have_no_price():
+    drawn = {phrase(random.Random(i), "value", "amount", label="Opening balance") for i in range(200)}
+    assert any("How much" in text for text in drawn)
+    assert not any(word in text for text in drawn for word in ("price", "cost", "expensive", "charge"))
+
+
+def test_compounds_are_not_renamed_part_by_part():
+    for label in ("Account type", "Order type", "Minimum payment", "Card number", "Statement date"):
+        whole = {text for key, text in PARAPHRASES if stems(key) == stems(label)}
+        drawn = {text for seed in range(20) for text in paraphrases(random.Random(seed), label)}
+        assert names(label) or drawn <= whole
+
+
 def test_labels_with_braces_are_text():
     assert "{x}" in phrase(random.Random(0), "value", label="{x}")
 

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -16,11 +17,12 @@ from arr_coc.world.browser.vocabulary import (
     LANGUAGES,
     SORTS,
     Vocabulary,
+    barred,
     common_words,
     held_out,
 )
 
-OTHERS = ("address", "company", "job", "country")
+OTHERS = ("amount", "address", "company", "job", "country")
 
 
 def sample(seed, split="test"):
@@ -37,6 +39,25 @@ def test_held_out_words_are_of_the_test_split_alone(language):
     out = set(test) - set(train)
     assert 0.1 < len(out) / len(set(test)) < 0.15
     assert all(map(held_out, out))
+
+
+VULGAR = {
+    "en": 0xF9835DCC, "de": 0x24DCF749, "fr": 0x38AFC9B0, "es": 0xF123EC79, "it": 0xCA916AD5, "pt": 0x2C7C0603,
+    "nl": 0x780D9066, "sv": 0x1B228099, "pl": 0x799FE32E,
+}  # fmt: skip
+"""A hash of a vulgar word of each language."""
+
+
+@pytest.mark.parametrize("language", VULGAR)
+def test_vulgar_words_are_left_out(language):
+    from wordfreq import top_n_list
+
+    def has(words):
+        return VULGAR[language] in {zlib.crc32(word.encode()) for word in words}
+
+    assert has(top_n_list(language, 30_000))
+    assert not any(has(common_words(language, split)) for split in ("train", "test"))
+    assert not any(map(barred, common_words(language, "test")))
 
 
 def test_training_texts_have_no_held_out_word():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from arr_coc.world.browser.drawing import bar_code, square_code
 from arr_coc.world.browser.sheet import Piece, Sheet
 
 
@@ -61,10 +62,34 @@ PRESENT = (
 )  # fmt: skip
 
 
-def present(sheet: Sheet, piece: Piece, *more: Piece) -> None:
+def present(sheet: Sheet, piece: Piece) -> None:
     """Ask whether a label that is on the page is there."""
     kind = sheet.one(("presence", "yes-no"))
-    sheet.ask(kind, put(sheet, PRESENT, label=piece.plain), "yes", piece, *more)
+    sheet.ask(kind, put(sheet, PRESENT, label=piece.plain), "yes", piece)
+
+
+BAR_CODE = ("Where is the bar code?", "Show me the barcode.", "Where can I find the barcode?")
+QR_CODE = ("Where is the QR code?", "Where do I scan?", "Show me the QR code.", "Which part can be scanned?")
+
+
+def code_mark(sheet: Sheet, owner: Piece | None = None, height: float = 0.0) -> Piece:
+    """A bar code or a QR code, asked for.
+
+    Args:
+        sheet: of the page.
+        owner: whose QR code it is, where the page has several; named in the question.
+        height: CSS px; 0: as chance has it.
+    """
+    bars, tall = not owner and sheet.chance(0.5), height or sheet.style.size * sheet.rng.uniform(3.2, 6.5)
+    image = bar_code(sheet.rng, tall * 0.7) if bars else square_code(sheet.rng, tall)
+    piece = sheet.block(image, "div", 'style="display:inline-block;line-height:0;flex:none"')
+    name = "bar code" if bars else "QR code"
+    options = BAR_CODE if bars else QR_CODE
+    if owner:
+        options = ("Where is the QR code of {owner}?", "Show me {owner}'s QR code.", "QR code of {owner}?")
+    text = put(sheet, options, owner=owner.plain if owner else "")
+    sheet.ask("shape", text, f"the {name}", *([owner] if owner else []), piece)
+    return piece
 
 
 def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value") -> None:

@@ -173,6 +173,40 @@ def icon(
     )
 
 
+def bar_code(rng: random.Random, height: float) -> str:
+    """A bar code of an arbitrary content: black bars on white, as SVG."""
+    bars, x = [], 6
+    for _ in range(rng.randint(24, 44)):
+        wide = rng.randint(1, 4)
+        bars.append(f"M{x} 4h{wide}v40h-{wide}z")
+        x += wide + rng.randint(1, 3)
+    size = f'width="{height * (x + 5) / 48:.0f}" height="{height:.0f}" preserveAspectRatio="none"'
+    return _code(f"{x + 5} 48", size, "".join(bars))
+
+
+def square_code(rng: random.Random, side: float) -> str:
+    """A square code with the three eyes of a QR code, of an arbitrary content, as SVG."""
+    count = rng.choice((21, 25, 29))
+    eyes = ((0, 0), (count - 7, 0), (0, count - 7))
+    dots = [
+        f"M{x + 2} {y + 2}h1v1h-1z"
+        for y in range(count)
+        for x in range(count)
+        if not any(-1 <= x - a <= 7 and -1 <= y - b <= 7 for a, b in eyes) and rng.random() < 0.5
+    ]
+    dots += [f"M{a + 2} {b + 2}h7v7h-7zm1 1v5h5v-5zm1 1h3v3h-3z" for a, b in eyes]
+    size = f'width="{side:.0f}" height="{side:.0f}"'
+    return _code(f"{count + 4} {count + 4}", size, "".join(dots))
+
+
+def _code(box: str, size: str, route: str) -> str:
+    """A white SVG with a black path."""
+    return (
+        f'<svg viewBox="0 0 {box}" {size} style="background:#fff;display:block" shape-rendering="crispEdges">'
+        f'<path d="{route}" fill="#111"/></svg>'
+    )
+
+
 def ticks(most: float, about: int = 5) -> list[float]:
     """Round numbers from 0 to at least `most`, about as many as `about`."""
     rough = most / about

@@ -96,8 +96,9 @@ class Sheet:
             value: answers.
             context: further pieces that the question names or needs (a card's or a section's heading).
             kind: of the question.
-            sort: what the value is ("price", "date", "name", "place", "time", "count", "switch", ...); it
-                allows questions that imply the label ("how much is ...").
+            sort: what the value is ("price" of what is for sale, "amount" of any other sum, "date", "name",
+                "place", "time", "count", "switch", ...); it allows questions that imply the label ("how
+                much is ...").
         """
         name = label.plain.rstrip(" :")
         within = context[0].plain if context else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import zlib
 from functools import lru_cache
+from pathlib import Path
 
 LANGUAGES: tuple[str, ...] = (*["en"] * 6, "de", "fr", "es", "it", "pt", "nl", "sv", "pl")
 """Languages of the words, English most often."""
@@ -41,12 +42,25 @@ def held_out(word: str) -> bool:
     return zlib.crc32(b"word:" + word.lower().encode()) % 8 == 0
 
 
+@lru_cache(maxsize=1)
+def _hashes() -> frozenset[int]:
+    """The hashes in `barred.txt`."""
+    lines = Path(__file__).with_name("barred.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(int(code, 16) for line in lines if line[:1] != "#" for code in line.split())
+
+
+def barred(word: str) -> bool:
+    """Whether a word is vulgar or hateful, by a hash of its letters."""
+    return zlib.crc32(word.lower().encode()) in _hashes()
+
+
 @lru_cache(maxsize=32)
 def common_words(language: str, split: str) -> tuple[str, ...]:
-    """The 30,000 most frequent words of a language with 3 to 14 letters, less those of the other split."""
+    """The 30,000 most frequent words of a language with 3 to 14 letters, less barred and held-out ones."""
     from wordfreq import top_n_list
 
     words = [w for w in top_n_list(language, 30_000) if 3 <= len(w) <= 14 and w.isalpha() and _latin(w)]
+    words = [w for w in words if not barred(w)]
     if split != "test":
         return tuple(w for w in words if not held_out(w))
     return tuple(w for w in words if held_out(w)) * 3 + tuple(words)
@@ -223,10 +237,11 @@ class Vocabulary:
             ValueError: an unknown sort.
         """
         makers = {
-            "price": self.price, "date": self.date, "time": self.time, "code": self.code, "name": self.name,
-            "place": self.city, "count": self.number, "measure": self.measure, "percent": self.percent,
-            "email": self.email, "phone": self.phone, "address": self.street, "company": self.company,
-            "job": self.job, "country": self.country, "word": lambda: self.words(1, 3),
+            "price": self.price, "amount": self.price, "date": self.date, "time": self.time,
+            "code": self.code, "name": self.name, "place": self.city, "count": self.number,
+            "measure": self.measure, "percent": self.percent, "email": self.email, "phone": self.phone,
+            "address": self.street, "company": self.company, "job": self.job, "country": self.country,
+            "word": lambda: self.words(1, 3),
         }  # fmt: skip
         if sort not in makers:
             raise ValueError(f"sort {sort!r} is unknown; use one of {', '.join(makers)}")

@@ -35,9 +35,9 @@ FIELDS = (
     ("Account holder", "name"), ("Account number", "code"), ("IBAN", "code"), ("BIC", "code"),
     ("Sort code", "code"), ("Statement number", "number"), ("Statement date", "date"),
     ("Period from", "date"), ("Period to", "date"), ("Branch", "place"), ("Currency", "EUR|USD|GBP|CHF"),
-    ("Overdraft limit", "price"), ("Interest rate", "percent"),
-    ("Available credit", "price"), ("Minimum payment", "price"), ("Payment due", "date"),
-    ("Card number", "code"), ("Adviser", "name"), ("Customer ID", "code"), ("Fees", "price"),
+    ("Overdraft limit", "amount"), ("Interest rate", "percent"),
+    ("Available credit", "amount"), ("Minimum payment", "amount"), ("Payment due", "date"),
+    ("Card number", "code"), ("Adviser", "name"), ("Customer ID", "code"), ("Fees", "amount"),
     ("Phone banking", "phone"), ("Last login", "time"), ("Account type", "Current|Savings|Joint|Business"),
     ("Address", "address"), ("Rewards", "number"), ("Pages", "number"),
 )  # fmt: skip
@@ -106,7 +106,7 @@ def bank_statement(sheet: Sheet) -> str:
     )
     first, last = rng.choice(SUMS)
     sums = key_values(
-        sheet, [Entry(first, "price", _signed(money, start)), Entry(last, "price", _signed(money, balance))]
+        sheet, [Entry(first, "amount", _signed(money, start)), Entry(last, "amount", _signed(money, balance))]
     )
     end = sums.fields[1]
     sheet.ask(

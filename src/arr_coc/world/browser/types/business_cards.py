@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, present, put, room
+from arr_coc.world.browser.asking import code_mark, finish, present, put, room
 from arr_coc.world.browser.drawing import VIVID, figure, icon, ink_on, shade
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
@@ -60,14 +60,17 @@ def business_cards(sheet: Sheet) -> str:
     missing = people.pop()
     look, colour = sheet.one(("plain", "band", "logo", "initials")), sheet.one(VIVID)
     taken: list[str] = []
-    cards = "".join(_card(sheet, name, sorts, look, colour, taken) for name in people)
+    coded = sheet.chance(0.3)
+    cards = "".join(_card(sheet, name, sorts, look, colour, taken, coded) for name in people)
     finish(sheet, heading, put(sheet, QUESTIONS[sheet.one(sorts)], name=missing))
     return (
         f'{heading or ""}<div class="grid" style="grid-template-columns:repeat({columns},1fr)">{cards}</div>'
     )
 
 
-def _card(sheet: Sheet, plain: str, sorts: list[str], look: str, colour: str, taken: list[str]) -> str:
+def _card(
+    sheet: Sheet, plain: str, sorts: list[str], look: str, colour: str, taken: list[str], coded: bool
+) -> str:
     """One card; asks for its data by the name and for the name by its data."""
     size = sheet.style.size
     name = sheet.text(plain, "b", f'style="font-size:{sheet.rng.choice((1.1, 1.25))}em"')
@@ -89,6 +92,8 @@ def _card(sheet: Sheet, plain: str, sorts: list[str], look: str, colour: str, ta
         taken.append(value.plain)
         mark = icon(ICON[sort], size, "var(--accent)") + " " if icons and sort != "job" else ""
         lines.append(f'<div class="{"muted" if sort == "job" else ""}">{mark}{value}</div>')
+    if coded:
+        lines.append(f'<div style="margin-top:.4em">{code_mark(sheet, name, size * 4)}</div>')
     fill = shade(sheet.rng, colour)
     text = f'<div style="min-width:0">{name}{"".join(lines)}</div>'
     if look == "band":

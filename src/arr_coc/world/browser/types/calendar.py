@@ -165,7 +165,8 @@ def _agenda(sheet: Sheet) -> str:
         sheet.one(("Agenda", "Upcoming", "Schedule", f"{MONTHS[month]}", sheet.words.title(1, 3))), "h1"
     )
     *names, missing = _names(sheet, 13)
-    parts, used = [title], 4.0
+    parts: list[str] = [title]
+    used = 4.0
     while names and used < room(sheet)[1] / sheet.style.size - 4:
         date = sheet.text(f"{day} {MONTHS[month]}", "h3")
         parts.append(date)

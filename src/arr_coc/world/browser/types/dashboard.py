@@ -35,20 +35,20 @@ TITLES = (
     "Finance",
 )
 METRICS = (
-    ("Revenue", "price"), ("Active users", "number"), ("Orders", "number"), ("Conversion rate", "percent"),
+    ("Revenue", "amount"), ("Active users", "number"), ("Orders", "number"), ("Conversion rate", "percent"),
     ("Sessions", "number"), ("Bounce rate", "percent"),
-    ("New customers", "number"), ("Refunds", "price"), ("Churn", "percent"), ("Open tickets", "number"),
-    ("Page views", "number"), ("Avg. order value", "price"),
-    ("Profit", "price"), ("Expenses", "price"), ("Uptime", "percent"), ("CPU load", "percent"),
+    ("New customers", "number"), ("Refunds", "amount"), ("Churn", "percent"), ("Open tickets", "number"),
+    ("Page views", "number"), ("Avg. order value", "amount"),
+    ("Profit", "amount"), ("Expenses", "amount"), ("Uptime", "percent"), ("CPU load", "percent"),
     ("Memory", "measure"), ("Disk usage", "percent"),
     ("Latency", "measure"), ("Requests", "number"), ("Errors", "number"), ("Temperature", "measure"),
     ("Humidity", "percent"), ("Steps", "number"),
     ("Heart rate", "number"), ("Distance", "measure"), ("Calories", "number"), ("Sleep", "measure"),
-    ("Balance", "price"), ("Savings", "price"),
+    ("Balance", "amount"), ("Savings", "amount"),
     ("Downloads", "number"), ("Subscribers", "number"), ("Followers", "number"), ("Tasks done", "number"),
     ("Stock", "number"), ("Deliveries", "number"),
     ("Power", "measure"), ("Battery", "percent"), ("Pressure", "measure"), ("Satisfaction", "percent"),
-    ("Forecast", "price"), ("Next payout", "date"),
+    ("Forecast", "amount"), ("Next payout", "date"),
 )  # fmt: skip
 SINCE = (
     "vs last month",
@@ -85,7 +85,7 @@ NAMES = (
 def dashboard(sheet: Sheet) -> str:
     """A grid of cards; below it bars with values and lists."""
     labels, title = (
-        Labels(sheet, METRICS, sorts=("price", "number", "percent", "measure", "time", "count")),
+        Labels(sheet, METRICS, sorts=("amount", "number", "percent", "measure", "time", "count")),
         heading(sheet, TITLES),
     )
     big = sheet.rng.choice((1.3, 1.5, 1.8, 2.2, 2.8))

@@ -75,30 +75,32 @@ def gallery(sheet: Sheet) -> str:
 def _cell(
     sheet: Sheet, title: str, paint: str, shape: str, tall: float, extra: str, whole: bool
 ) -> tuple[Piece, Piece, str]:
-    """A picture, its caption and the card; `whole`: the picture is all of its colour."""
+    """What is drawn, its caption and the card; `whole`: the picture is all of its colour."""
     fill, radius = shade(sheet.rng, paint), tall * 0.34
     edge = 'stroke="#8888"'
     thing = figure(shape, 50, 50, 38, fill, 0, edge) if shape in SHAPES else ""
     if not thing:
         line = f'fill="{fill}" stroke="#5558" stroke-width="1"'
         thing = f'<g transform="translate(12 12) scale(3.16)" {line}>{strokes(shape)}</g>'
+    # Evidence is the thing drawn; of a picture all of one colour, a spot in its middle.
+    drawn = sheet.block("", "div", 'style="width:2em;height:2em"') if whole else sheet.block(thing, "g")
     ground = (
         f"background:linear-gradient(135deg,{fill},{shade(sheet.rng, paint)})"
         if whole
         else backdrop(sheet.rng, paint not in ("yellow", "turquoise"))
     )
     inner = (
-        ""
+        drawn
         if whole
         else (
-            f'<svg viewBox="0 0 100 100" height="{2.4 * radius:.0f}" width="{2.4 * radius:.0f}">{thing}</svg>'
+            f'<svg viewBox="0 0 100 100" height="{2.4 * radius:.0f}" width="{2.4 * radius:.0f}">{drawn}</svg>'
         )
     )
     style = (
         f"{ground};height:{tall:.0f}px;display:flex;align-items:center;justify-content:center;"
         f"border-radius:var(--radius)"
     )
-    picture, caption = sheet.block(inner, "div", f'style="{style}"'), sheet.text(title)
+    picture, caption = f'<div style="{style}">{inner}</div>', sheet.text(title)
     line = ""
     if extra != "none":
         value = sheet.text(sheet.words.of(extra))
@@ -113,7 +115,7 @@ def _cell(
             )
             sheet.ask("value", put(sheet, options, label=title), value.plain, caption, value)
     return (
-        picture,
+        drawn,
         caption,
         f'<div class="card" style="margin:0">{picture}<div style="margin-top:.4em">{caption}</div>'
         f"{line}</div>",
@@ -193,7 +195,7 @@ def _ask(
                     captions[i],
                 )
     i = sheet.choose(0, len(titles) - 1)
-    present(sheet, captions[i], pictures[i])
+    present(sheet, captions[i])
     paint = sheet.one(paints)
     alike = [pictures[i] for i, other in enumerate(paints) if other == paint]
     sheet.ask(
@@ -212,9 +214,7 @@ def _ask(
                 label=titles[i],
             ),
             titles[i + 1],
-            pictures[i],
             captions[i],
-            pictures[i + 1],
             captions[i + 1],
         )
     if i + columns < len(titles):
@@ -227,6 +227,5 @@ def _ask(
             ),
             titles[i + columns],
             captions[i],
-            pictures[i + columns],
             captions[i + columns],
         )

@@ -142,29 +142,29 @@ def _totals(sheet: Sheet, net: float, money: Callable[[float], str]) -> tuple[li
     """Subtotal, perhaps discount and shipping, tax and total, and what the total is."""
     rate = sheet.rng.choice((5, 7, 7.7, 8.25, 10, 19, 20, 21, 25))
     entries, total = (
-        [Entry(sheet.one(("Subtotal", "Net total", "Total before tax")), "price", money(net))],
+        [Entry(sheet.one(("Subtotal", "Net total", "Total before tax")), "amount", money(net))],
         net,
     )
     if sheet.chance(0.4):
         off = round(net * sheet.rng.choice((0.02, 0.05, 0.1, 0.15)), 2)
-        entries.append(Entry(sheet.one(("Discount", "Rebate", "Less")), "price", "-" + money(off)))
+        entries.append(Entry(sheet.one(("Discount", "Rebate", "Less")), "amount", "-" + money(off)))
         total -= off
     if sheet.chance(0.4):
         freight = round(sheet.rng.uniform(3, 90), 2)
-        entries.append(Entry(sheet.one(("Shipping", "Freight", "Handling")), "price", money(freight)))
+        entries.append(Entry(sheet.one(("Shipping", "Freight", "Handling")), "amount", money(freight)))
         total += freight
     tax = round(total * rate / 100, 2)
     entries.append(
         Entry(
             sheet.one(("Tax", "VAT", "Sales tax", "GST")) + sheet.one(("", f" {rate}%", f" ({rate}%)")),
-            "price",
+            "amount",
             money(tax),
         )
     )
     entries.append(
         Entry(
             sheet.one(("Total", "Total due", "Amount due", "Grand total", "Balance due")),
-            "price",
+            "amount",
             money(total + tax),
         )
     )

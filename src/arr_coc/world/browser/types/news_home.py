@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arr_coc.world.browser.asking import finish, put, room
 from arr_coc.world.browser.drawing import VIVID, figure, shade
-from arr_coc.world.browser.sheet import Piece, Sheet
+from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 TOPICS = (
@@ -90,8 +90,8 @@ def _heads(sheet: Sheet, count: int) -> list[str]:
     return heads
 
 
-def _picture(sheet: Sheet, tall: float) -> Piece:
-    """A stand-in for a photograph: hills, a sun or blots on a gradient."""
+def _picture(sheet: Sheet, tall: float) -> str:
+    """A stand-in for a photograph, no piece: hills, a sun or blots on a gradient."""
     names = sheet.rng.sample(VIVID, 3)
     one, two, three = (shade(sheet.rng, name) for name in names)
     blots = "".join(
@@ -110,11 +110,9 @@ def _picture(sheet: Sheet, tall: float) -> Piece:
         f'<svg viewBox="0 0 100 60" preserveAspectRatio="xMidYMid slice" width="100%" '
         f'height="{tall:.0f}" style="display:block">{blots}</svg>'
     )
-    return sheet.block(
-        art,
-        "div",
-        f'style="background:linear-gradient({sheet.choose(0, 180)}deg,{one},{two});'
-        f'border-radius:var(--radius);overflow:hidden"',
+    return (
+        f'<div style="background:linear-gradient({sheet.choose(0, 180)}deg,{one},{two});'
+        f'border-radius:var(--radius);overflow:hidden">{art}</div>'
     )
 
 
@@ -146,18 +144,6 @@ def _story(sheet: Sheet, title: str, big: float, pictured: bool, wide: bool) -> 
         sheet.ask("value", put(sheet, AGE, head=title), age.plain, head, age)
         below = f'<div class="muted" style="font-size:.82em;margin-top:.3em">{who} · {age}</div>'
     picture = _picture(sheet, size * (13 if wide else 7)) if pictured else ""
-    if picture:
-        sheet.ask(
-            "position",
-            put(
-                sheet,
-                ("Where is the picture of the story {head}?", 'Show the photo of "{head}".'),
-                head=title,
-            ),
-            "here",
-            picture,
-            head,
-        )
     text = f"{above}<div>{head}</div><p>{teaser}</p>{below}"
     if wide:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arr_coc.world.browser.asking import code_mark
 from arr_coc.world.browser.parts import (
     Field,
     Labels,
@@ -39,7 +40,7 @@ FIELDS = (
     ("Shipping method", "Standard|Express|Overnight"), ("Delivery window", "time"),
     ("Pickup point", "address"),
     ("Driver", "name"), ("Phone", "phone"), ("E-mail", "email"), ("Customer", "name"),
-    ("Shipping cost", "price"), ("Service level", "Basic|Plus|Premium"), ("Depot", "place"),
+    ("Shipping cost", "amount"), ("Service level", "Basic|Plus|Premium"), ("Depot", "place"),
     ("Safe place", "Porch|Garage|Neighbour"), ("Signature", "Required|Not required"), ("Sender", "company"),
     ("Invoice", "code"), ("Return until", "date"), ("Case", "code"), ("Technician", "name"),
 )  # fmt: skip
@@ -68,6 +69,8 @@ def order_status(sheet: Sheet) -> str:
     fields = key_values(sheet, labels.draw(many(sheet, 3, min(14, room(sheet, 0.4)))))
     parts = [_steps(sheet), card(sheet, fields.html)]
     parts += [part(sheet) for part in (_items, _addresses) if sheet.chance(0.7)]
+    if sheet.chance(0.4):
+        parts.append(card(sheet, code_mark(sheet)))
     if sheet.chance(0.5):
         sheet.rng.shuffle(parts)
     close(sheet, labels, fields.fields, lone=False)
@@ -146,7 +149,7 @@ def _items(sheet: Sheet) -> str:
     )
     prices = [10 ** sheet.rng.uniform(0.3, 2.6) for _ in names]
     total = Field(
-        sheet.text(sheet.one(("Total", "Order total", "Sum"))), sheet.text(money(sum(prices))), "price"
+        sheet.text(sheet.one(("Total", "Order total", "Sum"))), sheet.text(money(sum(prices))), "amount"
     )
     inquire(sheet, total)
     if sheet.chance(0.5):

@@ -25,7 +25,7 @@ SMALLEST = ("Which slice is smallest?", "What has the smallest share?", "Which i
 
 @page_type("pie_chart", held_out=True)
 def pie_chart(sheet: Sheet) -> str:
-    """A heading and one pie; its slices, names and figures are pieces."""
+    """A heading and one pie; its names, swatches and figures are pieces."""
     count = sheet.choose(3, 5 if sheet.style.narrow else 7)
     *names, missing = labels(sheet, count + 1, REAL, high=2, most=18, share=0.55)
     heading = sheet.text(sheet.words.title(2, 6), "h1") if sheet.chance(0.85) else None
@@ -45,7 +45,7 @@ def pie_chart(sheet: Sheet) -> str:
 
 
 class _Pie:
-    """A pie: its shares in per cent, its colours and its pieces."""
+    """A pie: its shares in per cent, its colours and its pieces; a slice, too wide for evidence, is none."""
 
     def __init__(self, sheet: Sheet, names: list[str], side: float, at_slices: bool) -> None:
         self.sheet, self.at_slices = sheet, at_slices
@@ -61,18 +61,13 @@ class _Pie:
             sheet.block("", "span", f'style="{square}:{radius};background:{fill}"') for fill in fills
         ]
         self.figures: list[Piece] = []
-        self.slices: list[Piece] = []
         half, hole = side / 2, sheet.rng.choice((0.0, 0.0, 0.5, 0.62))
         middle, gap = half * (0.5 + hole / 2 + 0.15 * (not hole)), sheet.rng.choice((0, 1, 3))
         angle, parts = sheet.rng.uniform(0, 2 * math.pi) - math.pi / 2, []
         for share, fill in zip(self.shares, fills, strict=True):
             end = angle + 2 * math.pi * share / 100
             route = _sector(half, hole * half, angle, end)
-            self.slices.append(
-                sheet.block(
-                    "", "path", f'd="{route}" fill="{fill}" stroke="var(--paper)" stroke-width="{gap}"'
-                )
-            )
+            parts.append(f'<path d="{route}" fill="{fill}" stroke="var(--paper)" stroke-width="{gap}"/>')
             centre = (angle + end) / 2
             x, y = half + middle * math.cos(centre), half + middle * math.sin(centre)
             if at_slices:
@@ -80,7 +75,6 @@ class _Pie:
                 self.figures.append(sheet.text(f"{share}%", "text", f'x="{x:.0f}" y="{y + 5:.0f}" {style}'))
             else:
                 self.figures.append(sheet.text(f"{share}%", "b"))
-            parts.append(self.slices[-1])
             angle = end
         parts += self.figures if at_slices else []
         self.svg = (
@@ -99,14 +93,14 @@ class _Pie:
     def ask(self) -> None:
         """Ask for shares, the largest and smallest, pairs, colours and the number of slices."""
         sheet = self.sheet
-        evidence = list(zip(self.slices, self.keys, self.swatches, self.figures, strict=True))
+        evidence = list(zip(self.keys, self.swatches, self.figures, strict=True))
         for i, key in enumerate(self.keys):
             sheet.ask("chart", put(sheet, SHARE, label=key.plain), f"{self.shares[i]}%", *evidence[i])
             sheet.ask(
                 "colour",
                 put(sheet, ("What colour is {label}?", "Which colour stands for {label}?"), label=key.plain),
                 self.colours[i],
-                *evidence[i][:3],
+                *evidence[i][:2],
             )
             sheet.ask(
                 "chart",
@@ -116,7 +110,7 @@ class _Pie:
                     colour=self.colours[i],
                 ),
                 key.plain,
-                *evidence[i][:3],
+                *evidence[i][:2],
             )
         order = sorted(range(len(self.keys)), key=lambda i: self.shares[i])
         for options, best, rival in ((LARGEST, order[-1], order[-2]), (SMALLEST, order[0], order[1])):
@@ -141,7 +135,7 @@ class _Pie:
             "count",
             put(sheet, ("How many slices are there?", "How many parts does the pie have?")),
             str(len(self.keys)),
-            *self.slices,
+            *self.keys,
         )
 
 

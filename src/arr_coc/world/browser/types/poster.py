@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, put, room
+from arr_coc.world.browser.asking import code_mark, finish, put, room
 from arr_coc.world.browser.drawing import COLOURS, SHAPES, VIVID, figure, ink_on, shade
 from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
@@ -61,6 +61,8 @@ def poster(sheet: Sheet) -> str:
     facts = _facts(sheet, mid)
     art = _art(sheet, width, height, colour) if sheet.chance(0.6) else ""
     blocks = [f"<div>{title}</div>", art, facts]
+    if sheet.chance(0.35):
+        blocks.append(f"<div>{code_mark(sheet, height=height * sheet.rng.uniform(0.07, 0.14))}</div>")
     if sheet.chance(0.3):
         sheet.rng.shuffle(blocks)
     text = sheet.text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 
+from arr_coc.world.browser.asking import code_mark
 from arr_coc.world.browser.parts import (
     Field,
     Labels,
@@ -74,7 +75,7 @@ DETAILS = (
     ("In stock", "number"), ("Shipping", "price"), ("Seller", "company"),
     ("Made in", "country"), ("Rating", "4.1|4.5|3.8|4.9|2.7"), ("Reviews", "number"),
     ("Dimensions", "12 x 30 cm|40 x 60 x 20 cm|8 x 8 cm"), ("EAN", "phone"), ("Energy class", "A|B|C|D|E"),
-    ("Condition", "New|Used|Refurbished"), ("Returns", "14 days|30 days|100 days"), ("Old price", "price"),
+    ("Condition", "New|Used|Refurbished"), ("Returns", "14 days|30 days|100 days"), ("Old price", "amount"),
     ("You save", "percent"), ("Availability", "In stock|Sold out|2-3 days"), ("Designer", "name"),
 )  # fmt: skip
 NOTES = (
@@ -144,6 +145,8 @@ def _single(sheet: Sheet) -> str:
     ]
     if sheet.chance(0.3):
         inner[2], inner[3] = inner[3], inner[2]
+    if sheet.chance(0.35):
+        inner.insert(sheet.choose(1, 4), f"<div>{code_mark(sheet)}</div>")
     split = sheet.style.width > 34 * sheet.style.size
     flow = "row" if sheet.chance(0.7) else "row-reverse"
     body = (

@@ -83,15 +83,17 @@ def receipt(sheet: Sheet) -> str:
         *(i.label for i in items),
     )
     rate = sheet.rng.choice((0.05, 0.07, 0.08, 0.19, 0.2))
-    sums = [Entry(sheet.one(("Total", "TOTAL", "Amount", "To pay", "Balance")), "price", money(total))]
+    sums = [Entry(sheet.one(("Total", "TOTAL", "Amount", "To pay", "Balance")), "amount", money(total))]
     if sheet.chance(0.5):
-        sums.insert(0, Entry(sheet.one(("Subtotal", "Sub-total", "Net")), "price", money(total / (1 + rate))))
+        sums.insert(
+            0, Entry(sheet.one(("Subtotal", "Sub-total", "Net")), "amount", money(total / (1 + rate)))
+        )
     if sheet.chance(0.6):
         sums.insert(
             len(sums) - 1,
             Entry(
                 sheet.one(("Tax", "VAT", "MwSt", "Sales tax", "incl. VAT")),
-                "price",
+                "amount",
                 money(total - total / (1 + rate)),
             ),
         )
@@ -99,8 +101,8 @@ def receipt(sheet: Sheet) -> str:
     if sheet.chance(0.5):
         cash = total + sheet.choose(1, 40)
         sums += [
-            Entry(sheet.one(("Cash", "Paid", "Tendered")), "price", money(cash)),
-            Entry(sheet.one(("Change", "Returned")), "price", money(cash - total)),
+            Entry(sheet.one(("Cash", "Paid", "Tendered")), "amount", money(cash)),
+            Entry(sheet.one(("Change", "Returned")), "amount", money(cash - total)),
         ]
     totals = key_values(sheet, sums, look=draw_look(sheet, "spread", "dotted", "spread"))
     main = totals.fields[place]

@@ -252,9 +252,8 @@ def _live(sheet: Sheet, heading: Piece) -> str:
         put(sheet, ("What is the score?", "How does it stand?", "What is the result?")),
         score.plain,
         score,
-        one,
-        two,
     )
+    sheet.ask("crossing", put(sheet, SCORE, a=a, b=b), score.plain, one, two, score)
     sheet.ask("value", put(sheet, ("Who is playing?", "Which teams play?")), f"{a} and {b}", one, two)
     sheet.ask(
         "value", put(sheet, ("What is the state of the match?", "How far is the game?")), state.plain, state

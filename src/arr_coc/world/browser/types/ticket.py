@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from arr_coc.world.browser.asking import code_mark
 from arr_coc.world.browser.parts import Field, Labels, across, close, fill, inquire, room
-from arr_coc.world.browser.sheet import Piece, Sheet
+from arr_coc.world.browser.sheet import Sheet
 from arr_coc.world.browser.types import page_type
 
 KINDS = {
@@ -84,7 +85,7 @@ def ticket(sheet: Sheet) -> str:
         f"{''.join(cells)}</div>"
     )
     close(sheet, labels, [*(field._replace(sort="place") for field in big), *fields])
-    code, beside = _code(sheet), not sheet.style.narrow and sheet.chance(0.5)
+    code, beside = code_mark(sheet), not sheet.style.narrow and sheet.chance(0.5)
     band = sheet.one(
         (
             "background:var(--accent);color:var(--paper);padding:.4em .8em",
@@ -110,32 +111,3 @@ def ticket(sheet: Sheet) -> str:
         f'margin-right:auto;border:1px solid var(--line)">{inner}</div>'
     )
     return wrapped + (fill(sheet) if sheet.chance(0.6) else "")
-
-
-def _code(sheet: Sheet) -> Piece:
-    """A bar code or a square code, asked for."""
-    if sheet.chance(0.5):
-        bars = "".join(
-            (
-                f'<span style="background:var(--ink);width:{sheet.choose(1, 4)}px;margin-right:'
-                f'{sheet.choose(1, 3)}px"></span>'
-            )
-            for _ in range(42)
-        )
-        piece = sheet.block(bars, attributes='style="display:inline-flex;height:3.2em"')
-        sheet.ask(
-            "shape", sheet.one(("Where is the bar code?", "Show me the barcode.")), "the bar code", piece
-        )
-        return piece
-    dots = "".join(
-        f'<span style="background:var({"--ink" if sheet.chance(0.5) else "--paper"})"></span>'
-        for _ in range(196)
-    )
-    piece = sheet.block(
-        dots,
-        attributes='style="display:inline-grid;grid-template-columns:repeat(14,.4em);grid-auto-rows:.4em"',
-    )
-    sheet.ask(
-        "shape", sheet.one(("Where is the QR code?", "Where do I scan the ticket?")), "the square code", piece
-    )
-    return piece

@@ -173,8 +173,7 @@ def _days(sheet: Sheet, days: list[str], base: int, unit: str) -> str:
         (min, ("Which day is coldest?", "What is the coolest day?")),
     ):
         best = pick(drawn, key=lambda one: one[0])
-        evidence = [piece for one in drawn for piece in one[1:]] if len(drawn) <= 4 else best[1:]
-        sheet.ask("comparison", put(sheet, options), best[1].plain, *evidence)
+        sheet.ask("comparison", put(sheet, options), best[1].plain, *best[1:])
     if across:
         return (
             f'<div class="grid" style="grid-template-columns:repeat({len(days)},1fr);margin:1em 0">'
