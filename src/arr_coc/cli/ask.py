@@ -69,9 +69,14 @@ def command(
     )
     length = {"max_new_tokens": max_new_tokens}
     if request.folder is not None:
-        options_of_one = {"--out": out, "--trace": trace, "--page": page, "--compare": compare}
-        options_of_one |= {"--evidence": evidence}
-        if option := next((option for option, value in options_of_one.items() if value), None):
+        of_one = {
+            "--out": out,
+            "--trace": trace,
+            "--page": page,
+            "--compare": compare,
+            "--evidence": evidence,
+        }
+        if option := next((option for option, value in of_one.items() if value), None):
             raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
         files = folder_images(request.folder)
         with terminal.quiet_stdout(as_json):

@@ -78,9 +78,12 @@ def command(
 
     scored = score(boxes, allocation, picture.size)
     if as_json:
-        facts = {} if coupling is None else {"coupling": coupling.to_dict()}
-        facts |= {"evidence_recall": scored.recall} if boxes else {}
-        terminal.print_json(allocation.to_dict() | facts)
+        facts = allocation.to_dict()
+        if coupling is not None:
+            facts["coupling"] = coupling.to_dict()
+        if boxes:
+            facts["evidence_recall"] = scored.recall
+        terminal.print_json(facts)
     else:
         terminal.print_allocation(request.title, request.question, allocation, coupling)
         if boxes:

@@ -110,8 +110,11 @@ class Guidance:
     def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
         """Of what `to_dict` made, and heats [spots, H, W]."""
         pairs = zip(plain["spots"], heats, strict=True)
-        spots = tuple(Spot(**{**spot, "place": tuple(spot["place"])}, heat=heat) for spot, heat in pairs)
-        return cls(**{**plain, "spots": spots})
+        spots = tuple(
+            Spot(s["word"], s["term"], s["likeness"], (s["place"][0], s["place"][1]), heat)
+            for s, heat in pairs
+        )
+        return cls(plain["confidence"], plain["whole"], plain["odd"], spots)
 
 
 @torch.no_grad()
