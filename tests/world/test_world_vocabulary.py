@@ -42,8 +42,8 @@ def test_held_out_words_are_of_the_test_split_alone(language):
 
 
 VULGAR = {
-    "en": 0xF9835DCC, "de": 0x24DCF749, "fr": 0x38AFC9B0, "es": 0xF123EC79, "it": 0xCA916AD5, "pt": 0x2C7C0603,
-    "nl": 0x780D9066, "sv": 0x1B228099, "pl": 0x799FE32E,
+    "en": 0xF9835DCC, "de": 0x24DCF749, "fr": 0x38AFC9B0, "es": 0xF123EC79, "it": 0xCA916AD5,
+    "pt": 0x2C7C0603, "nl": 0x780D9066, "sv": 0x1B228099, "pl": 0x799FE32E,
 }  # fmt: skip
 """A hash of a vulgar word of each language."""
 
