@@ -65,7 +65,9 @@ def policy_inputs(balancer: AdaptiveTensionBalancer) -> tuple[Tensor, Tensor]:
 class FixedBalancer(AdaptiveTensionBalancer):
     """A balancer without a policy net: gates and tensions are learnable constants."""
 
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
+    def decide(
+        self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
+    ) -> Tensor:
         return self.start.expand(len(statistics), 6)
 
 
@@ -85,7 +87,9 @@ class FixedMixture(Ablation):
 class BlindBalancer(AdaptiveTensionBalancer):
     """A balancer whose policy net reads the question alone, neither gestalt nor statistics of the maps."""
 
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
+    def decide(
+        self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
+    ) -> Tensor:
         return super().decide(query, None, torch.zeros_like(statistics))
 
 
@@ -114,7 +118,9 @@ class PartialBalancer(AdaptiveTensionBalancer):
         absent = torch.tensor([name in without for name in SCORERS])
         self.register_buffer("absent", absent, persistent=False)
 
-    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
+    def decide(
+        self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
+    ) -> Tensor:
         decided = super().decide(query, gestalt, statistics.masked_fill(self.absent.repeat(3), 0.0))
         closed = torch.cat((self.absent, torch.zeros_like(self.absent)))
         return decided.masked_fill(closed, CLOSED)

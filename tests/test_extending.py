@@ -441,7 +441,8 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_choosing_without_a_model() -> None:
     (block,) = sections()["Choosing without a vision-language model"].python
-    look = ARRCOCModel.from_pretrained().look("page.png", "What is the total?", budget=64, mode="sparse")
+    model = ARRCOCModel.from_pretrained(relevance="guide")
+    look = model.look("page.png", "What is the total?", budget=64, mode="sparse")
     done = python(
         f"{block}\nprint(allocation.keep.tolist())\n"
         "heavy = {'transformers', 'peft'} & set(sys.modules)\nassert not heavy, heavy"

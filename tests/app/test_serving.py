@@ -95,7 +95,7 @@ class TestEndpoint:
         assert (found["answer"], found["kept"], found["total"], found["read"], found["mode"]) == (
             *(answer.text, answer.kept, answer.total, answer.read, answer.mode),
         )
-        assert found["note"] is None
+        assert found["note"] == answer.note
         assert found["ms"]["total"] > 0
         assert found["machine"].startswith("cpu, float32")
 

@@ -24,7 +24,7 @@ def _missing(reason: str) -> None:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright runs once in a thread, and other tests render pages
 def browser() -> Iterator[Browser]:
     """Headless Chromium."""
     try:

@@ -42,8 +42,9 @@ class TestAsk:
     def test_modes(self, capsys: Capture, folder: str, mode: str, read: int) -> None:
         facts = run_json(capsys, *ASK, folder, "-b", "3", "--mode", mode)
         assert (facts["mode"], facts["read"], facts["total"]) == (mode, read, 48)
-        note = None if MODES[mode].chooses else f"budget had no effect in mode {mode}"
-        assert (facts["note"], facts["fallback"]) == (note, False)
+        note = facts["note"] or ""  # the guide may add that it recognises no word of so small a picture
+        assert (f"budget had no effect in mode {mode}" in note) is not MODES[mode].chooses
+        assert facts["fallback"] is False
 
     @pytest.mark.parametrize(
         ("mode", "tokens"),
@@ -104,7 +105,7 @@ class TestAsk:
         facts = json.loads(out)
         assert (code, facts["mode"], facts["read"]) == (0, "prune", 3)
         assert "llava can't encode some cells alone" in facts["note"]
-        assert err == f"arr-coc: WARNING: {facts['note']}\n"
+        assert facts["note"].startswith(err.removeprefix("arr-coc: WARNING: ").rstrip("\n"))
         code, out, _ = run(capsys, *line)
         assert code == 0
         assert "sparse ran as prune" in out
@@ -115,8 +116,9 @@ class TestLook:
         for mode in ("sparse", "saccade"):
             record = run_json(capsys, *LOOK, folder, "-b", "5", "--mode", mode)
             expected = ARRCOCModel.from_pretrained(folder).look(*LOOK[1:3], budget=5, mode=mode)
+            assert "confidence" in record.pop("coupling")
             assert record == expected.to_dict()
-            assert len(record["keep"]) == 4, "all that so small a picture has"
+            assert len(record["keep"]) == 5
         code, out, err = run(capsys, *LOOK, folder, "--mode", "compress")
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "--mode" in err

@@ -151,7 +151,7 @@ def test_an_answer_comes_where_no_picture_can_be_written(capsys: Capture, image:
         code, out, err = run(capsys, command, image, "What is it?", "-m", folder, "-b", "2")
         assert (code, err.count("\n")) == (0, 1)
         assert "2 of 48" in out
-        assert "picture" not in out
+        assert "\npicture " not in out
         assert err.startswith("arr-coc: no picture will be drawn: ")
         code, out, err = run(
             capsys, command, image, "What?", "-m", "./nowhere", "-o", f"arr-coc-{command}.png"

@@ -102,7 +102,9 @@ class TestWays:
         assert found.logits.isfinite().all()
 
     def test_gaze_looks_as_without_a_trained_allocator(self):
-        expected = arrive(model(trained=False), "sparse@8").logits
+        untaught = model(trained=False)
+        untaught.relevance = "gaze"
+        expected = arrive(untaught, "sparse@8").logits
         assert torch.equal(arrive(model(), "sparse gaze@8").logits, expected)
         assert not torch.equal(arrive(model(), "sparse@8").logits, expected)
 

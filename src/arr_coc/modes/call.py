@@ -91,7 +91,9 @@ class Chooser:
     @property
     def guide(self) -> Guide | None:
         """What couples cells and questions where the layer is untrained; None: the model's attention does."""
-        return None if self.relevance == "gaze" else load_guide(device=self.adapter.model.device)
+        if self.relevance == "gaze":
+            return None
+        return load_guide(device=next(self.layer.parameters()).device)  # an offloaded base says "meta"
 
     @property
     def own_look(self) -> bool:

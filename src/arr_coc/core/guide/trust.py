@@ -77,7 +77,7 @@ def shares(coupling: Coupling) -> Shares:
 def start(coupling: Coupling) -> Tensor:
     """Gates and tensions before the sigmoid, [6], for `AdaptiveTensionBalancer.mix`."""
     stances = torch.tensor([STANCES[name] for name in Shares._fields], dtype=torch.float32)
-    return torch.logit(torch.tensor(shares(coupling)) @ stances, eps=1e-4)
+    return torch.logit(torch.tensor(shares(coupling), dtype=torch.float32) @ stances, eps=1e-4)
 
 
 def note(coupling: Coupling) -> str | None:
