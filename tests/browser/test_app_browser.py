@@ -120,6 +120,7 @@ def test_it_shows_where_it_would_look_while_one_types(open_app: Open, tmp_path: 
     page.wait_for_function("document.querySelector('#sight').innerText.includes('vendor')")
     assert "61 of 1,024 cells kept" in page.inner_text("#sight")
     page.fill("#peek-budget input[type=number]", "12")
+    page.press("#peek-budget input[type=number]", "Tab")
     page.wait_for_function("document.querySelector('#sight').innerText.includes('122 of 1,024 cells')")
     page.hover("#sight .ac-spot")
     assert "likeness" in (page.locator("#sight .ac-spot").first.get_attribute("aria-label") or "")

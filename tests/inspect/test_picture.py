@@ -26,6 +26,7 @@ from arr_coc.inspect.picture import (
     _panel_pixels,
     _spread,
     _text_width,
+    _Truth,
     _wrap,
     draw_allocation,
     draw_layers,
@@ -157,7 +158,7 @@ class TestKept:
     def test_kept_cells_keep_their_colours_and_others_lose_them(self) -> None:
         allocation = record(4, 4, 5)
         base = _panel_pixels(Image.new("RGB", (80, 80), (220, 40, 40)), allocation, BOX)
-        panel = _kept_panel(base, allocation)
+        panel = _kept_panel(base, allocation, _Truth())
         mask = _spread(allocation.mask()[0].numpy(), base.shape)
         assert (panel.pixels[mask] == base[mask]).all()
         dropped = panel.pixels[~mask]
@@ -166,8 +167,8 @@ class TestKept:
 
     def test_void_is_said(self) -> None:
         base = np.zeros((10, 10, 3), dtype=np.float32)
-        assert "even grid" in _kept_panel(base, record(4, 4, 4, reason=Reason.VOID)).note
-        assert "even grid" not in _kept_panel(base, record(4, 4, 4)).note
+        assert "even grid" in _kept_panel(base, record(4, 4, 4, reason=Reason.VOID), _Truth()).note
+        assert "even grid" not in _kept_panel(base, record(4, 4, 4), _Truth()).note
 
     def test_spread_gives_each_pixel_the_cell_it_lies_in(self) -> None:
         cells = np.arange(6).reshape(2, 3)

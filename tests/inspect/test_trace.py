@@ -247,6 +247,8 @@ class TestFile:
 
     def test_fields_that_earlier_versions_did_not_write(self, tmp_path: Path) -> None:
         for name, value in LATER.items():
+            if name == "guidance":  # its heats would go with it
+                continue
             self.rewrite(tmp_path / "a", drop=name)
             found = getattr(Trace.load(tmp_path / "a"), name)
             assert (list(found) if isinstance(found, tuple) else found) == value
