@@ -23,8 +23,9 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.attending import even_grid
-from arr_coc.core.guide.guide import Guide, pool
-from arr_coc.core.guide.head import Judgement
+from arr_coc.core.guide.coupling import cell_logits
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.head import PLACE, Judgement
 from arr_coc.core.knowing import saliency
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
@@ -140,7 +141,8 @@ def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, i
         page = guide.page(pixels)
         parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
         logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
-        return Judgement(pool(logits, grid), *others)
+        padded = (PLACE * logits.shape[-2], PLACE * logits.shape[-1])
+        return Judgement(cell_logits(logits, padded, grid), *others)
 
 
 def measure(

@@ -111,7 +111,7 @@ def readable(words: Sequence[str]) -> bool:
 
 
 def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Logits of places of a page [h, w] as those of the cells of its picture, [H, W].
+    """Logits of places of a page [..., h, w] as those of the cells of its picture, [..., H, W].
 
     Args:
         places: of the page, which may reach beyond the picture.
@@ -119,9 +119,9 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
         grid: (H, W).
     """
     rows, columns = (_samples(side, cells).to(places.device) for side, cells in zip(size, grid, strict=True))
-    top = places.amax()
-    odds = (places - top).exp()[rows.flatten()][:, columns.flatten()]
-    mean = odds.unflatten(1, columns.shape).unflatten(0, rows.shape).mean((1, 3))
+    top = places.amax((-2, -1), keepdim=True)
+    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]
+    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))
     return mean.clamp_min(1e-30).log() + top
 
 

@@ -143,13 +143,3 @@ def _half(picture: Tensor) -> Tensor:
     half = F.avg_pool2d(picture, 2)
     pad = (0, -half.shape[-1] % 16, 0, -half.shape[-2] % 8)
     return F.pad(half, pad, mode="replicate") if any(pad) else half
-
-
-def pool(logits: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Logits of places as those of the cells of a grid, [Q, h, w] -> [Q, H, W]: the log of the mean odds
-    in a cell.
-    """
-    fine = (4 * grid[0], 4 * grid[1])
-    top = logits.amax((1, 2), keepdim=True)
-    odds = F.interpolate((logits - top).exp()[:, None], fine, mode="nearest-exact")
-    return F.avg_pool2d(odds, 4)[:, 0].clamp_min(1e-30).log() + top

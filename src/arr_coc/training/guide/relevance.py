@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.guide.guide import MULTIPLE, Guide, pool
+from arr_coc.core.guide.coupling import cell_logits
+from arr_coc.core.guide.guide import MULTIPLE, Guide
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
@@ -191,7 +192,7 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     page = guide.compose(pixels, near, far)
     judged = guide.judge(page, [lesson.text for lesson in example.lessons])
     height, width = pixels.shape[1:]
-    cells = pool(judged.logits, (height // CELL, width // CELL)).flatten(1)  # (Q, N)
+    cells = cell_logits(judged.logits, (height, width), (height // CELL, width // CELL)).flatten(1)  # (Q, N)
     target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).to(device).float()
     count = target.sum(1)
     kinds = [lesson.kind for lesson in example.lessons]
