@@ -24,7 +24,8 @@ from arr_coc.inspect.trace import Trace
 from arr_coc.store.results.files import write_results
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    pass
+from playwright.sync_api import Browser, BrowserContext, Page
 
 SERVE = (
     "from arr_coc.app import launch;"
@@ -118,6 +119,9 @@ def test_it_shows_where_it_would_look_while_one_types(open_app: Open) -> None:
     page.fill("#peek-question textarea", "What is the vendor?")
     page.wait_for_function("document.querySelector('#sight').innerText.includes('vendor')")
     assert "61 of 1,024 cells kept" in page.inner_text("#sight")
+    page.fill("#peek-budget input[type=number]", "12")
+    page.press("#peek-budget input[type=number]", "Tab")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('123 of 1,024 cells')")
     page.hover("#sight .ac-spot")
     assert "likeness" in (page.locator("#sight .ac-spot").first.get_attribute("aria-label") or "")
 
