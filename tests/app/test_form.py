@@ -14,6 +14,8 @@ from PIL import Image
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
+import gradio as gr
+
 from arr_coc.app import handlers, samples
 from arr_coc.app.refusal import Refused, about
 from arr_coc.app.worst import WorstCases
@@ -45,9 +47,15 @@ class TestKeptByTheBrowser:
         ],
     )
     def test_whatever_else_a_browser_sends_is_left_out(self, kept: Any) -> None:
-        question, percent, auto, mode, compare = handlers.on_restore(kept, *FORM)
-        assert (question, percent, auto, mode) == FORM[:4]
-        assert isinstance(compare, bool)
+        *restored, compare = handlers.on_restore(kept, *FORM)
+        assert restored == [gr.skip()] * 4
+        assert compare in (gr.skip(), True, False)
+
+    def test_what_stays_is_not_written_again(self) -> None:
+        """An answer that arrives late would undo what a user has set meanwhile."""
+        kept = handlers.on_remember([], "What?", *FORM[1:])
+        assert handlers.on_restore(kept, *FORM) == ["What?", *[gr.skip()] * 4]
+        assert handlers.on_restore(None, *FORM) == [gr.skip()] * 5
 
     def test_a_long_question_is_cut(self) -> None:
         assert len(handlers.on_remember([], "x" * 9999, *FORM[1:])["question"]) == handlers.LONGEST_KEPT

@@ -69,18 +69,22 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
 
     Args:
         kept: what `on_remember` made, or anything: it comes from the browser.
-        form: the values that stand in the form.
+        form: the values that stood in the form when the page was opened.
+
+    Returns:
+        The form. What stays as it was is skipped: whoever was faster than this answer has changed it.
     """
     question, percent, auto, mode, compare = form
     if not isinstance(kept, dict):
-        return list(form)
+        return [gr.skip()] * len(form)
     if isinstance(kept.get("question"), str) and kept["question"].strip():
         question = kept["question"][:LONGEST_KEPT]
     if isinstance(kept.get("percent"), int | float) and 1 <= kept["percent"] <= 100:
         percent = kept["percent"]
     if kept.get("mode") in ("", *MODES):
         mode = kept["mode"]
-    return [question, percent, kept.get("auto", auto) is True, mode, kept.get("compare", compare) is True]
+    restored = (question, percent, kept.get("auto", auto) is True, mode, kept.get("compare", compare) is True)
+    return [gr.skip() if new == old else new for new, old in zip(restored, form, strict=True)]
 
 
 def on_remember(
