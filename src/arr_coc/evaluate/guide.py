@@ -141,7 +141,7 @@ def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, i
         page = guide.page(pixels)
         parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
         logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
-        padded = (PLACE * logits.shape[-2], PLACE * logits.shape[-1])
+        padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])
         return Judgement(cell_logits(logits, padded, grid), *others)
 
 

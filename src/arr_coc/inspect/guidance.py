@@ -143,7 +143,7 @@ def _heat(guide: Guide, page: Page, search: Search, word: int, grid: tuple[int, 
     """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W]."""
     words, _, stands_for = search.terms
     rows = [word, *(len(words) + i for i, other in enumerate(stands_for) if other == word)]
-    height, width = (-(-side // PLACE) for side in page.size)
+    height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     cosines = search.cosines[rows, :height, :width].amax(0).float()
     likeness = guide.likeness(cosines).sigmoid()
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()

@@ -118,23 +118,23 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
         size: (height, width) of the picture in px.
         grid: (H, W).
     """
-    rows, columns = (_samples(side, cells).to(places.device) for side, cells in zip(size, grid, strict=True))
+    rows, columns = (_samples(*axis).to(places.device) for axis in zip(size, grid, PLACE, strict=True))
     top = places.amax((-2, -1), keepdim=True)
     odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]
     mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))
     return mean.clamp_min(1e-30).log() + top
 
 
-def _samples(side: int, cells: int) -> Tensor:
-    """The places that lie in each cell along a side of so many px: long [cells, n], each at least once."""
-    n = max(4, math.ceil(side / cells / PLACE))
+def _samples(side: int, cells: int, place: int) -> Tensor:
+    """The places of so many px that lie in each cell along a side: long [cells, n], each at least once."""
+    n = max(4, math.ceil(side / cells / place))
     middles = (torch.arange(cells * n) + 0.5) * (side / (cells * n))
-    return (middles / PLACE).long().view(cells, n)
+    return (middles / place).long().view(cells, n)
 
 
 def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
     """The content words of a question and what stands for them, with the best place of each."""
-    height, width = (-(-side // PLACE) for side in page.size)
+    height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     words, others, stands_for = search.terms
     best = search.cosines[:, :height, :width].flatten(1).max(1)
     likeness = guide.likeness(best.values).sigmoid().tolist()
@@ -146,8 +146,8 @@ def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
         for index in group:
             term = (*words, *others)[index]
             y, x = (
-                min(1.0, (PLACE * at + PLACE / 2) / side)
-                for at, side in zip(places[index], page.size, strict=True)
+                min(1.0, (at + 0.5) * px / side)
+                for at, px, side in zip(places[index], PLACE, page.size, strict=True)
             )
             listed.append(Match(word, term, likeness[index], (y, x)))
     return tuple(listed)

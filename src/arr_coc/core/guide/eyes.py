@@ -1,6 +1,6 @@
 """Eyes: a convolutional net that reads print, from pixels to a vector for every slot of 8 x 16 px.
 
-    Eyes()(picture [B, 3, h, w] in [0, 1]) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
+    Eyes()(luminance(picture [B, 3, h, w])) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
 
 The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are
 taught to agree with it, whatever the font. Luminance alone is read, less its local mean and over its
@@ -64,12 +64,14 @@ class Residual(nn.Module):
         return F.relu(x + self.second(F.relu(self.first(x))))
 
 
-def contrast(picture: Tensor) -> Tensor:
-    """The luminance of pictures less its local mean and over its local spread, [B, 3, h, w] -> [B, 1, h,
-    w].
-    """
-    weights = picture.new_tensor((0.299, 0.587, 0.114))
-    light = torch.einsum("bchw,c->bhw", picture, weights)[:, None]
+def luminance(picture: Tensor) -> Tensor:
+    """The luminance of pictures, [B, 3, h, w] -> [B, 1, h, w]."""
+    red, green, blue = picture.unbind(1)
+    return (0.299 * red + 0.587 * green).add_(blue, alpha=0.114)[:, None]
+
+
+def contrast(light: Tensor) -> Tensor:
+    """Luminance [B, 1, h, w] less its local mean and over its local spread, of the same shape."""
     quarter = F.avg_pool2d(light, 4)
     square = F.avg_pool2d(light.square(), 4)
     side = NEAR // 4 | 1
@@ -100,14 +102,14 @@ class Eyes(nn.Module):
         self.blocks = nn.Sequential(*(Residual(WIDTH, size, (1, 7)) for size in sizes))
         self.print = convolution(WIDTH, DIM, 1)  # centred: what all slots have in common says nothing
 
-    def forward(self, picture: Tensor, characters: bool = False) -> Sight:
+    def forward(self, light: Tensor, characters: bool = False) -> Sight:
         """What stands in each slot.
 
         Args:
-            picture: Float [B, 3, h, w] in [0, 1], h a multiple of 8 and w of 16.
+            light: luminance, float [B, 1, h, w] in [0, 1], h a multiple of 8 and w of 16.
             characters: whether to tell characters too.
         """
-        x = contrast(picture.float()).to(self.characters.weight.dtype, memory_format=torch.channels_last)
+        x = contrast(light.float()).to(self.characters.weight.dtype, memory_format=torch.channels_last)
         x = self.stem(x)
         letters = self.characters(x) if characters else None
         x = self.blocks(self.widen(x))

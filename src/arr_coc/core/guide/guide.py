@@ -15,12 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.core.guide.eyes import Eyes, Sight
+from arr_coc.core.guide.eyes import Eyes, Sight, luminance
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
 from arr_coc.core.guide.question import QuestionEncoder, Terms, terms
 from arr_coc.core.guide.words import WordEncoder
 from arr_coc.core.knowing import same_start
 
+SCALES = 3
+"""Sizes at which a picture is read: as it is, at half and at a quarter of its size."""
 MULTIPLE = 32
 """Sides of a picture are padded to multiples of this many px."""
 
@@ -28,13 +30,12 @@ MULTIPLE = 32
 class Page(NamedTuple):
     """A picture as the guide holds it between questions.
 
-    `near` and `far` are vectors of print, [DIM, h/8, w/16] and of the picture at half its size [DIM,
-    h/16, w/32]; `features` [1, WIDTH, h/16, w/16] what else is on it; `size` (height, width) of the
+    `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
+    of its size; `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of the
     picture in px before it was padded.
     """
 
-    near: Tensor
-    far: Tensor
+    prints: tuple[Tensor, ...]
     features: Tensor
     size: tuple[int, int]
 
@@ -42,7 +43,7 @@ class Page(NamedTuple):
 class Search(NamedTuple):
     """Where the words of a question stand.
 
-    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/16] are those of these words, then
+    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/32] are those of these words, then
     of the others of its `terms`, with every place.
     """
 
@@ -81,21 +82,27 @@ class Guide(nn.Module):
         size = (picture.shape[-2], picture.shape[-1])
         pad = (0, -size[1] % MULTIPLE, 0, -size[0] % MULTIPLE)
         picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
-        return self.compose(picture, *self.look(picture))._replace(size=size)
+        return self.compose(picture, self.look(picture))._replace(size=size)
 
-    def look(self, picture: Tensor) -> tuple[Sight, Sight]:
-        """What the eyes see in a picture [3, h, w] with sides of whole MULTIPLEs, and in it at half its
-        size.
+    def look(self, picture: Tensor) -> list[Sight]:
+        """What the eyes see in a picture [3, h, w] with sides of whole MULTIPLEs, and in it at half and at a
+        quarter of its size: larger print is read there.
         """
-        return self.eyes(picture[None]), self.eyes(_half(picture[None]))
+        light = luminance(picture[None])
+        sights = [self.eyes(light)]
+        for _ in range(SCALES - 1):
+            light = _half(light)
+            sights.append(self.eyes(light))
+        return sights
 
-    def compose(self, picture: Tensor, near: Sight, far: Sight) -> Page:
+    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
         """What is known of a picture from what the eyes saw in it, and its colours."""
-        features = self.pages(picture[None], near.features, far.features)
-        return Page(near.print[0], far.print[0], features, (picture.shape[-2], picture.shape[-1]))
+        features = self.pages(picture[None], [sight.features for sight in sights])
+        prints = tuple(sight.print[0] for sight in sights)
+        return Page(prints, features, (picture.shape[-2], picture.shape[-1]))
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
-        """Judge every place of 16 px of a page for some questions."""
+        """Judge every place of a page for some questions."""
         return self.weigh(page, self.search(page, questions))
 
     def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
@@ -129,17 +136,15 @@ class Guide(nn.Module):
         return torch.stack(maps, 1)
 
     def _cosines(self, page: Page, words: Tensor) -> Tensor:
-        """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/16]: the better of both
-        sizes.
-        """
-        near = torch.einsum("wd,dhx->whx", words, page.near)
-        near = torch.maximum(near[:, 0::2], near[:, 1::2])
-        far = torch.einsum("wd,dhx->whx", words, page.far)
-        return torch.maximum(near, far.repeat_interleave(2, -1))
+        """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
+        near, half, quarter = (torch.einsum("wd,dhx->whx", words, each) for each in page.prints)
+        height, width = size = page.features.shape[-2:]
+        quarter = quarter.repeat_interleave(2, -2).repeat_interleave(2, -1)[:, :height, :width]
+        return torch.maximum(F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter))
 
 
-def _half(picture: Tensor) -> Tensor:
+def _half(light: Tensor) -> Tensor:
     """A picture at half its size, with sides padded to what the eyes need."""
-    half = F.avg_pool2d(picture, 2)
+    half = F.avg_pool2d(light, 2)
     pad = (0, -half.shape[-1] % 16, 0, -half.shape[-2] % 8)
     return F.pad(half, pad, mode="replicate") if any(pad) else half

@@ -10,6 +10,7 @@ word is never forgotten.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,9 +22,9 @@ from arr_coc.core.guide.eyes import convolution
 from arr_coc.core.guide.question import WIDTH as ASKED
 from arr_coc.core.guide.question import Reading
 
-PLACE = 16
-"""Side in px of the places that the head decides about."""
-WIDTH = 64
+PLACE = (16, 32)
+"""Height and width in px of the places that the head decides about: as high as a line of small print."""
+WIDTH = 96
 HEADS = 4
 BLOCKS = 3
 MAPS = 4
@@ -45,45 +46,49 @@ class Judgement(NamedTuple):
 
 
 class PageEncoder(nn.Module):
-    """What is known of a page before any question: [1, WIDTH, h/16, w/16] from print, colours and places."""
+    """What is known of a page before any question: [1, WIDTH, h/16, w/32] from print, colours and places."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.print = nn.Conv2d(4 * PRINT, WIDTH, 1)
+        self.print = nn.Conv2d(5 * PRINT, WIDTH, 1)
         self.colour = nn.Sequential(
             convolution(3, 24, stride=2), nn.ReLU(), convolution(24, 48, stride=2), nn.ReLU(),
-            convolution(48, WIDTH), nn.ReLU(),
+            convolution(48, WIDTH, stride=(1, 2)), nn.ReLU(),
         )  # fmt: skip
         self.paint = nn.Conv2d(6 + 4, WIDTH, 1)
         self.near = convolution(WIDTH, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
 
-    def forward(self, picture: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    def forward(self, picture: Tensor, sights: Sequence[Tensor]) -> Tensor:
         """Encode a page.
 
         Args:
             picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
-            near: features of the eyes, [1, PRINT, h/8, w/16].
-            far: the same of the picture at half its size, [1, PRINT, h/16, w/32].
+            sights: features of the eyes at each of the guide's scales: [1, PRINT, h/8, w/16] of the picture,
+                then of it at half and at a quarter of its size.
         """
         dtype = self.print.weight.dtype
-        size = (picture.shape[-2] // PLACE, picture.shape[-1] // PLACE)
-        near = torch.cat((F.avg_pool2d(near, (2, 1)), F.max_pool2d(near, (2, 1))), 1)
-        far = F.interpolate(far, size, mode="nearest")
+        near, half, quarter = sights
+        size = (picture.shape[-2] // PLACE[0], picture.shape[-1] // PLACE[1])
+        quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
+        seen = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
+        prints = [part[..., : size[0], : size[1]] for part in seen]
         mean = F.avg_pool2d(picture, PLACE)
         spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
         paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
         small = F.avg_pool2d(picture, 4).to(dtype, memory_format=torch.channels_last)
-        print_ = self.print(torch.cat((near, far, F.max_pool2d(far, 3, 1, 1)), 1).to(dtype))
-        x = print_ + self.colour(small) + self.paint(paint)
+        x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)
         x = x + self.near(F.relu(x))
         return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
-    """How far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over ten places."""
-    down, right = (torch.arange(n, device=device, dtype=torch.float32) for n in size)
-    maps = [torch.exp(-x / 10) for x in (down, size[0] - 1 - down, right, size[1] - 1 - right)]
+    """How far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over 160 px."""
+    down, right = (
+        torch.arange(n, device=device, dtype=torch.float32) * px / 160
+        for n, px in zip(size, PLACE, strict=True)
+    )
+    maps = [torch.exp(-x) for x in (down, down[-1] - down, right, right[-1] - right)]
     grids = [m[:, None].expand(size) if i < 2 else m.expand(size) for i, m in enumerate(maps)]
     return torch.stack(grids)[None]
 

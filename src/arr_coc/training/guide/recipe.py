@@ -40,6 +40,9 @@ class GuideRecipe(BaseModel):
     """spotting teaches to read, relevance where to look; both: one after the other"""
     init: Annotated[str | None, BeforeValidator(_none)] = None
     """guide to start from: bundled, a folder of a run or a file; none: untrained"""
+    eyes: Annotated[str | None, BeforeValidator(_none)] = None
+    """guide whose eyes and words are used in relevance, read anew at each checkpoint: the run that still
+    learns to read beside this one; none: those it starts with"""
     pages: Texts = ()
     """folders of `arr-coc world`, and NAME:DIR of labelled images; twice is a double share"""
     drawn: Share = 0.2
@@ -60,6 +63,8 @@ class GuideRecipe(BaseModel):
     """learning rate of eyes and words; three times as much for the table of n-grams"""
     relevance_lr: Rate = 1.5e-3
     """learning rate of the head"""
+    cooldown: Share = 0.4
+    """share of the steps, at the end, over which the learning rate falls to nothing"""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.998
     """of the running mean of the weights, which is the guide"""
     seed: Whole = 0
@@ -81,7 +86,7 @@ class GuideRecipe(BaseModel):
         return self.model_dump(mode="json")
 
 
-FREE = frozenset({"steps", "minutes", "save_every", "log_every", "workers"})
+FREE = frozenset({"steps", "minutes", "cooldown", "save_every", "log_every", "workers"})
 """Settings that may change when a run goes on: nothing learned so far would be another."""
 
 
@@ -105,4 +110,6 @@ def load_guide_recipe(changes: Mapping[str, Any] | None = None) -> GuideRecipe:
             "recipe guide: stage relevance needs eyes that can read: name a guide with --from, or use "
             "--stage both"
         )
+    if recipe.stage != "relevance" and recipe.eyes is not None:
+        raise ValueError("recipe guide: eyes of another guide are for --stage relevance alone: drop --eyes")
     return recipe

@@ -188,8 +188,8 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     device = guide.threshold.device
     pixels = example.pixels.to(device)
     with torch.no_grad():
-        near, far = guide.look(pixels)
-    page = guide.compose(pixels, near, far)
+        sights = guide.look(pixels)
+    page = guide.compose(pixels, sights)
     judged = guide.judge(page, [lesson.text for lesson in example.lessons])
     height, width = pixels.shape[1:]
     cells = cell_logits(judged.logits, (height, width), (height // CELL, width // CELL)).flatten(1)  # (Q, N)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.core.guide.eyes import luminance
 from arr_coc.core.guide.guide import Guide
 from arr_coc.training.guide.crops import Crop
 
@@ -42,7 +43,7 @@ def spotting_loss(
         places = rng.sample(places, SLOTS)
     words = [*names, *(word for word in dict.fromkeys(others) if word not in names)]
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
-    sight = guide.eyes(pixels, characters=True)
+    sight = guide.eyes(luminance(pixels), characters=True)
     b, row, column, word = torch.tensor(places, device=device).unbind(1)
     vectors = sight.print[b, :, row, column]
     nouns = guide.words(words)

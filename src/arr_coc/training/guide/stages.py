@@ -25,6 +25,8 @@ LANGUAGES = ("en", "de", "fr", "es")
 RIVALS = 256
 """Words beside those of a batch that compete for its slots."""
 
+READS = ("eyes", "words", "sharpness", "scale", "threshold")
+"""Parts of the guide that read print."""
 Groups = list[dict[str, Any]]
 
 
@@ -58,7 +60,7 @@ class Spotting:
     """Eyes and words learn which word is printed where."""
 
     recipe: GuideRecipe
-    parts: Sequence[str] = ("eyes", "words", "sharpness", "scale", "threshold")
+    parts: Sequence[str] = READS
     warmup: int = 60
     longest: float = 2.0
 

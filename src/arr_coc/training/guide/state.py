@@ -161,8 +161,10 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def load_weights(module: nn.Module, spec: str) -> tuple[dict[str, Any], ...]:
-    """Load a guide: "bundled", the folder of a run, or a file.
+def load_weights(
+    module: nn.Module, spec: str, parts: Sequence[str] | None = None
+) -> tuple[dict[str, Any], ...]:
+    """Load a guide, or some parts of one, such as "eyes": "bundled", the folder of a run, or a file.
 
     Returns:
         How it was made, see `core.provenance`.
@@ -176,7 +178,9 @@ def load_weights(module: nn.Module, spec: str) -> tuple[dict[str, Any], ...]:
         raise ValueError(f"guide {spec!r} is not there ({path}): name a folder of a run or a file")
     with reading(f"guide {str(path)!r} can't be read", "name another one"):
         with safe_open(path, "pt") as file:
-            module.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+            names = [name for name in file.keys() if parts is None or name.split(".")[0] in parts]
+            tensors = {name: file.get_tensor(name) for name in names}
+            module.load_state_dict(tensors if parts is None else module.state_dict() | tensors)
             return check_records(json.loads((file.metadata() or {}).get("trained_on", "[]")))
 
 

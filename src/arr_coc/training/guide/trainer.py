@@ -27,7 +27,7 @@ from arr_coc.training.folder import opened
 from arr_coc.training.guide import state
 from arr_coc.training.guide.lessons import stream
 from arr_coc.training.guide.recipe import GuideRecipe
-from arr_coc.training.guide.stages import STAGES, Stage, average, learning
+from arr_coc.training.guide.stages import READS, STAGES, Stage, average, learning
 from arr_coc.training.guide.state import Progress
 from arr_coc.training.interruption import Interruption
 from arr_coc.training.progress import Report
@@ -118,13 +118,14 @@ class Run:
         if begun:
             state.restore(self.out, self.guide, self.mean, optimizer)
         lessons = stream(stage.data(), place.step, recipe.workers)
+        self._open_eyes()
         limit = 60 * recipe.minutes / len(recipe.stages) if recipe.minutes else math.inf
         before, start = place, time.monotonic()
         with Log(recipe, self.out, place, telling) as log:
             self.interruption.running = True
             while place.step < recipe.steps and place.seconds < limit:
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * min(1.0, (place.step + 1) / stage.warmup)
+                    group["lr"] = rate * pace_of(place.step, stage.warmup, recipe)
                 self._step(stage, next(lessons), place.step, optimizer, log)
                 spent = time.monotonic() - start
                 place = Progress(name, place.step + 1, before.seconds + spent)
@@ -137,11 +138,18 @@ class Run:
                 over = stopped or place.step >= recipe.steps or place.seconds >= limit
                 log.step(place, math.ceil(last), over)
                 if place.step % recipe.save_every == 0 or over:
+                    self._open_eyes()
                     state.save(self.out, self.guide, self.mean, optimizer, place, self._records(place))
                 if stopped:
                     break
         self.figures = log.figures
         return place
+
+    def _open_eyes(self) -> None:
+        """Take eyes and words of the recipe's other guide, which may have learned more meanwhile."""
+        if self.recipe.eyes is not None:
+            for guide in (self.guide, self.mean):
+                state.load_weights(guide, self.recipe.eyes, READS)
 
     def _records(self, place: Progress) -> list[dict[str, Any]]:
         """How the guide was made: what it began from, and the stages so far."""
@@ -163,6 +171,12 @@ class Run:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         log.add({"norm": float(clip_grad_norm_(parameters, stage.longest))})
         optimizer.step()
+
+
+def pace_of(step: int, warmup: int, recipe: GuideRecipe) -> float:
+    """What the learning rates are multiplied by at a step: it rises at first and falls to nothing at last."""
+    left = (recipe.steps - step) / max(1.0, recipe.cooldown * recipe.steps)
+    return min(1.0, (step + 1) / warmup, left)
 
 
 class Log(AbstractContextManager["Log"]):
