@@ -43,15 +43,18 @@ def test_a_large_picture_is_scaled_down() -> None:
 
 
 def test_cells_hold_the_mean_odds_of_their_places() -> None:
-    places = torch.full((4, 6), -3.0)  # a page of 64 x 96 px, of which 64 x 80 are the picture
+    places = torch.full((4, 6), -3.0)  # a page of 64 x 192 px, of which 64 x 160 are the picture
     places[0, 1] = 2.0
     places[:, 5] = 9.0  # outside of it
-    cells = cell_logits(places, (64, 80), (2, 5))
+    cells = cell_logits(places, (64, 160), (2, 5))
     expected = torch.full((2, 5), -3.0)
     expected[0, 1] = torch.tensor([2.0, -3.0]).exp().mean().log()
     assert torch.allclose(cells, expected, atol=1e-5)
-    assert torch.allclose(cell_logits(places, (64, 80), (4, 5)), places[:, :5], atol=1e-5)
-    whole = cell_logits(places, (64, 80), (1, 1))
+    assert torch.allclose(cell_logits(places, (64, 160), (4, 5)), places[:, :5], atol=1e-5)
+    assert torch.allclose(
+        cell_logits(places, (64, 160), (4, 10)), places[:, :5].repeat_interleave(2, 1), atol=1e-5
+    )
+    whole = cell_logits(places, (64, 160), (1, 1))
     assert torch.allclose(whole[0, 0], places[:, :5].exp().mean().log(), atol=1e-5)
 
 

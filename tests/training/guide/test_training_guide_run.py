@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from arr_coc.core.guide.guide import Guide
 from arr_coc.training.guide import state
 from arr_coc.training.guide.recipe import load_guide_recipe
-from arr_coc.training.guide.trainer import Run, train_guide
+from arr_coc.training.guide.stages import READS
+from arr_coc.training.guide.trainer import Run, rise_and_fall, train_guide
 
 
 def weights(out):
@@ -51,6 +52,25 @@ def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
     after = weights(tmp_path / "run")
     changed = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
     assert changed == {"reader", "pages", "head"}
+
+
+def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
+    train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "other")
+    eyes, start = str(tmp_path / "eyes"), str(tmp_path / "other")
+    train(tiny(stage="relevance", steps=1, init=start, eyes=eyes), tmp_path / "run")
+    other, run = weights(tmp_path / "eyes"), weights(tmp_path / "run")
+    kept = {name for name in run if torch.equal(other[name], run[name])}
+    assert kept >= {name for name in run if name.split(".")[0] in READS}
+    assert "head.last.weight" not in kept
+
+
+def test_the_rate_rises_and_falls():
+    assert [rise_and_fall(step, 2, step / 10, 0.4) for step in range(11)] == pytest.approx(
+        [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
+    )
+    assert rise_and_fall(9, 2, 0.9, 0.0) == 1.0
+    assert rise_and_fall(9, 2, 1.2, 0.4) == 0.0
 
 
 @pytest.fixture
@@ -113,6 +133,7 @@ def test_a_damaged_run_is_refused_in_one_line(tiny, tmp_path):
     [
         ({"pages": ()}, "pages is missing"),
         ({"stage": "relevance"}, "needs eyes"),
+        ({"eyes": "run"}, "for --stage relevance alone"),
         ({"batch": "many"}, "'batch' is 'many'"),
         ({"bach": 3}, "bach is unknown"),
     ],

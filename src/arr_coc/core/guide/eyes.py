@@ -79,8 +79,9 @@ def contrast(light: Tensor) -> Tensor:
     padded = (F.pad(x, pad, mode="replicate") for x in (quarter, square))
     mean, square = (F.avg_pool2d(F.avg_pool2d(x, (side, 1), 1), (1, side), 1) for x in padded)
     spread = (square - mean.square()).clamp_min(0).sqrt()
-    mean, spread = (F.interpolate(x, light.shape[-2:], mode="nearest") for x in (mean, spread))
-    return (light - mean) / (spread + 0.06)
+    blocks = light.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4))  # (B, 1, h/4, 4, w/4, 4)
+    mean, spread = (x[..., None, :, None] for x in (mean, spread + 0.06))
+    return ((blocks - mean) / spread).flatten(-2).flatten(-3, -2)
 
 
 class Eyes(nn.Module):

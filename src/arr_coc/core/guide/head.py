@@ -73,10 +73,11 @@ class PageEncoder(nn.Module):
         quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
         seen = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
         prints = [part[..., : size[0], : size[1]] for part in seen]
-        mean = F.avg_pool2d(picture, PLACE)
+        small = F.avg_pool2d(picture, 4)
+        mean = F.avg_pool2d(small, (PLACE[0] // 4, PLACE[1] // 4))
         spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
         paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
-        small = F.avg_pool2d(picture, 4).to(dtype, memory_format=torch.channels_last)
+        small = small.to(dtype, memory_format=torch.channels_last)
         x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)
         x = x + self.near(F.relu(x))
         return self.norm(x.movedim(1, -1)).movedim(-1, 1)

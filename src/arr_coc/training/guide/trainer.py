@@ -125,7 +125,8 @@ class Run:
             self.interruption.running = True
             while place.step < recipe.steps and place.seconds < limit:
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * pace_of(place.step, stage.warmup, recipe)
+                    done = max(place.step / recipe.steps, place.seconds / limit)
+                    group["lr"] = rate * rise_and_fall(place.step, stage.warmup, done, recipe.cooldown)
                 self._step(stage, next(lessons), place.step, optimizer, log)
                 spent = time.monotonic() - start
                 place = Progress(name, place.step + 1, before.seconds + spent)
@@ -173,10 +174,17 @@ class Run:
         optimizer.step()
 
 
-def pace_of(step: int, warmup: int, recipe: GuideRecipe) -> float:
-    """What the learning rates are multiplied by at a step: it rises at first and falls to nothing at last."""
-    left = (recipe.steps - step) / max(1.0, recipe.cooldown * recipe.steps)
-    return min(1.0, (step + 1) / warmup, left)
+def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float:
+    """What a learning rate is multiplied by: it rises over the first steps and falls to nothing at last.
+
+    Args:
+        step: from 0.
+        warmup: steps over which it rises.
+        done: share of the stage that is done.
+        cooldown: share of the stage, its end, over which the rate falls.
+    """
+    left = (1 - done) / cooldown if cooldown else 1.0
+    return max(0.0, min(1.0, (step + 1) / warmup, left))
 
 
 class Log(AbstractContextManager["Log"]):
