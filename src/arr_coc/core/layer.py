@@ -134,6 +134,10 @@ class ARRCOCLayer(nn.Module):
         self.trained = True
         return result
 
+    def untrained(self) -> ARRCOCLayer:
+        """A layer like this one to which nothing was taught."""
+        return ARRCOCLayer(self.config).to(next(self.parameters()).device).train(self.training)
+
     def relevance(
         self,
         texture: Tensor,
@@ -157,9 +161,12 @@ class ARRCOCLayer(nn.Module):
             coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
                 attention, the guide); None: the participatory scorer's.
             guided: what the guide says of the question, from which the balancer starts (`guide.trust`); None:
-                from its own start.
+                from its own start. Where it is given nothing that the layer has learned counts.
             watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
+        if guided is not None and self.trained:
+            plain = self.untrained()
+            return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, guided, watch)
         with watch("scoring"):
             scores = self.scores(texture, query, query_mask, vision, coupling)
         with watch("balancing"):

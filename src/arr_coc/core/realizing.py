@@ -117,7 +117,7 @@ class Decision:
             it; where the relevance carries a gradient, 1 going forward and the way back to the scores of kept
             tokens.
         fallback: deciding failed, all tokens are kept.
-        couplings: per image what the guide said of it; empty where it wasn't asked.
+        couplings: per image what the guide said of it; empty where it wasn't asked of each.
     """
 
     allocations: list[Allocation]
@@ -188,7 +188,9 @@ def weigh(layer: ARRCOCLayer, cues: Sequence[Cues], grids: Sequence[Grid], watch
 
 
 def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
-    return tuple(one.guided for one in cues if one.guided is not None)
+    """What the guide said of each image, if it was asked of all."""
+    couplings = tuple(one.guided for one in cues if one.guided is not None)
+    return couplings if len(couplings) == len(cues) else ()
 
 
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:

@@ -17,13 +17,16 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from arr_coc.core.guide.coupling import couple, view
+from arr_coc.core.guide.store import load_guide
+from arr_coc.core.guide.trust import is_general
 from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import located
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Cues
 from arr_coc.core.saved import BUNDLED, one_line, read_layer, read_settings
-from arr_coc.core.selector import Selector, Sizing
+from arr_coc.core.selector import Selector, Sizing, image_pixels
 from arr_coc.core.stem import Stem, load_stem
 from arr_coc.core.texture import generate_texture_array
 
@@ -93,7 +96,12 @@ class StemSelector(Selector):
         query = self._query(question)
         mask = torch.ones(query.shape[:2], dtype=torch.bool)
         texture = generate_texture_array(pixels, grid, self.layer.config.channels)
-        return Cues(texture, query, mask, self.stem(pixels, grid).float())
+        cues = Cues(texture, query, mask, self.stem(pixels, grid).float())
+        guide = load_guide()
+        if not is_general(guide, question):
+            return cues
+        coupling = couple(guide, view(guide, image_pixels(picture)[0]), question, grid)
+        return cues._replace(coupling=coupling.logits[None], guided=coupling)
 
     def pixels(
         self, picture: ImageSource, grid: tuple[int, int] | None = None

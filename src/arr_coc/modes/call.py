@@ -172,8 +172,7 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
         raise ValueError("relevance is 'trained', but nobody has trained the layer: use 'auto'")
     if relevance in ("auto", "trained") or not layer.trained:
         return layer
-    like = next(layer.parameters())
-    return ARRCOCLayer(layer.config).to(like.device).eval()
+    return layer.untrained().eval()
 
 
 def default_gestalt(adapter: FamilyAdapter) -> str:

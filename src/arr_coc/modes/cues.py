@@ -30,8 +30,8 @@ def gather(
     *,
     cells: Sequence[Tensor] | None = None,
     gestalt: Sequence[Tensor] | None = None,
-    coupling: Sequence[Tensor] | None = None,
-    guided: Sequence[Coupling] | None = None,
+    coupling: Sequence[Tensor | None] | None = None,
+    guided: Sequence[Coupling | None] | None = None,
 ) -> list[Cues]:
     """Gather what a layer reads of each image: its texture, the question of its row, and what else is known.
 
@@ -44,16 +44,17 @@ def gather(
         watch: where to add the time of the texture.
         cells: per image [N, D], encoded cells or in their place what a stem sees.
         gestalt: per image [D], the mean token of a coarse view.
-        coupling: per image [H, W], logits of the coupling with the question.
-        guided: per image what the guide says of it and its question.
+        coupling: per image [H, W], logits of the coupling with the question; None: the layer's own.
+        guided: per image what the guide says of it and its question; None: it isn't asked.
     """
     like = next(layer.parameters())
     with watch("texture"):
         textures = textures_of(adapter, layer, inputs, encoded, layout)
     queries = question_embeddings(adapter, inputs, like)
 
-    def one(some: Sequence[Tensor] | None, image: int) -> Tensor | None:
-        return None if some is None else some[image][None].to(like)
+    def one(some: Sequence[Tensor | None] | None, image: int) -> Tensor | None:
+        part = None if some is None else some[image]
+        return None if part is None else part[None].to(like)
 
     cues = []
     for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.counts)):

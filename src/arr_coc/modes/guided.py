@@ -1,6 +1,7 @@
-"""The guide in a call of a model that nobody trained for: what it says of each image and its question.
+"""The guide in a call: what it says of each image and its question.
 
-    couplings(chooser, call, layout)           -> a Coupling per image, or None where nobody can ask the guide
+    couplings(chooser, call, layout)           -> a Coupling per image, for a model that nobody trained for
+    general_couplings(chooser, call, layout)   -> for questions that no trained layer has met
     question_texts(adapter, inputs, layout)    -> per image the question of its row, as text
 
 A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else,
@@ -9,7 +10,7 @@ and where the model reads a crop or tiles, it reads the pixels that the model re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import Coupling, couple, view
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.trust import is_general
 from arr_coc.core.selector import image_pixels
 from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import pictures
@@ -29,17 +32,35 @@ COARSE = 64
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """What the guide says of each image.
+    """What the guide says of each image; None where there is no guide, or no question that is text."""
+    guide = chooser.guide
+    texts = None if guide is None else question_texts(chooser.adapter_for(call.mode), call.inputs, layout)
+    return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
+
+
+def general_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
+    """What the guide says of each image whose question is about no place in it, beside a trained layer.
 
     Returns:
-        A coupling per image; None where the chooser has no guide or the question can't be read as text.
+        A coupling per such image, None for all others; None where no question is of that kind, there is no
+        guide, or what the layer has learned is to decide everything.
     """
-    guide, adapter = chooser.guide, chooser.adapter_for(call.mode)
-    if guide is None:
+    guide = None if chooser.relevance == "trained" else chooser.guide
+    texts = None if guide is None else question_texts(chooser.adapter_for(call.mode), call.inputs, layout)
+    if guide is None or texts is None:
         return None
-    texts = question_texts(adapter, call.inputs, layout)
-    if texts is None:
+    general = {text: is_general(guide, text) for text in dict.fromkeys(texts)}
+    if not any(general.values()):
         return None
+    every = _coupled(guide, chooser, call, layout, texts)
+    return [one if general[text] else None for one, text in zip(every, texts, strict=True)]
+
+
+def _coupled(
+    guide: Guide, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
+) -> list[Coupling]:
+    """The guide's coupling of each image with its question."""
+    adapter = chooser.adapter_for(call.mode)
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
     with call.watch("scoring"):

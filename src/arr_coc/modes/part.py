@@ -130,7 +130,7 @@ def unencoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
     """What is known of cells before any is encoded."""
     adapter, stem, trained = chooser.adapter_for(call.mode), chooser.stem, chooser.layer.trained
     layout = adapter.layout(call.inputs)
-    looks, guided = (None, None) if trained else untaught(chooser, call, call.gestalt, layout)
+    looks, guided = untaught(chooser, call, call.gestalt, layout)
     gestalt = means = cells = None
     if call.mode.gestalt or (stem is None and trained):
         gestalt = gestalt_of(chooser, call, call.gestalt)

@@ -16,7 +16,7 @@ from arr_coc.core.realizing import Cues, Decision, decide, everything_kept, weig
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.cues import gather
-from arr_coc.modes.guided import couplings
+from arr_coc.modes.guided import couplings, general_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor
@@ -88,10 +88,10 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
 
 
 def encoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
-    """What is known of encoded cells; for an untrained layer also their coupling with the question."""
+    """What is known of encoded cells; where no layer was taught it, their coupling with the question too."""
     adapter, features = chooser.adapter_for(call.mode), encoded_features(chooser, call)
     layout = features.layout
-    looks, guided = (None, None) if chooser.layer.trained else untaught(chooser, call, VIEW, layout)
+    looks, guided = untaught(chooser, call, VIEW, layout)
     cells = [features.cell_tokens(image) for image in range(len(features.grids))]
     return gather(
         adapter,
@@ -108,10 +108,11 @@ def encoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
 
 def untaught(
     chooser: Chooser, call: Call, name: str, layout: Layout
-) -> tuple[list[Tensor], list[Coupling] | None]:
+) -> tuple[Sequence[Tensor | None] | None, Sequence[Coupling | None] | None]:
     """Per image the logits [H, W] of its cells' coupling where no layer was taught it, and the guide's say.
 
-    The guide's logits, into which the model's own attention is mixed by the share of `lost`; that alone where
+    With a trained layer: the guide's, where a question is about no place (`general_couplings`). Else the
+    guide's logits, into which the model's own attention is mixed by the share of `lost`; that alone where
     there is no guide. The model's first layers run only where they are needed.
 
     Args:
@@ -120,6 +121,9 @@ def untaught(
         name: of the compressor of the gestalt in which the model looks.
         layout: where the images' tokens stand.
     """
+    if chooser.layer.trained:
+        general = general_couplings(chooser, call, layout)
+        return general and [None if one is None else one.logits for one in general], general
     guided = couplings(chooser, call, layout)
     if guided is not None and not (chooser.own_look and any(shares(one).lost for one in guided)):
         return [one.logits for one in guided], guided

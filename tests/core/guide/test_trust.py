@@ -13,8 +13,8 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Reason
 from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.trust import LOST, blend, note, shares, start
+from arr_coc.core.guide.coupling import Coupling, Match
+from arr_coc.core.guide.trust import CROWDED, LOST, blend, note, shares, start
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch, decide
 from arr_coc.core.texture import generate_texture_array
@@ -108,6 +108,19 @@ def test_a_lost_guide_says_so_and_coverage_rises() -> None:
     assert (allocation.reasons == Reason.EXPLORED).sum() == 16
     assert torch.allclose(allocation.weights, torch.tensor([0.25, 0.25, 0.5]), atol=0.02)
     assert decided(ABSENT, "auto").tensions["compress"] < 0.5
+
+
+def test_information_leads_where_a_crowded_place_is_asked_for() -> None:
+    formula = Match("formula", "formula", 0.1, (0.5, 0.5))
+    coupling = Coupling(LOGITS, 0.9, 0.02, 0.02, (formula,))
+    assert shares(coupling).dense == pytest.approx(0.9)
+    allocation = decided(TOTAL, coupling=coupling)
+    assert allocation.weights[0] == allocation.weights.max()
+    assert allocation.note == CROWDED
+    printed = formula._replace(likeness=0.99)
+    assert shares(Coupling(LOGITS, 0.9, 0.02, 0.02, (printed,))).sure > 0.9
+    total = Match("total", "total", 0.1, (0.5, 0.5))
+    assert shares(Coupling(LOGITS, 0.9, 0.02, 0.02, (formula, total))).dense == 0
 
 
 def test_the_models_own_look_is_mixed_in_by_the_share_of_lost() -> None:

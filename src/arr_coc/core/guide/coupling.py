@@ -20,6 +20,7 @@ from torch import Tensor
 from arr_coc.core.guide.guide import Guide, Page, Search
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.lexicon import STOP_WORDS
+from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import ALPHABET
 
 LONGEST = 2048
@@ -103,6 +104,14 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     confidence *= readable(search.terms.words)
     logits = cell_logits(judged.logits[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
+
+
+@torch.no_grad()
+def scope(guide: Guide, question: str) -> tuple[float, float]:
+    """How far a question is about all of any picture, and asks for what stands out: each in [0, 1]."""
+    words = terms(question).words
+    whole, odd = guide.head.scope(guide.reader(words, guide.words(words)).pooled).float().sigmoid().tolist()
+    return whole, odd
 
 
 def readable(words: Sequence[str]) -> bool:

@@ -1,6 +1,6 @@
 """Eyes: a convolutional net that reads print, from pixels to a vector for every slot of 8 x 16 px.
 
-    Eyes()(luminance(picture [B, 3, h, w])) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
+    Eyes()(luminance(picture)) -> Sight(print [B, DIM, h/8, w/16], features [B, WIDTH, h/8, w/16])
 
 The vector of a slot is compared with vectors of words (`words`): the slots on which a word is printed are
 taught to agree with it, whatever the font. Luminance alone is read, less its local mean and over its

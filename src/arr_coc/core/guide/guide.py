@@ -140,7 +140,9 @@ class Guide(nn.Module):
         near, half, quarter = (torch.einsum("wd,dhx->whx", words, each) for each in page.prints)
         height, width = size = page.features.shape[-2:]
         quarter = quarter.repeat_interleave(2, -2).repeat_interleave(2, -1)[:, :height, :width]
-        return torch.maximum(F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter))
+        return torch.maximum(
+            F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter)
+        )
 
 
 def _half(light: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Trust: how far the balancer follows the guide, from what the guide says of itself.
 
-    shares(coupling)   how sure, odd, whole and lost a question is; they add up to 1
+    shares(coupling)   how sure, odd, whole, dense and lost a question is; they add up to 1
     start(coupling)    the gates and tensions that a balancer starts from: the shares' mean of STANCES
 
 | question | kind | effect |
@@ -8,10 +8,12 @@
 | "What is the total?", and it is there | sure | the participatory map alone ranks; the others break ties |
 | "What is unusual here?" | odd | saliency leads |
 | "Describe the image." | whole | information and even coverage; "auto" spends four times as much |
+| "What is the formula?", and no such word is printed | dense | information leads: much is inside such cells |
 | what isn't there or can't be read | lost | the fixed mixture, a quarter for coverage; "auto" spends double |
 
-Where a question is lost and a base model is at hand, its own first layers are asked, too. Fixed, untrained; a
-policy net that is trained adds to it.
+A trained allocator decides by itself where a question is about a place, and leaves the others to the guide
+(`is_general`). Where a question is lost and a base model is at hand, its own first layers are asked, too.
+Fixed, untrained; a policy net that is trained adds to it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.core.balancing import FIXED_MIXTURE, MAX_EXPLORE
-from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.coupling import Coupling, scope
+from arr_coc.core.guide.guide import Guide
 
 TIE = 0.005
 """Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
@@ -33,8 +36,15 @@ SURE: tuple[float, float] = (0.25, 0.6)
 """Confidence at which trust in the guide begins, and at which it is full."""
 SCOPE: tuple[float, float] = (0.3, 0.7)
 """The same of `whole` and `odd`."""
+DENSE = frozenset(
+    "code diagram drawing equation equations expression figure formula formulas handwriting inscription "
+    "passage print script snippet text writing".split()
+)
+"""What is known by how much is inside its cells, whatever is printed there."""
 LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
 """What is said beside an allocation that rests on little."""
+CROWDED = "no word of the question was recognised on this picture, so the cells are those that hold most"
+"""The same, where that is a fair guess."""
 
 
 class Stance(NamedTuple):
@@ -52,6 +62,7 @@ STANCES = {
     "sure": Stance(TIE, TIE, 1.0, compress=0.5, exploit=1.0, focus=0.5),
     "odd": Stance(0.05, 1.0, 0.1, compress=0.5, exploit=0.8, focus=0.5),
     "whole": Stance(0.5, 0.1, TIE, compress=0.25, exploit=0.0, focus=0.5),
+    "dense": Stance(1.0, 0.1, 0.4, compress=0.375, exploit=0.8, focus=0.5),
     "lost": Stance(*FIXED_MIXTURE, compress=0.375, exploit=0.5, focus=0.5),
 }
 
@@ -62,6 +73,7 @@ class Shares(NamedTuple):
     sure: float
     odd: float
     whole: float
+    dense: float
     lost: float
 
 
@@ -70,8 +82,25 @@ def shares(coupling: Coupling) -> Shares:
     whole = _ramp(coupling.whole, *SCOPE)
     odd = (1 - whole) * _ramp(coupling.odd, *SCOPE)
     local = 1 - whole - odd
-    sure = local * _ramp(coupling.confidence, *SURE)
-    return Shares(sure, odd, whole, local - sure)
+    dense = local * _unprinted(coupling)
+    sure = (local - dense) * _ramp(coupling.confidence, *SURE)
+    return Shares(sure, odd, whole, dense, local - dense - sure)
+
+
+def _unprinted(coupling: Coupling) -> float:
+    """How unlikely it is that any word of a question is printed that has none but those of DENSE; else 0."""
+    if not coupling.matches or not all(match.word in DENSE for match in coupling.matches):
+        return 0.0
+    return 1 - max(match.likeness for match in coupling.matches)
+
+
+def is_general(guide: Guide, question: str) -> bool:
+    """Whether a question is about all of a picture or what stands out in it, rather than about a place.
+
+    No trained allocator has met such questions: boxes and answers teach places.
+    """
+    whole, odd = scope(guide, question)
+    return max(_ramp(whole, *SCOPE), _ramp(odd, *SCOPE)) > 0.5
 
 
 def start(coupling: Coupling) -> Tensor:
@@ -82,7 +111,8 @@ def start(coupling: Coupling) -> Tensor:
 
 def note(coupling: Coupling) -> str | None:
     """What must be said beside an allocation; None where the guide knows its way."""
-    return LOST if shares(coupling).lost > 0.5 else None
+    kinds = shares(coupling)
+    return LOST if kinds.lost > 0.5 else CROWDED if kinds.dense > 0.5 else None
 
 
 def blend(coupling: Coupling, own: Tensor) -> Tensor:
