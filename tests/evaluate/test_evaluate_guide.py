@@ -9,7 +9,10 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.core.guide.head import Judgement
+from arr_coc.core.attending import TokenAllocator
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.head import PLACE, Judgement
+from arr_coc.core.guide.trust import needed
 from arr_coc.evaluate.guide import (
     FOREIGN,
     GUIDE,
@@ -17,6 +20,7 @@ from arr_coc.evaluate.guide import (
     ORACLE,
     Sample,
     auc,
+    auto_cells,
     budgets_of,
     by_axis,
     by_kind,
@@ -25,7 +29,6 @@ from arr_coc.evaluate.guide import (
     kept_by,
     kept_by_null,
     measure,
-    probability_mass,
     summarise,
 )
 from arr_coc.evaluate.guide_pages import EFFECTS, drawn_samples, misspelt
@@ -37,14 +40,14 @@ class Pointer:
     """In place of a guide: it looks where the question says ("x y" in cells), or nowhere."""
 
     def page(self, pixels):
-        return pixels.shape[-2] // 16, pixels.shape[-1] // 16
+        return pixels.shape[-2] // PLACE[0], pixels.shape[-1] // PLACE[1]
 
     def judge(self, page, texts):
         logits = torch.full((len(texts), *page), -8.0)
         for i, text in enumerate(texts):
             if text[0].isdigit():
                 x, y = map(int, text.split())
-                logits[i, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2] = 8.0
+                logits[i, 2 * y : 2 * y + 2, x] = 8.0
         present = torch.tensor([4.0 if text[0].isdigit() else -4.0 for text in texts])
         whole = torch.tensor([3.0 if text == "everything" else -3.0 for text in texts])
         return Judgement(logits, present, whole, -whole.abs())
@@ -149,13 +152,12 @@ def test_ink_is_where_print_is():
     assert ink[0, 0] == pytest.approx(0, abs=1e-5)
 
 
-def test_the_own_budget_covers_the_mass():
-    logits = torch.full((2, 8, 8), -20.0)
-    logits[0, 0, :5] = 5.0
-    logits[1] = 0.0
-    assert probability_mass(logits, 0.95, 2).tolist() == [5, 61]
-    assert probability_mass(logits, 0.95, 16).tolist() == [16, 61]
-    assert probability_mass(logits[:, :2, :2], 0.95, 16).tolist() == [4, 4]
+def test_auto_is_what_the_product_spends():
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(3, 20, 20, generator=generator) - torch.tensor([0.0, 6.0, 12.0])[:, None, None]
+    wanted = torch.tensor([needed(Coupling(one, 0.9, 0.0, 0.0)) for one in logits])
+    spent = [len(chosen.keep) for chosen in TokenAllocator()(logits, "auto", needed=wanted)]
+    assert auto_cells(logits).tolist() == spent
 
 
 def test_groups_hold_their_kinds_and_leave_out_what_has_no_evidence():

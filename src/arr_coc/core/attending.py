@@ -120,19 +120,21 @@ def effective_cells(scores: Tensor) -> Tensor:
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
 
 
-def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
+def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
     """The tokens that "auto" would spend without its limits, [..., N] -> [...]. Differentiable.
 
-    This is the effective number of cells, times `PARTICULARIZE` at the particularizing end of the tension
-    (compress 0), divided by it at the compressing end (1).
+    This is the number of cells that are needed, or if nobody says how many the effective number of cells,
+    times `PARTICULARIZE` at the particularizing end of the tension (compress 0), divided by it at the
+    compressing end (1).
     """
-    return effective_cells(scores) * PARTICULARIZE ** (1 - 2 * compress)
+    cells = effective_cells(scores) if needed is None else needed
+    return cells * PARTICULARIZE ** (1 - 2 * compress)
 
 
-def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5) -> Tensor:
+def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
     """The tokens that "auto" spends, before rounding: `spent_tokens` within AUTO_RANGE and at most N."""
     low, high = AUTO_RANGE
-    return spent_tokens(scores, compress).clamp(low, high).clamp(max=float(scores.shape[-1]))
+    return spent_tokens(scores, compress, needed).clamp(low, high).clamp(max=float(scores.shape[-1]))
 
 
 def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> int:
@@ -278,6 +280,7 @@ class TokenAllocator:
         exploit: Tensor | None = None,
         void: Tensor | None = None,
         explore: Tensor | None = None,
+        needed: Tensor | None = None,
     ) -> list[Selection]:
         """Select cells of each image.
 
@@ -288,6 +291,8 @@ class TokenAllocator:
             exploit: [B] in [0, 1], scales the explore share; None is neutral.
             void: Bool [B], images to sample by an even grid; None is nowhere.
             explore: [B], the share for coverage at the neutral exploit tension; None is the allocator's own.
+            needed: [B], the cells that "auto" spends at the neutral compress tension; None is
+                `effective_cells`.
 
         Raises:
             NonFiniteScores: a score is NaN or infinite.
@@ -298,7 +303,8 @@ class TokenAllocator:
         ranked = _ranked(flat)
         neutral = torch.full((size,), 0.5, dtype=torch.float32, device=flat.device)
         if isinstance(budget, str) and parse_budget(budget) == "auto":
-            expected = expected_tokens(flat.float(), neutral if compress is None else compress)
+            tension = neutral if compress is None else compress
+            expected = expected_tokens(flat.float(), tension, needed)
             counts = expected.round().int().tolist()
         else:
             counts = [budget_count(budget, h * w)] * size

@@ -64,7 +64,8 @@ class Relevance(NamedTuple):
 
     `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3];
     `structured` (bool [B]) says whether the image has structure, None where that was not measured; `explore`
-    [B] is the neutral share of coverage where the config's does not hold.
+    [B] is the neutral share of coverage where the config's does not hold, `needed` [B] the cells that "auto"
+    spends at the neutral tension where they are not those that the balanced map is worth.
     """
 
     information: Tensor
@@ -76,6 +77,7 @@ class Relevance(NamedTuple):
     logits: Tensor
     structured: Tensor | None = None
     explore: Tensor | None = None
+    needed: Tensor | None = None
 
 
 class ARRCOCOutput(NamedTuple):
@@ -191,12 +193,14 @@ class ARRCOCLayer(nn.Module):
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
-        start = None if guided is None else trust.start(guided)
-        explore = None if guided is None else logit_maps.new_full((len(logit_maps),), trust.EXPLORE)
+        start = explore = needed = None
+        if guided is not None:
+            start, explore, needed = trust.start(guided), trust.EXPLORE, trust.needed(guided)
+            explore, needed = (logit_maps.new_full((len(logit_maps),), one) for one in (explore, needed))
         logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt, start)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
-        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore)
+        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore, needed)
 
     def scores(
         self,
@@ -254,6 +258,7 @@ class ARRCOCLayer(nn.Module):
             exploit=tensions[:, 1],
             void=self.voids(relevance),
             explore=relevance.explore,
+            needed=relevance.needed,
         )
         maps = torch.stack(relevance[:4]).detach().float().unflatten(2, full[:2])  # (4, B, T, H, W)
         return [

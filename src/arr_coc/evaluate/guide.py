@@ -22,10 +22,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.attending import even_grid
+from arr_coc.core.attending import even_grid, expected_tokens
 from arr_coc.core.guide.coupling import cell_logits
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.head import PLACE, Judgement
+from arr_coc.core.guide.trust import enough_cells
 from arr_coc.core.knowing import saliency
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
@@ -128,11 +129,9 @@ class Scored:
     odd: float
 
 
-def probability_mass(logits: Tensor, share: float = 0.95, least: int = 16) -> Tensor:
-    """Cells [Q] whose probabilities add up to a share of those of all cells [Q, H, W]; at least some."""
-    rising = logits.flatten(1).float().sigmoid().sort(1, descending=True).values.cumsum(1)
-    count = (rising < share * rising[:, -1:]).sum(1) + 1
-    return count.clamp(min(least, rising.shape[1]), rising.shape[1])
+def auto_cells(logits: Tensor) -> Tensor:
+    """Cells [Q] that budget "auto" spends where the guide is sure, for logits of cells [Q, H, W]."""
+    return expected_tokens(logits.flatten(1), needed=enough_cells(logits)).round().long()
 
 
 def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, int]) -> Judgement:
@@ -149,7 +148,7 @@ def measure(
     guide: Guide,
     samples: Iterable[Sample],
     methods: Sequence[str] = METHODS,
-    auto: AutoBudget = probability_mass,
+    auto: AutoBudget = auto_cells,
     others: Mapping[str, Choose] | None = None,
 ) -> Iterator[Scored]:
     """Measure methods on pictures; yields every question.

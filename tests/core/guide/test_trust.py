@@ -14,7 +14,7 @@ from torch import Tensor
 from arr_coc.core.allocation import Reason
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, Match
-from arr_coc.core.guide.trust import CROWDED, LOST, blend, note, shares, start
+from arr_coc.core.guide.trust import CROWDED, ENOUGH, LOST, MARGIN, blend, enough_cells, note, shares, start
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch, decide
 from arr_coc.core.texture import generate_texture_array
@@ -129,6 +129,17 @@ def test_the_models_own_look_is_mixed_in_by_the_share_of_lost() -> None:
     assert torch.equal(blend(says(ABSENT), own), own)
     half = Coupling(LOGITS, 0.425, 0.0, 0.0)
     assert torch.allclose(blend(half, own), (LOGITS + own) / 2, atol=1e-5)
+
+
+def test_auto_spends_what_is_needed() -> None:
+    peaked, flat = torch.full((1, 8, 8), -20.0), torch.zeros(1, 8, 8)
+    peaked[0, 0, :5] = 5.0
+    assert enough_cells(peaked).tolist() == [pytest.approx(5 * MARGIN)]
+    assert enough_cells(flat)[0] >= ENOUGH * MARGIN * 64
+    spread = torch.where(LOGITS > LOGITS.flatten().topk(150).values[-1], 4.0, -20.0)
+    assert decided(TOTAL, "auto", Coupling(spread, 0.9, 0.0, 0.0)).kept == pytest.approx(
+        MARGIN * ENOUGH * 149, abs=2
+    )
 
 
 def test_weights_move_without_a_jump() -> None:

@@ -71,8 +71,8 @@ class PageEncoder(nn.Module):
         near, half, quarter = sights
         size = (picture.shape[-2] // PLACE[0], picture.shape[-1] // PLACE[1])
         quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
-        seen = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
-        prints = [part[..., : size[0], : size[1]] for part in seen]
+        parts = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
+        prints = [part[..., : size[0], : size[1]] for part in parts]
         small = F.avg_pool2d(picture, 4)
         mean = F.avg_pool2d(small, (PLACE[0] // 4, PLACE[1] // 4))
         spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.core.balancing import FIXED_MIXTURE, MAX_EXPLORE
@@ -41,6 +42,8 @@ DENSE = frozenset(
     "passage print script snippet text writing".split()
 )
 """What is known by how much is inside its cells, whatever is printed there."""
+SHARPNESS, ENOUGH, MARGIN = 1.0, 0.95, 1.0
+"""See `needed`; fitted on validation pages."""
 LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
 """What is said beside an allocation that rests on little."""
 CROWDED = "no word of the question was recognised on this picture, so the cells are those that hold most"
@@ -85,6 +88,24 @@ def shares(coupling: Coupling) -> Shares:
     dense = local * _unprinted(coupling)
     sure = (local - dense) * _ramp(coupling.confidence, *SURE)
     return Shares(sure, odd, whole, dense, local - dense - sure)
+
+
+def needed(coupling: Coupling) -> float:
+    """How many cells "auto" spends at a neutral compress tension: as many as hold nearly all that is needed.
+
+    Probabilities are raised to SHARPNESS before they are added up: the small ones of a thousand cells that
+    hold nothing would outweigh those of the ten that do.
+    """
+    return float(enough_cells(coupling.logits[None])[0])
+
+
+def enough_cells(logits: Tensor) -> Tensor:
+    """The cells [Q] of each map of logits [Q, H, W] that hold ENOUGH of all sharpened probability, times
+    MARGIN.
+    """
+    mass = (F.logsigmoid(logits.flatten(1).float()) * SHARPNESS).exp()
+    rising = mass.sort(1, descending=True).values.cumsum(1)
+    return MARGIN * ((rising < ENOUGH * rising[:, -1:]).sum(1) + 1)
 
 
 def _unprinted(coupling: Coupling) -> float:

@@ -37,6 +37,10 @@ SIDES = (384, 512, 512, 640, 768, 1024)
 """Longest sides in px of what is learned on at once."""
 QUESTIONS = 6
 """Questions of a page that are learned at once."""
+POINTED = frozenset(
+    ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
+)
+"""Kinds of questions that nothing in a window answers from which all of their evidence was cut off."""
 SMALLEST = 8.5
 """Size in px below which print is not made smaller."""
 
@@ -90,6 +94,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     height, width = pixels.shape[1:]
     grid = (height // CELL, width // CELL)
     lessons: dict[str, list[Lesson]] = defaultdict(list)
+    absent: list[str] = []
     place = 0
     for question in page.questions:
         mine = boxes[place : place + len(question.evidence)]
@@ -100,12 +105,17 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
             lessons[question.kind].append(
                 Lesson(_misspelt(question.text, rng), question.kind, cells, bool(mine))
             )
+        elif question.kind in POINTED and not any(
+            x1 > 0 and y1 > 0 and x0 < width and y0 < height for x0, y0, x1, y1 in moved
+        ):
+            absent.append(question.text)
     nothing = torch.zeros(grid, dtype=torch.bool)
     printed = {normal(word.text) for word in page.words}
-    strangers = [q for q in foreign if q.evidence and not _answers(q, printed)]
-    if strangers and rng.random() < 0.6:
-        text = rng.choice(strangers).text
-        lessons["unanswerable"].append(Lesson(_misspelt(text, rng), "unanswerable", nothing, False))
+    strangers = [q.text for q in foreign if q.evidence and not _answers(q, printed)]
+    for vain, share in ((strangers, 0.6), (absent, 0.4)):
+        if vain and rng.random() < share:
+            text = _misspelt(rng.choice(vain), rng)
+            lessons["unanswerable"].append(Lesson(text, "unanswerable", nothing, False))
     chosen = _even(lessons, rng)
     asides = [
         Aside(_misspelt(phrase(rng, "anomaly"), rng), 0.0, 1.0),
