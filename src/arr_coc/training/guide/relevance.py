@@ -26,6 +26,7 @@ from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.training.guide.crops import distort
 from arr_coc.training.guide.page import OpenPage
+from arr_coc.training.guide.wording import as_typed
 from arr_coc.world.browser.chromium import Box
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import phrase
@@ -102,9 +103,8 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
         moved = [_moved(box, window, scale) for box in mine]
         if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in moved):
             cells = evidence_cells(moved, grid, (width, height))
-            lessons[question.kind].append(
-                Lesson(_misspelt(question.text, rng), question.kind, cells, bool(mine))
-            )
+            text = phrase(rng, "title") if question.kind == "title" and rng.random() < 0.5 else question.text
+            lessons[question.kind].append(Lesson(as_typed(text, rng), question.kind, cells, bool(mine)))
         elif question.kind in POINTED and not any(
             x1 > 0 and y1 > 0 and x0 < width and y0 < height for x0, y0, x1, y1 in moved
         ):
@@ -114,12 +114,12 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     strangers = [q.text for q in foreign if q.evidence and not _answers(q, printed)]
     for vain, share in ((strangers, 0.6), (absent, 0.4)):
         if vain and rng.random() < share:
-            text = _misspelt(rng.choice(vain), rng)
+            text = as_typed(rng.choice(vain), rng)
             lessons["unanswerable"].append(Lesson(text, "unanswerable", nothing, False))
     chosen = _even(lessons, rng)
     asides = [
-        Aside(_misspelt(phrase(rng, "anomaly"), rng), 0.0, 1.0),
-        Aside(_misspelt(phrase(rng, "global"), rng), 1.0, 0.0),
+        Aside(as_typed(phrase(rng, "anomaly"), rng), 0.0, 1.0),
+        Aside(as_typed(phrase(rng, "global"), rng), 1.0, 0.0),
     ]
     asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
@@ -155,24 +155,6 @@ def _moved(box: Box, window: Box, scale: float) -> Box:
 def _answers(question: Inquired, printed: set[str]) -> bool:
     """Whether a page with these words may answer a question of another: a rare word of it is printed."""
     return any(len(word) > 3 and word in printed for word in split_words(question.text))
-
-
-def _misspelt(text: str, rng: random.Random) -> str:
-    """A question as people type it: one in eight in another case, one in ten with a wrong letter in long
-    words.
-    """
-    roll = rng.random()
-    if roll < 0.12:
-        return text.lower() if roll < 0.09 else text.upper()
-    if roll > 0.9:
-        words = text.split()
-        for i, word in enumerate(words):
-            if len(word) > 4 and rng.random() < 0.7:
-                at = rng.randrange(1, len(word) - 1)
-                letter = rng.choice("abcdefghijklmnopqrstuvwxyz")
-                words[i] = rng.choice((word[:at] + letter + word[at + 1 :], word[:at] + word[at + 1 :]))
-        return " ".join(words)
-    return text
 
 
 def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
