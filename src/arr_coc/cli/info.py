@@ -26,7 +26,7 @@ def command(
         for kind, adapter in sorted(ADAPTERS.items())
     }
     versions = {"arr-coc": __version__, "python": platform.python_version()}
-    versions |= {name: metadata.version(name) for name in ("torch", "transformers", "kornia")}
+    versions |= {name: metadata.version(name) for name in ("torch", "transformers")}
     facts: dict[str, Any] = {
         "model": model,
         "model_type": loaded.config.model_type,

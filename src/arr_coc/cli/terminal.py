@@ -278,7 +278,7 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
         OSError: a needed picture can't be written.
     """
     try:
-        picture.save(target)
+        picture.save(target, compress_level=1)  # of a PNG: half the time of the usual, a tenth more bytes
     except OSError as error:
         if needed:
             raise

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
+from PIL import Image, ImageDraw
 
 from arr_coc.data.record import Box
+from arr_coc.inspect.lettering import DPI, font, printable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from arr_coc.inspect.guidance import Spot
 
 Evidence = Sequence[tuple[Box, bool]]
@@ -28,34 +26,70 @@ SAYS = {
 AROUND = 0.005
 """Between a box and its outline, in shares of the picture's sides, so that it covers no print."""
 HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"
+_LINE, _HALO, _DASH, _SPACE = 4, 2, 11, 8  # px
+_LABEL = 8.0  # points
+_FINE = 4  # rounded shapes are drawn so many times as large and reduced, which smooths them
 
 
-def draw_evidence(axes: Axes, evidence: Evidence) -> None:
+def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
     """Outline boxes: green and whole if all cells were kept, else red and dashed."""
+    draw = ImageDraw.Draw(panel)
     for (x0, y0, x1, y1), is_hit in evidence:
-        colour, style = (HIT, "solid") if is_hit else (MISSED, (0, (3, 2)))
-        halo = [withStroke(linewidth=3.6, foreground="white")]
-        axes.add_patch(
-            Rectangle(
-                (x0 - AROUND, y0 - AROUND), x1 - x0 + 2 * AROUND, y1 - y0 + 2 * AROUND, fill=False,
-                edgecolor=colour, linestyle=style, linewidth=1.8, path_effects=halo,
-            )
-        )  # fmt: skip
+        left, right = (round(x * panel.width) for x in (x0 - AROUND, x1 + AROUND))
+        top, bottom = (round(y * panel.height) for y in (y0 - AROUND, y1 + AROUND))
+        strokes = list(_strokes((left, top, right, bottom), dashed=not is_hit))
+        for grown, colour in ((_HALO, "white"), (0, HIT if is_hit else MISSED)):
+            for x, y, x_end, y_end in strokes:
+                draw.rectangle((x - grown, y - grown, x_end + grown, y_end + grown), fill=colour)
 
 
-def draw_spots(axes: Axes, spots: Sequence[Spot]) -> None:
+def _strokes(box: tuple[int, int, int, int], dashed: bool) -> Iterator[tuple[int, int, int, int]]:
+    """The outline of a box in px as filled rectangles, whole sides or dashes."""
+    left, top, right, bottom = box
+    before, after = _LINE // 2, _LINE - _LINE // 2 - 1
+    for y in (top, bottom):
+        for start, end in _dashes(left - before, right + after, dashed):
+            yield start, y - before, end, y + after
+    for x in (left, right):
+        for start, end in _dashes(top - before, bottom + after, dashed):
+            yield x - before, start, x + after, end
+
+
+def _dashes(start: int, end: int, dashed: bool) -> Iterator[tuple[int, int]]:
+    if not dashed:
+        yield start, end
+        return
+    for at in range(start, end + 1, _DASH + _SPACE):
+        yield at, min(at + _DASH - 1, end)
+
+
+def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
     """Write words at their places, a dot below each; what would lie on another stands above it."""
     rows: list[tuple[float, float]] = []
+    letters = font("normal", _LABEL)
+    pad, dot = round(0.2 * _LABEL * DPI / 72), round(2.5 * DPI / 72)
     for spot in sorted(spots, key=lambda one: one.place, reverse=True):
         y, x = spot.place
         level = y - 0.028
         while any(abs(level - other) < 0.04 and abs(x - column) < 0.3 for other, column in rows):
             level -= 0.042
         rows.append((level, x))
-        axes.plot([x], [y], marker="o", markersize=4, color=SPOT, markeredgecolor="white")
-        side = "left" if x < 0.15 else "right" if x > 0.85 else "center"
-        axes.text(
-            x, max(level, 0.02), f"{spot.label} {spot.likeness:.2f}", size=8, color="white", ha=side,
-            va="bottom", parse_math=False,
-            bbox={"boxstyle": "round,pad=0.2", "facecolor": SPOT, "edgecolor": "white", "linewidth": 0.6},
-        )  # fmt: skip
+        column, row = round(x * panel.width), round(y * panel.height)
+        _rounded(panel, (column - dot, row - dot, column + dot, row + dot), dot)
+        text = printable(f"{spot.label} {spot.likeness:.2f}")
+        above, below = letters.getmetrics()
+        wide, high = round(letters.getlength(text)), above + below
+        left = max(pad, min(column - wide // 2, panel.width - wide - pad))
+        top = round(max(level, 0.02) * panel.height) - high
+        _rounded(panel, (left - pad, top - pad, left + wide + pad, top + high + pad), 2 * pad)
+        ImageDraw.Draw(panel).text((left, top + above), text, "white", letters, anchor="ls")
+
+
+def _rounded(panel: Image.Image, box: tuple[int, int, int, int], radius: int) -> None:
+    """A box in the colour of spots with a white edge and smooth corners."""
+    size = (box[2] - box[0] + 1, box[3] - box[1] + 1)
+    for inset, colour in ((0, "white"), (_FINE + _FINE // 2, SPOT)):
+        shape = Image.new("L", (size[0] * _FINE, size[1] * _FINE))
+        corners = (inset, inset, shape.width - 1 - inset, shape.height - 1 - inset)
+        ImageDraw.Draw(shape).rounded_rectangle(corners, radius * _FINE - inset, fill=255)
+        panel.paste(colour, box[:2], shape.resize(size, Image.Resampling.BOX))

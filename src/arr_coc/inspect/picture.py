@@ -5,27 +5,21 @@
 
 A colour means the same number in every picture: magma, 0 to 1, never rescaled. Evidence, where it is known,
 is outlined: green and whole if all of its cells were kept, else red and dashed. The words that the guide read
-stand where it read them.
+stand where it read them. Pillow alone draws: matplotlib takes longer to import than all of a picture.
 """
 
 from __future__ import annotations
 
-import unicodedata
-import warnings
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from PIL import Image, ImageFilter
+from PIL import Image, ImageColor, ImageDraw, ImageFilter
 
+from arr_coc.inspect.colours import MAGMA, colours
 from arr_coc.inspect.evidence import check_boxes, scaled, score
+from arr_coc.inspect.lettering import DPI, font, text_width, wrap
 from arr_coc.inspect.marks import SAYS, Evidence, draw_evidence, draw_spots
 
 if TYPE_CHECKING:
@@ -35,13 +29,12 @@ if TYPE_CHECKING:
     from arr_coc.data.record import Box
     from arr_coc.inspect.guidance import Guidance, Spot
 
-DPI = 150
-COLOUR_MAP = "magma"  # perceptually uniform, readable in gray and with every common kind of colour blindness
 _INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
 _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
 _LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
 _LINE = {"large": 0.31, "small": 0.23}
 _SIZE = {"large": 14.5, "small": 10.0}  # points
+_TITLE, _NOTE, _TICK = 11.0, 9.0, 8.5
 
 
 @dataclass(frozen=True)
@@ -50,8 +43,7 @@ class _Panel:
 
     title: str
     note: str
-    pixels: np.ndarray  # [h, w, 3] in [0, 1]
-    mask: np.ndarray | None = None  # [H, W] bool, its border is outlined
+    pixels: np.ndarray  # uint8 [h, w, 3]
     evidence: Evidence = ()
     spots: Sequence[Spot] = ()
 
@@ -101,7 +93,7 @@ def draw_allocation(
     truth = _truth(image, allocation, evidence, guidance)
     panels = [
         truth.image(base, f"{image.width} × {image.height} px"),
-        _heat_panel("relevance", "", base, allocation.balanced),
+        _heat_panel("relevance", "", _lines(base), allocation.balanced),
         _kept_panel(base, allocation, truth),
     ]
     return _compose(
@@ -137,17 +129,17 @@ def draw_layers(
     meanings = ("what is inside a cell", "what stands out", "what the question asks for")
     truth = _truth(image, allocation, evidence, guidance)
     panels = [truth.image(base, f"{image.width} × {image.height} px")]
-    gates = allocation.gates or {}
+    gates, lines = allocation.gates or {}, _lines(base)
     for name, meaning in zip(names, meanings, strict=True):
         weight = f", weight {gates[name]:.2f}" if gates else ""
-        panels.append(_heat_panel(name, meaning + weight, base, getattr(allocation, name)))
-    panels.append(_heat_panel("balanced", "the three as one", base, allocation.balanced))
+        panels.append(_heat_panel(name, meaning + weight, lines, getattr(allocation, name)))
+    panels.append(_heat_panel("balanced", "the three as one", lines, allocation.balanced))
     panels.append(_kept_panel(base, allocation, truth))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
 
 
 def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
-    """The image scaled to fit a box of width x height inches: [h, w, 3] in [0, 1]."""
+    """The image scaled to fit a box of width x height inches: uint8 [h, w, 3]."""
     if allocation.grid[0] != 1:
         raise ValueError(
             f"a picture shows one frame, the record has {allocation.grid[0]}: draw each frame by itself"
@@ -157,38 +149,39 @@ def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, 
     size = (round(width * DPI), round(width / aspect * DPI))
     # Enlarging keeps the pixels as they are; shrinking averages them.
     resample = Image.Resampling.NEAREST if size[0] > 2 * image.width else Image.Resampling.LANCZOS
-    return np.asarray(image.convert("RGB").resize(size, resample), dtype=np.float32) / 255
+    return np.asarray(image.convert("RGB").resize(size, resample))
 
 
 def _spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Cells [H, W] -> pixels [h, w], every pixel the value of the cell it lies in."""
+    """Cells [H, W, ...] -> pixels [h, w, ...], every pixel the value of the cell it lies in."""
     rows = np.arange(shape[0]) * cells.shape[0] // shape[0]
     columns = np.arange(shape[1]) * cells.shape[1] // shape[1]
-    return cells[rows[:, None], columns[None, :]]
+    return cells[:, columns][rows]
 
 
 def _gray(pixels: np.ndarray) -> np.ndarray:
-    """Luma of pixels [h, w, 3] -> [h, w, 1]."""
-    return (pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
+    """Luma of pixels [h, w, 3] -> float [h, w]."""
+    return pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
-def _heat_panel(title: str, note: str, base: np.ndarray, relevance: Tensor) -> _Panel:
-    """A panel of one map [1, H, W] in colours, with the lines of the image."""
+def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> _Panel:
+    """A panel of one map [1, H, W] in colours, with the lines of the image as `_lines` finds them."""
     cells = relevance[0].float().numpy().clip(0, 1)
-    colours = matplotlib.colormaps[COLOUR_MAP](_spread(cells, base.shape))[..., :3].astype(np.float32)
+    plain = colours(cells)
     # Only the lines of the image are drawn, light on dark cells and dark on light ones, so that the colour of
     # the paper doesn't change the colour of a cell from the legend's.
-    dark = _gray(colours) < 0.5
-    lines = _lines(base)[..., None]
+    strength = np.where(_gray(plain) < 127.5, np.float32(0.55), np.float32(-0.8))
+    pixels = _spread(plain.astype(np.float32), lines.shape)
+    pixels += (_spread(strength, lines.shape) * lines)[..., None]
     note = note or f"mean {cells.mean():.2f}, highest {cells.max():.2f}"
-    return _Panel(title, note, np.where(dark, colours + 0.55 * lines, colours - 0.8 * lines).clip(0, 1))
+    return _Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
 
 
 def _lines(base: np.ndarray) -> np.ndarray:
-    """The absolute difference of each pixel's luma and its blurred surroundings': [h, w] in [0, 1]."""
-    gray = Image.fromarray((_gray(base)[..., 0] * 255).astype(np.uint8))
+    """How far each pixel's luma is from its blurred surroundings': float [h, w] in [0, 255]."""
+    gray = Image.fromarray(base).convert("L")
     around = gray.filter(ImageFilter.GaussianBlur(8))
-    return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32)) / 255
+    return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32))
 
 
 def _truth(
@@ -203,15 +196,27 @@ def _truth(
 
 def _kept_panel(base: np.ndarray, allocation: Allocation, truth: _Truth) -> _Panel:
     """A panel of the image with the dropped cells faded and the kept ones outlined."""
-    mask = allocation.mask()[0].numpy()
-    faded = _gray(base) * 0.30 + 0.06
-    pixels = np.where(_spread(mask, base.shape)[..., None], base, faded)
+    mask = _spread(allocation.mask()[0].numpy(), base.shape)
+    faded = np.asarray(Image.fromarray(base).convert("L").point(lambda level: 15 + 0.3 * level))
+    pixels = np.where(mask[..., None], base, faded[..., None])
+    pixels[_outline(mask)] = ImageColor.getrgb(_EDGE)
     note = f"{allocation.kept:,} of {allocation.total:,} tokens"
     if allocation.void:
         note += ", an even grid: nothing to prefer"
     if truth.recall:
         note += f" · {truth.recall}"
-    return _Panel("kept", note, pixels, mask, truth.evidence)
+    return _Panel("kept", note, pixels, truth.evidence)
+
+
+def _outline(mask: np.ndarray) -> np.ndarray:
+    """The pixels [h, w] along the border of a mask, one on either side; what is outside isn't kept."""
+    framed = np.pad(mask, 1)
+    line = np.zeros_like(framed)
+    across, upright = framed[1:] != framed[:-1], framed[:, 1:] != framed[:, :-1]
+    for edge, before, after in ((across, line[:-1], line[1:]), (upright, line[:, :-1], line[:, 1:])):
+        before |= edge
+        after |= edge
+    return line[1:-1, 1:-1]
 
 
 def _compose(
@@ -221,18 +226,6 @@ def _compose(
     allocation: Allocation,
 ) -> Image.Image:
     """Lay out a header and the panels; each panel gets exactly its own pixels, so nothing is resampled."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as boxes
-        return _lay_out(panels, columns, texts, allocation)
-
-
-def _lay_out(
-    panels: Sequence[_Panel],
-    columns: int,
-    texts: Sequence[tuple[str, str, str, int]],
-    allocation: Allocation,
-) -> Image.Image:
-    """`_compose` without its filter of warnings."""
     high, wide = panels[0].pixels.shape[:2]
     rows = -(-len(panels) // columns)
     panel_w, panel_h = wide / DPI, high / DPI
@@ -244,28 +237,26 @@ def _lay_out(
     inner = (width - 2 * _MARGIN) * DPI
     header: list[tuple[str, str, str, str]] = []  # text, weight, colour, size
     for text, weight, colour, most in texts:
-        lines = _wrap(text, weight, _SIZE["large"], inner, most)
+        lines = wrap(text, weight, _SIZE["large"], inner, most)
         header += [(line, weight, colour, "large") for line in lines]
-    lines = _wrap(_facts(allocation), "normal", _SIZE["small"], inner, 3)
+    lines = wrap(_facts(allocation), "normal", _SIZE["small"], inner, 3)
     header += [(line, "normal", _QUIET, "small") for line in lines]
     header_h = _MARGIN + sum(_LINE[size] for *_, size in header) + 0.12
     height = header_h + rows * (panel_h + _CAPTION) + (rows - 1) * _GAP * 0.5 + _LEGEND
 
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-    canvas = FigureCanvasAgg(figure)
+    sheet = Image.new("RGB", (round(width * DPI), round(height * DPI)), "white")
+    draw = ImageDraw.Draw(sheet)
     y = _MARGIN
     for text, weight, colour, size in header:
         y += _LINE[size]
-        _text(figure, _MARGIN, height - y + 0.07, text, _SIZE[size], colour, weight)
+        _text(draw, _MARGIN, y - 0.07, text, _SIZE[size], colour, weight)
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
-        top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5)
-        _draw_panel(
-            figure, panel, _MARGIN + column * step, height - top - _CAPTION - panel_h, panel_w, panel_h
-        )
-    _draw_legend(figure, _MARGIN + (step if columns == 3 else 0), 0.33, max(panel_w - 0.75, 1.8))
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5) + _CAPTION
+        _draw_panel(sheet, panel, _MARGIN + column * step, top)
+    x = _MARGIN + (step if columns == 3 else 0)
+    _draw_legend(sheet, x, height - 0.33, max(panel_w - 0.75, 1.8))
+    return sheet
 
 
 def _facts(allocation: Allocation) -> str:
@@ -284,116 +275,50 @@ def _facts(allocation: Allocation) -> str:
 
 
 def _text(
-    figure: Figure, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal"
+    draw: ImageDraw.ImageDraw,
+    x: float,
+    y: float,
+    text: str,
+    size: float,
+    colour: str,
+    weight: str = "normal",
+    anchor: str = "ls",
 ) -> None:
-    """Write text at (x, y) in inches from the lower left corner."""
-    width, height = figure.get_size_inches()
-    # A question may hold "$", which would otherwise start a formula.
-    figure.text(
-        x / width,
-        y / height,
-        text,
-        size=size,
-        color=colour,
-        weight=weight,
-        va="baseline",
-        parse_math=False,
-    )
+    """Write text on the baseline y, at x as `anchor` says, in inches from the upper left corner."""
+    draw.text((round(x * DPI), round(y * DPI)), text, colour, font(weight, size), anchor)
 
 
 def _title_width(panel: _Panel) -> float:
     """Width of a panel's title and the gap after it, in inches."""
-    return _text_width(panel.title, "bold", 11) / DPI + 0.12
+    return text_width(panel.title, "bold", _TITLE) / DPI + 0.12
 
 
 def _caption_width(panel: _Panel) -> float:
     """Width of a panel's title and note, in inches."""
-    return _title_width(panel) + _text_width(panel.note, "normal", 9) / DPI
+    return _title_width(panel) + text_width(panel.note, "normal", _NOTE) / DPI
 
 
-def _draw_panel(figure: Figure, panel: _Panel, x: float, y: float, w: float, h: float) -> None:
-    """Draw a panel with its lower left corner at (x, y), in inches."""
-    width, height = figure.get_size_inches()
-    _text(figure, x, y + h + 0.1, panel.title, 11, _INK, "bold")
-    offset = _title_width(panel)
-    _text(figure, x + offset, y + h + 0.1, panel.note, 9, _QUIET)
-    axes = figure.add_axes((x / width, y / height, w / width, h / height))
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set(color=_FRAME, linewidth=0.6)
-    axes.imshow(panel.pixels, interpolation="none", aspect="auto", extent=(0, 1, 1, 0))
-    if panel.mask is not None:
-        axes.add_collection(
-            LineCollection(_outline(panel.mask), colors=_EDGE, linewidths=0.9, capstyle="projecting")
-        )
-    draw_evidence(axes, panel.evidence)
-    draw_spots(axes, panel.spots)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(1, 0)
+def _draw_panel(sheet: Image.Image, panel: _Panel, x: float, y: float) -> None:
+    """Draw a panel with its upper left corner at (x, y), in inches, and its caption above."""
+    draw = ImageDraw.Draw(sheet)
+    _text(draw, x, y - 0.1, panel.title, _TITLE, _INK, "bold")
+    _text(draw, x + _title_width(panel), y - 0.1, panel.note, _NOTE, _QUIET)
+    picture = Image.fromarray(panel.pixels)
+    draw_evidence(picture, panel.evidence)
+    draw_spots(picture, panel.spots)
+    left, top = round(x * DPI), round(y * DPI)
+    sheet.paste(picture, (left, top))
+    draw.rectangle((left - 1, top - 1, left + picture.width, top + picture.height), outline=_FRAME)
 
 
-def _outline(mask: np.ndarray) -> list[list[tuple[float, float]]]:
-    """The border between kept and dropped cells as segments in [0, 1] x [0, 1]."""
-    rows, columns = mask.shape
-    framed = np.pad(mask, 1)
-    across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1])  # (y, x): the edge above cell y, x
-    upright = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1])  # (y, x): the edge left of cell y, x
-    segments = [[(x / columns, y / rows), ((x + 1) / columns, y / rows)] for y, x in across]
-    return segments + [[(x / columns, y / rows), (x / columns, (y + 1) / rows)] for y, x in upright]
-
-
-def _draw_legend(figure: Figure, x: float, y: float, length: float) -> None:
-    """Draw the scale of colours from 0 to 1, `length` inches wide."""
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((x / width, y / height, length / width, 0.1 / height))
-    axes.imshow(
-        np.linspace(0, 1, 256)[None], cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto", extent=(0, 1, 0, 1)
-    )
-    axes.set_yticks([])
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-    _text(figure, x + length + 0.12, y, "relevance", 9, _QUIET)
-    axes.tick_params(labelsize=8.5, labelcolor=_QUIET, color=_QUIET, length=3, width=0.6, pad=2)
-    axes.spines[:].set_visible(False)
-
-
-def _wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:
-    """Break into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
-    words = _printable(text[:600]).split()  # more than ever fits
-    lines: list[str] = []
-    line = ""
-    while words:
-        word = words.pop(0)
-        joined = f"{line} {word}".strip()
-        if _text_width(joined, weight, size) <= width:
-            line = joined
-        elif line:
-            lines.append(line)
-            line = ""
-            words.insert(0, word)
-        else:  # one word wider than the picture: cut it
-            lengths = range(1, len(word) + 1)
-            fits = max(1, bisect_right(lengths, width, key=lambda n: _text_width(word[:n], weight, size)))
-            lines.append(word[:fits])
-            words[:0] = [word[fits:]] if word[fits:] else []
-        if len(lines) > most:
-            break
-    lines += [line] if line else []
-    if len(lines) > most:
-        last = lines[most - 1]
-        while last and _text_width(f"{last}…", weight, size) > width:
-            last = last[:-1]
-        lines = [*lines[: most - 1], f"{last.rstrip()}…"]
-    return lines
-
-
-def _printable(text: str) -> str:
-    """The text with control characters, for which fonts have no glyphs, as spaces."""
-    return "".join(" " if unicodedata.category(c).startswith("C") else c for c in text)
-
-
-def _text_width(text: str, weight: str, size: float) -> float:
-    """The width of a text in pixels at `DPI`."""
-    renderer = RendererAgg(1, 1, DPI)
-    return renderer.get_text_width_height_descent(
-        text, FontProperties(weight=weight, size=size), ismath=False
-    )[0]
+def _draw_legend(sheet: Image.Image, x: float, y: float, length: float) -> None:
+    """Draw the scale of colours from 0 to 1, `length` inches wide, with its lower edge at y."""
+    draw = ImageDraw.Draw(sheet)
+    scale = Image.fromarray(MAGMA[None]).resize((round(length * DPI), round(0.1 * DPI)))
+    left, bottom = round(x * DPI), round(y * DPI)
+    sheet.paste(scale, (left, bottom - scale.height))
+    for tick in (0, 0.25, 0.5, 0.75, 1):
+        at = left + round(tick * (scale.width - 1))
+        draw.line((at, bottom, at, bottom + 5), fill=_QUIET)
+        _text(draw, at / DPI, y + 0.16, f"{tick:g}", _TICK, _QUIET, anchor="ms")
+    _text(draw, x + length + 0.12, y, "relevance", _NOTE, _QUIET)

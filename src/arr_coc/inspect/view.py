@@ -12,19 +12,16 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
-import matplotlib
-import numpy as np
 from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation, Reason
 from arr_coc.data.record import Box
+from arr_coc.inspect.colours import MAGMA
 from arr_coc.inspect.evidence import score
 from arr_coc.inspect.guidance import ABOUT, LIKELY, Guidance
-from arr_coc.inspect.picture import COLOUR_MAP
 
 VIEW_FORMAT = "arr-coc view 1"
 MAX_WEBP = 16_383
@@ -71,7 +68,7 @@ def allocation_view(
         "order": record.order.tolist(),
         "reasons": record.reasons.tolist(),
         "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
-        "palette": _palette(),
+        "palette": base64.b64encode(MAGMA.tobytes()).decode(),
     }
 
 
@@ -117,12 +114,6 @@ def encode(values: Tensor) -> str:
 def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dict[str, str]:
     """One map [1, H, W] or [H, W] for the viewer."""
     return {"id": ident, "name": name, "about": about, "group": group, "data": encode(values)}
-
-
-@cache
-def _palette() -> str:
-    scale = np.rint(255 * matplotlib.colormaps[COLOUR_MAP](np.arange(256))[:, :3]).astype(np.uint8)
-    return base64.b64encode(scale.tobytes()).decode()
 
 
 def _data_url(picture: Image.Image) -> str:
