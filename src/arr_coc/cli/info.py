@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import Any
 
 from arr_coc import __version__
@@ -19,6 +17,9 @@ def command(
     """Show the model, its size, device and dtype, the versions at work and the supported families."""
     with terminal.quiet_stdout(as_json):
         loaded = inputs.load_model(model, device, dtype, as_json)
+    import platform
+    from importlib import metadata
+
     from arr_coc.seam import ADAPTERS
 
     families = {

@@ -5,6 +5,7 @@ Without a model the guide alone decides, and transformers isn't imported.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,6 +50,10 @@ def command(
     The picture goes to arr-coc-look.png if that can be written; with --json, which prints the whole record,
     only to where --out says.
     """
+    if model is None:
+        # Threads that wait for one another sleep: spinning, as they do by themselves, takes many times the
+        # guide's own work where other programs want the same cores. Read when torch is imported.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     request = inputs.read_question([word for word in (image, question) if word is not None])
     if request.folder is not None:
         raise ValueError(f"{image!r} is a folder: give the path of one image file")

@@ -14,7 +14,6 @@ import typer
 
 from arr_coc.cli import options, terminal
 from arr_coc.core.paths import input_file, local_path
-from arr_coc.store.validation import nearest
 
 COLUMNS = ("short", "budgets", "families", "time")
 ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")
@@ -28,6 +27,8 @@ def _columns(text: str) -> str:
         BadParameter: there is no such table.
     """
     if text not in COLUMNS:
+        from arr_coc.store.validation import nearest
+
         raise typer.BadParameter(
             f"{text!r} is unknown; use one of {', '.join(COLUMNS)}{nearest(text, COLUMNS)}"
         )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.data.evidence import evidence_cells
-from arr_coc.data.record import Box
+if TYPE_CHECKING:
+    from arr_coc.core.allocation import Allocation
+    from arr_coc.data.record import Box
 
 
 class Scored(NamedTuple):
@@ -49,6 +49,10 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
         allocation: of one frame.
         size: (width, height) of the image.
     """
+    if not boxes:
+        return Scored((), (), (), None)
+    from arr_coc.data.evidence import evidence_cells  # with the readers of all data sets
+
     kept = set(allocation.keep.tolist())
     _, height, width = allocation.grid
     cells = tuple(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from PIL import Image, ImageDraw
 
-from arr_coc.data.record import Box
 from arr_coc.inspect.lettering import DPI, font, printable
 
 if TYPE_CHECKING:
+    from arr_coc.data.record import Box
     from arr_coc.inspect.guidance import Spot
 
-Evidence = Sequence[tuple[Box, bool]]
+Evidence: TypeAlias = "Sequence[tuple[Box, bool]]"
 """Boxes in shares of the picture's sides, each with whether all of its cells were kept."""
 SAYS = {
     "sure": "the guide is sure",
