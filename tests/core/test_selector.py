@@ -84,6 +84,27 @@ def test_few_pages_are_kept() -> None:
     assert len(own._sights) == 8
 
 
+def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.core.selector.MOST_PIXELS", 4 * 256**2)
+    own = Selector()
+    small, large = ((Image.new("RGB", (side, side), "red")) for side in (256, 512))
+    for shade in range(6):
+        own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
+    assert len(own._sights) == 4
+    own(large, "Who?", 1)
+    assert [sight.page.size for sight in own._sights.values()] == [(512, 512)]
+    own(small, "Who?", 1)
+    assert [sight.page.size for sight in own._sights.values()] == [(256, 256)]
+
+
+def test_no_pixels_are_kept() -> None:
+    own, side = Selector(), 512
+    own(sample((side, side)), QUESTION, 8)
+    (sight,) = own._sights.values()
+    tensors = [part for part in (*sight.page, *sight.textures.values()) if isinstance(part, torch.Tensor)]
+    assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) < 6 * side**2
+
+
 def test_what_the_guide_says_comes_with_it() -> None:
     decision = selector().decide(sample((320, 256)), QUESTION, 16)
     (coupling,) = decision.couplings

@@ -36,6 +36,8 @@ from arr_coc.core.texture import generate_texture_array
 
 MOST_PAGES = 8
 """Pictures whose pages are kept."""
+MOST_PIXELS = 8 * 1024**2
+"""Pixels of all of them together, at some five bytes each; the last picture is kept whatever its size."""
 
 
 class Sizing:
@@ -91,7 +93,6 @@ class Sizing:
 class Sight(NamedTuple):
     """What is kept of a picture between questions: the guide's page, and textures by grid."""
 
-    pixels: Tensor
     page: Page
     textures: dict[tuple[int, int], Tensor]
 
@@ -165,25 +166,33 @@ class Selector:
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """All that the choice is made by; arguments as in a call."""
-        sight = self.look(picture)
-        grid = self.sizing.grid(*sight.pixels.shape[-2:]) if grid is None else grid
-        if grid not in sight.textures:
-            sight.textures[grid] = generate_texture_array(sight.pixels, grid, self.layer.config.channels)
+        image = open_image(picture)
+        grid = self.sizing.grid(image.height, image.width) if grid is None else grid
+        sight = self.look(image, grid)
         coupling = couple(self.guide, sight.page, question, grid)
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
         return Cues(sight.textures[grid], query, words, coupling=coupling.logits[None], guided=coupling)
 
-    def look(self, picture: ImageSource) -> Sight:
-        """What is known of a picture before any question; of one of the last MOST_PAGES, what was kept."""
+    def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
+        """What is known of a picture before any question, with its texture on a grid as of a call."""
         image = open_image(picture)
+        grid = self.sizing.grid(image.height, image.width) if grid is None else grid
         key = hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
-        if key not in self._sights:
+        sight = self._sights.pop(key, None)
+        if sight is None or grid not in sight.textures:
             pixels = image_pixels(image)
-            self._sights[key] = Sight(pixels, view(self.guide, pixels[0]), {})
-            if len(self._sights) > MOST_PAGES:
-                self._sights.popitem(last=False)
-        self._sights.move_to_end(key)
-        return self._sights[key]
+            sight = sight or Sight(view(self.guide, pixels[0]), {})
+            sight.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
+        self._keep(key, sight)
+        return sight
+
+    def _keep(self, key: bytes, sight: Sight) -> None:
+        """Keep what is known of the last picture, and of those before it as many as there is room for."""
+        self._sights[key] = sight
+        sizes = [math.prod(one.page.size) for one in self._sights.values()]
+        while len(sizes) > MOST_PAGES or (len(sizes) > 1 and sum(sizes) > MOST_PIXELS):
+            self._sights.popitem(last=False)
+            sizes.pop(0)
 
 
 def image_pixels(image: ImageSource) -> Tensor:
