@@ -144,12 +144,16 @@ class TestLookWithoutAModel:
         assert (code, out) == (2, "")
         assert f"{option[0]} is of a model: name one with --model" in err
 
-    def test_no_transformers(self) -> None:
+    @pytest.mark.parametrize("options", [("--json",), ("--out", "look.png")])
+    def test_nothing_heavy_but_torch(self, options: tuple[str, ...]) -> None:
+        """Neither models nor plots nor data sets are imported; the threads of torch sleep while they wait."""
         program = (
-            "import sys; from arr_coc.cli import main\n"
-            "assert main(['look', 'photo.png', 'What is the total?', '--json']) == 0\n"
-            "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub'} & set(sys.modules)\n"
-            "assert not heavy, heavy"
+            "import os, sys; from arr_coc.cli import main\n"
+            f"assert main(['look', 'photo.png', 'What is the total?', *{options!r}]) == 0\n"
+            "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'kornia', 'matplotlib',\n"
+            "         'torchvision', 'arr_coc.data', 'arr_coc.model'} & set(sys.modules)\n"
+            "assert not heavy, heavy\n"
+            "assert os.environ['OMP_WAIT_POLICY'] == 'passive'"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -22,7 +22,6 @@ the commands that need them, and by no completion of a shell.
 
 from __future__ import annotations
 
-import gc
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -170,6 +169,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         terminal.complain(f"failed: {type(error).__name__}: {error} (--debug shows where)")
         return 1
-    finally:
-        if arguments is None:  # the process ends, and needn't search all that was imported for garbage
-            gc.freeze()
