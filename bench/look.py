@@ -85,7 +85,7 @@ def measure(rounds: int) -> dict[str, Any]:
             "look": [*LOOK, "--out", str(Path(folder) / "look.png")],
             "look --json": [*LOOK, "--json"],
         }
-        ways = {"spin": "active", "sleep": "passive"}
+        ways: dict[str, dict[str, str]] = {"spin": {}, "sleep": {"OMP_WAIT_POLICY": "passive"}}
         alone: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
         asking: dict[str, list[dict[str, dict[str, float]]]] = {way: [] for way in ways}
         for command in commands.values():  # compiles what is not compiled yet
@@ -94,8 +94,8 @@ def measure(rounds: int) -> dict[str, Any]:
             for name in list(commands)[:: -1 if number % 2 else 1]:
                 alone[name].append(process(commands[name])[0])
                 print(number, name, alone[name][-1], file=sys.stderr)
-            for way, policy in ways.items():
-                _, text = process([__file__, "--ask"], OMP_WAIT_POLICY=policy)
+            for way, settings in ways.items():
+                _, text = process([__file__, "--ask"], **settings)
                 asking[way].append(json.loads(text))
     result: dict[str, Any] = {
         "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}, python {platform.python_version()}",
