@@ -7,7 +7,6 @@ terminal with a control character in it; see `printable`.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import io
 import json
@@ -78,12 +77,6 @@ def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if quiet else Console(stderr=True).status(f"{text} ...")
 
 
-@functools.cache
-def _keep_imports() -> None:
-    """What was imported first stays for good: no search for garbage goes through it, now or at the end."""
-    gc.freeze()
-
-
 @contextlib.contextmanager
 def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]:
     """A spinner while libraries are imported or a model is loaded; garbage waits, there is none yet."""
@@ -94,7 +87,6 @@ def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]
             yield
     finally:
         if collecting:
-            _keep_imports()
             gc.enable()
 
 
