@@ -150,7 +150,7 @@ class TestLookWithoutAModel:
         program = (
             "import os, sys; from arr_coc.cli import main\n"
             f"assert main(['look', 'photo.png', 'What is the total?', *{options!r}]) == 0\n"
-            "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'kornia', 'matplotlib',\n"
+            "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'matplotlib',\n"
             "         'torchvision', 'arr_coc.data', 'arr_coc.model'} & set(sys.modules)\n"
             "assert not heavy, heavy\n"
             "assert os.environ['OMP_WAIT_POLICY'] == 'passive'"

@@ -8,14 +8,13 @@ import sys
 import warnings
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from arr_coc.core.allocation import Allocation, Reason
-from arr_coc.inspect.colours import MAGMA
+from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.guidance import Guidance, Spot
 from arr_coc.inspect.lettering import DPI, text_width, wrap
 from arr_coc.inspect.picture import (
@@ -134,8 +133,11 @@ class TestPicture:
 
 
 class TestHeat:
-    def test_the_colours_are_magma(self) -> None:
-        assert np.abs(MAGMA / 255 - matplotlib.colormaps["magma"](np.arange(256))[:, :3]).max() < 0.002
+    def test_colours_rise_from_dark_to_light(self) -> None:
+        lightness = PALETTE @ (0.2126, 0.7152, 0.0722)
+        assert (np.diff(lightness) >= 0).all()
+        assert lightness[0] < 12 < 245 < lightness[-1]
+        assert np.array_equal(colours(np.array([0.0, 0.5, 1.0])), PALETTE[[0, 128, 255]])
 
     def test_colour_is_the_number(self) -> None:
         cells = torch.tensor([[0.0, 0.25], [0.5, 1.0]])
@@ -143,7 +145,7 @@ class TestHeat:
         pixels = _heat_panel("relevance", "", _lines(base), cells[None]).pixels / 255
         h, w = pixels.shape[:2]
         for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            wanted = matplotlib.colormaps["magma"](float(cells[y, x]))[:3]
+            wanted = colours(cells[y, x].numpy()) / 255
             assert np.abs(pixels[h // 4 + y * h // 2, w // 4 + x * w // 2] - wanted).max() < 0.01
 
     def test_never_rescaled(self) -> None:

@@ -27,7 +27,7 @@ def command(
         for kind, adapter in sorted(ADAPTERS.items())
     }
     versions = {"arr-coc": __version__, "python": platform.python_version()}
-    versions |= {name: metadata.version(name) for name in ("torch", "transformers")}
+    versions |= {name: metadata.version(name) for name in ("torch", "transformers", "kornia")}
     facts: dict[str, Any] = {
         "model": model,
         "model_type": loaded.config.model_type,

@@ -3,8 +3,8 @@
     draw_allocation(image, allocation, question, answer)  image, relevance, kept cells
     draw_layers(image, allocation, question)              image, three scorers, their balance, kept cells
 
-A colour means the same number in every picture: magma, 0 to 1, never rescaled. Evidence, where it is known,
-is outlined: green and whole if all of its cells were kept, else red and dashed. The words that the guide read
+A colour means the same number in every picture: `colours`, 0 to 1, never rescaled. Evidence, where known, is
+outlined: green and whole if all of its cells were kept, else red and dashed. The words that the guide read
 stand where it read them. Pillow alone draws: matplotlib takes longer to import than all of a picture.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFilter
 
-from arr_coc.inspect.colours import MAGMA, colours
+from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.evidence import check_boxes, scaled, score
 from arr_coc.inspect.lettering import DPI, font, text_width, wrap
 from arr_coc.inspect.marks import SAYS, Evidence, draw_evidence, draw_spots
@@ -314,7 +314,7 @@ def _draw_panel(sheet: Image.Image, panel: _Panel, x: float, y: float) -> None:
 def _draw_legend(sheet: Image.Image, x: float, y: float, length: float) -> None:
     """Draw the scale of colours from 0 to 1, `length` inches wide, with its lower edge at y."""
     draw = ImageDraw.Draw(sheet)
-    scale = Image.fromarray(MAGMA[None]).resize((round(length * DPI), round(0.1 * DPI)))
+    scale = Image.fromarray(PALETTE[None]).resize((round(length * DPI), round(0.1 * DPI)))
     left, bottom = round(x * DPI), round(y * DPI)
     sheet.paste(scale, (left, bottom - scale.height))
     for tick in (0, 0.25, 0.5, 0.75, 1):

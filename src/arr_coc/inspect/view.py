@@ -19,7 +19,7 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation, Reason
 from arr_coc.data.record import Box
-from arr_coc.inspect.colours import MAGMA
+from arr_coc.inspect.colours import PALETTE
 from arr_coc.inspect.evidence import score
 from arr_coc.inspect.guidance import ABOUT, LIKELY, Guidance
 
@@ -68,7 +68,7 @@ def allocation_view(
         "order": record.order.tolist(),
         "reasons": record.reasons.tolist(),
         "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
-        "palette": base64.b64encode(MAGMA.tobytes()).decode(),
+        "palette": base64.b64encode(PALETTE.tobytes()).decode(),
     }
 
 

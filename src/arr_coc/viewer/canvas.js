@@ -1,6 +1,6 @@
 // The token canvas: the picture at the model's own size, its cells, and what lies over them.
 //
-// Law: a colour means the same number in every picture: magma, 0 to 1, never rescaled; a difference goes from
+// Law: a colour means the same number in every picture: the palette, 0 to 1, never rescaled; a difference goes from
 // -1 to 1. Over a heat only the lines of the picture show, so that a cell keeps the colour of the legend.
 
 const FADED = [0.3, 0.06]; // dropped cells: gray times the first plus the second
@@ -53,7 +53,7 @@ function grayOf(data) {
   return gray;
 }
 
-function magma(palette, value) {
+function shade(palette, value) {
   const i = 3 * Math.min(255, Math.max(0, Math.floor(256 * value)));
   return [palette[i], palette[i + 1], palette[i + 2]];
 }
@@ -100,7 +100,7 @@ function paint(context, picture, record, { layer, minus, opacity }, cells) {
     const key = isDifference ? minus.join(" - ") : layer;
     if (record.heat.key !== key) {
       const values = isDifference ? record.difference(minus) : record.values(layer);
-      const colour = isDifference ? diverging : (value) => magma(record.palette, value);
+      const colour = isDifference ? diverging : (value) => shade(record.palette, value);
       record.heat = { key, canvas: heatOf(picture, record, values, colour) };
     }
     context.drawImage(record.heat.canvas, 0, 0);
@@ -112,7 +112,7 @@ function paint(context, picture, record, { layer, minus, opacity }, cells) {
 function tint(context, record, cell, opacity) {
   const value = record.values("balanced")[cell];
   const { x, y, w, h } = record.box(cell);
-  const colour = magma(record.palette, value);
+  const colour = shade(record.palette, value);
   context.globalAlpha = opacity * TINT * Math.sqrt(value);
   context.fillStyle = `rgb(${colour.join(" ")})`;
   context.fillRect(x, y, w, h);

@@ -88,7 +88,7 @@ function legend(record, store, hasCounts = true) {
       const ticks = isDifference ? ["−1", "−0.5", "0", "0.5", "1"] : ["0", "0.25", "0.5", "0.75", "1"];
       const colours = Array.from(
         { length: 33 },
-        (_, i) => (isDifference ? diverging(i / 16 - 1) : magma(record.palette, i / 32)),
+        (_, i) => (isDifference ? diverging(i / 16 - 1) : shade(record.palette, i / 32)),
       );
       const stops = colours.map((colour) => `rgb(${colour.map(Math.round).join(" ")})`);
       const style = { "background-image": `linear-gradient(to right, ${stops.join(",")})` };
