@@ -5,7 +5,6 @@ Without a model the guide alone decides, and transformers isn't imported.
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,6 +114,5 @@ def _guided(
         from arr_coc.core.selector import Selector
 
         selector = Selector(load_guide(dtype=dtype, device="cpu" if device == "auto" else device))
-        gc.freeze()  # what was imported stays: no search for garbage goes through it, now or at the end
     with terminal.status("looking", quiet):
         return selector.decide(picture, question, DEFAULT_BUDGET if budget is None else budget)
