@@ -38,15 +38,21 @@ def draw() -> None:
     PICTURES.mkdir(exist_ok=True)
     with Chromium() as chromium:
         for name in ORDER:
-            html = (PAGES / f"{name}.html").read_text(encoding="utf-8")
-            width, height = (int(re.search(rf'data-{side}="(\d+)"', html)[1]) for side in ("width", "height"))
-            questions = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html, re.S)[1])
-            shot = chromium.render(html, width, height)
+            html, size, questions = read_page(name)
+            shot = chromium.render(html, *size)
             for question in questions:
                 question["evidence"] = [box for piece in question.pop("pieces") for box in shot.pieces[piece]]
             listed.append({"name": name, "questions": questions})
             paletted(Image.open(io.BytesIO(shot.png))).save(PICTURES / f"{name}.png", optimize=True)
     (PICTURES / LISTED).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_page(name: str) -> tuple[str, tuple[int, int], list[dict]]:
+    """A page: its HTML, its size in px, and its questions, whose evidence are numbers of marked pieces."""
+    html = (PAGES / f"{name}.html").read_text(encoding="utf-8")
+    width, height = (int(re.search(rf'data-{side}="(\d+)"', html)[1]) for side in ("width", "height"))
+    written = re.search(r'<script type="application/json">(.*?)</script>', html, re.S)[1]
+    return html, (width, height), json.loads(written)
 
 
 def paletted(image: Image.Image) -> Image.Image:
@@ -68,7 +74,9 @@ def choice(selector: Selector, sample: Sample) -> Choice:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--figure", type=Path, metavar="PNG", help="draw the README's figure, render nothing")
     arguments = parser.parse_args()
     figure(arguments.figure) if arguments.figure else draw()

@@ -296,7 +296,10 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             "outputs": [sight, sight_line], "trigger_mode": "always_last", "concurrency_id": "guide",
             "concurrency_limit": 1, "show_progress": "hidden",
         }  # fmt: skip
-        gr.on([word.input, share.change, peek.upload, peek.clear], **guided)
+        gr.on([word.change, share.change, peek.upload], **guided)
+        # A browser says that a picture is cleared before it forgets it, and would send it once more.
+        blank = partial(on_look, looking, image=None, question="", percent=Request.percent)
+        peek.clear(**guided | {"fn": blank, "inputs": [tab]})
         views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
         taken = [image, status, stale, problems["image"], question]
         take.click(on_take, [tab, peek, word], taken, **light)

@@ -1,4 +1,4 @@
-"""Choices in several pictures beside each other: above each its question, in it the kept cells alone in colour.
+"""Choices in several pictures beside each other: above each its question, in it the kept cells in colour.
 
 draw_gallery([Choice(image, allocation, "What is the total?"), ...], columns=2)
 """
