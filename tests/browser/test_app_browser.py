@@ -363,6 +363,9 @@ def test_phone(open_app: Open) -> None:
     assert fits(page)
     top = "document.querySelector('#answer').getBoundingClientRect().top"
     assert page.evaluate(top) > PHONE["height"]
+    page.locator("#scenes button.gallery-item").first.tap()
+    page.wait_for_function("document.querySelector('#looking-view').getBoundingClientRect().top < 50")
+    page.evaluate("scrollTo(0, 0)")
     page.locator("#ask").tap()
     answered(page)
     assert abs(page.evaluate(top)) < 50

@@ -61,12 +61,13 @@ WAITING, FILES, HOUR = 16, "32mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
 KEPT_BY_BROWSER = "arr-coc"
 """The name under which a browser keeps the form, which is no secret from it."""
-SHOW_ANSWER = """() => {
-  const [answer, form] = ["#answer", "#form"].map((id) => document.querySelector(id));
-  const isBelow = answer.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
-  if (isBelow) answer.scrollIntoView();
+SHOW_BELOW = """() => {
+  const [view, form] = ["#%s", "#%s"].map((id) => document.querySelector(id));
+  const isBelow = view.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
+  if (isBelow) view.scrollIntoView();
 }"""
-"""Brings the answer into sight where it stands below the form, as on a phone."""
+SHOW_ANSWER, SHOW_SIGHT = SHOW_BELOW % ("answer", "form"), SHOW_BELOW % ("looking-view", "looking-form")
+"""Bring the answer, or the pane's view, into sight where it stands below its form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
@@ -301,6 +302,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         blank = partial(on_look, looking, image=None, question="", percent=Request.percent)
         peek.clear(**guided | {"fn": blank, "inputs": [tab]})
         views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
+        views.click(None, None, None, js=SHOW_SIGHT, **quick)
         taken = [image, status, stale, problems["image"], question]
         take.click(on_take, [tab, peek, word], taken, **light)
         take.click(None, None, None, js=SHOW_FORM, **quick)
