@@ -300,7 +300,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         gr.on([word.change, share.change, peek.upload], **guided)
         # A browser says that a picture is cleared before it forgets it, and would send it once more.
         blank = partial(on_look, looking, image=None, question="", percent=Request.percent)
-        peek.clear(**guided | {"fn": blank, "inputs": [tab]})
+        cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
+        peek.clear(**cleared)
         views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
         views.click(None, None, None, js=SHOW_SIGHT, **quick)
         taken = [image, status, stale, problems["image"], question]
