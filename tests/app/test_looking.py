@@ -97,6 +97,8 @@ def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.Monkey
 
 def test_the_pane_hands_over_to_the_form(image: str) -> None:
     tab = Tab()
+    assert handlers.on_take(tab, None, QUESTION) == [handlers.gr.skip()] * 5
+    assert tab.form_image is None
     taken = handlers.on_take(tab, image, QUESTION)
     assert (taken[0], taken[3], taken[4]) == (image, "", QUESTION)
     assert tab.form_image == image

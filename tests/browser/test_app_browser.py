@@ -18,7 +18,8 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 
 import arr_coc
-from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL
+from arr_coc.app.handlers import NO_PICTURE
+from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL, pictures
 from arr_coc.core.guide.store import FILE, FOLDER
 from arr_coc.inspect.trace import Trace
 from arr_coc.store.results.files import write_results
@@ -124,6 +125,29 @@ def test_it_shows_where_it_would_look_while_one_types(open_app: Open) -> None:
     page.wait_for_function("document.querySelector('#sight').innerText.includes('123 of 1,024 cells')")
     page.hover("#sight .ac-spot")
     assert "likeness" in (page.locator("#sight .ac-spot").first.get_attribute("aria-label") or "")
+
+
+@pytest.mark.skipif(not (FOLDER / FILE).is_file(), reason="the package has no guide")
+def test_a_picture_of_the_pane_is_looked_at_cleared_and_handed_over(open_app: Open) -> None:
+    page, scenes = open_app(), pictures()
+    page.wait_for_selector("#sight canvas")
+    assert page.input_value("#peek-question textarea") == scenes[0].question
+    chosen = next(i for i, scene in enumerate(scenes) if "settings" in str(scene.image))
+    page.locator("#scenes button.gallery-item").nth(chosen).click()
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('of 768 cells')")
+    assert page.input_value("#peek-question textarea") == scenes[chosen].question
+    page.click("#take")
+    asked = f"document.querySelector('#question textarea').value === '{scenes[chosen].question}'"
+    page.wait_for_function(asked)
+    page.wait_for_function("document.querySelector('#image img').naturalWidth === 768")
+    page.wait_for_selector("#stale .status:not(:empty)")  # nothing is answered before Ask
+    page.click("#peek button[aria-label='Remove Image']")
+    page.wait_for_selector("#sight canvas", state="detached")
+    assert page.inner_text("#looking-status") == NO_PICTURE
+    page.click("#take")  # of nothing: the form stays
+    page.fill("#peek-question textarea", "What now?")
+    assert page.input_value("#question textarea") == scenes[chosen].question
+    assert page.locator("#image img").count() == 1
 
 
 def test_two_users_at_once(open_app: Open) -> None:
@@ -339,6 +363,9 @@ def test_phone(open_app: Open) -> None:
     assert fits(page)
     top = "document.querySelector('#answer').getBoundingClientRect().top"
     assert page.evaluate(top) > PHONE["height"]
+    page.locator("#scenes button.gallery-item").first.tap()
+    page.wait_for_function("document.querySelector('#looking-view').getBoundingClientRect().top < 50")
+    page.evaluate("scrollTo(0, 0)")
     page.locator("#ask").tap()
     answered(page)
     assert abs(page.evaluate(top)) < 50

@@ -334,8 +334,9 @@ def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
         names = set(wheel.namelist())
     outside = {name for name in names if not name.startswith(("arr_coc/", "arr_coc-"))}
     assert not outside
-    bundled = root / "src" / "arr_coc" / "bundled"
-    files = {str(path.relative_to(root / "src")) for path in bundled.rglob("*") if path.is_file()}
+    package = root / "src" / "arr_coc"
+    beside = [*(package / "bundled").rglob("*"), *(package / "app" / "pictures").iterdir()]
+    files = {str(path.relative_to(root / "src")) for path in beside if path.is_file()}
     assert {"arr_coc/py.typed", "arr_coc/cli/__init__.py"} | {
         f for f in files if "__pycache__" not in f
     } <= names

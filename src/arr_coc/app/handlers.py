@@ -245,6 +245,11 @@ def on_look(
         return [None, reason(error, image if isinstance(image, str) else "")]
 
 
+def on_scene(scenes: Sequence[Sample], index: int) -> list[Any]:
+    """One of the pane's pictures is chosen: the picture and its question; `on_look` comes after."""
+    return [scenes[index].image, scenes[index].question]
+
+
 def on_first_look(looking: Looking, sample: Sample, percent: float) -> list[Any]:
     """The page was opened: [view, what is wrong] of the first sample, whatever the tab."""
     try:

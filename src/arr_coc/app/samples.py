@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from arr_coc.inspect.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
+PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
+"""Pages that anybody recognises, made by `runs/pictures.py`, and the list of their questions beside them."""
 SHIPPED = Path(__file__).parent / "sample.safetensors"
 DRAWN = (5, (1024, 768), "test")
 """A page with shapes, drawn when the app is built."""
@@ -86,6 +88,19 @@ def built_in() -> list[Sample]:
             for one in (questions[text] for text in (COMPARED, COUNTED))
         ),
     ]
+
+
+def pictures() -> list[Sample]:
+    """An invoice, a chart, settings and a ticket, each with some questions; those of one picture in a row."""
+    listed = json.loads((PICTURES / LISTED).read_text(encoding="utf-8"))
+    return [
+        Sample(
+            str(PICTURES / f"{page['name']}.png"), one["question"], true_answers=(one["answer"],),
+            evidence=tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in one["evidence"]),
+        )
+        for page in listed
+        for one in page["questions"]
+    ]  # fmt: skip
 
 
 def write_shipped(target: Path = SHIPPED) -> Trace:

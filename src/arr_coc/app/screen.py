@@ -38,6 +38,7 @@ from arr_coc.app.handlers import (
     on_pick,
     on_remember,
     on_restore,
+    on_scene,
     on_stop,
     on_swap,
     on_take,
@@ -48,7 +49,7 @@ from arr_coc.app.looking import Looking
 from arr_coc.app.measuring import PROBES
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import FIELDS
-from arr_coc.app.samples import Sample, chip
+from arr_coc.app.samples import Sample, chip, pictures
 from arr_coc.app.tab import TABS, Tab
 from arr_coc.app.uploads import Upload, UploadTrace
 from arr_coc.app.visits import Visits
@@ -60,12 +61,13 @@ WAITING, FILES, HOUR = 16, "32mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
 KEPT_BY_BROWSER = "arr-coc"
 """The name under which a browser keeps the form, which is no secret from it."""
-SHOW_ANSWER = """() => {
-  const [answer, form] = ["#answer", "#form"].map((id) => document.querySelector(id));
-  const isBelow = answer.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
-  if (isBelow) answer.scrollIntoView();
+SHOW_BELOW = """() => {
+  const [view, form] = ["#%s", "#%s"].map((id) => document.querySelector(id));
+  const isBelow = view.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
+  if (isBelow) view.scrollIntoView();
 }"""
-"""Brings the answer into sight where it stands below the form, as on a phone."""
+SHOW_ANSWER, SHOW_SIGHT = SHOW_BELOW % ("answer", "form"), SHOW_BELOW % ("looking-view", "looking-form")
+"""Bring the answer, or the pane's view, into sight where it stands below its form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
@@ -122,6 +124,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         lazy: load the models with the first question, not before.
     """
     cases = None if results is None else WorstCases(results)
+    scenes = pictures()
+    opening = samples[0] if lazy else scenes[0]  # who brought traces wants to look at those
     first = samples[0].trace
     view = None if first is None else first.view()
     visits = Visits(first, view)
@@ -154,11 +158,11 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                     apply_default_css=False, elem_id="looking-title",
                 )  # fmt: skip
                 peek = Upload(
-                    samples[0].image, label="Picture", alt_text="what is looked at", height=170, buttons=[],
+                    opening.image, label="Picture", alt_text="what is looked at", height=170, buttons=[],
                     type="filepath", format="png", sources=["upload", "clipboard"], elem_id="peek",
                 )  # fmt: skip
                 word = gr.Textbox(
-                    samples[0].question, label="What do you want to know?", lines=1, max_lines=3,
+                    opening.question, label="What do you want to know?", lines=1, max_lines=3,
                     elem_id="peek-question",
                 )  # fmt: skip
                 share = Percent(
@@ -166,6 +170,10 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                     elem_id="peek-budget",
                 )  # fmt: skip
                 take = gr.Button("Ask the model this", elem_id="take")
+                views = gr.Dataset(
+                    label="Or one of these", components=["html"], type="index",
+                    samples=[[chip(scene)] for scene in scenes], elem_id="scenes",
+                )  # fmt: skip
             with gr.Column(scale=7, min_width=300, elem_id="looking-view"):
                 sight_line = StatusLine("", elem_id="looking-status")
                 sight = TokenCanvas(kind="look", elem_id="sight")
@@ -284,12 +292,18 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         image.upload(on_upload, [tab, image], [image, status, stale, problems["image"]], **light)
         image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [percent], **quick)
-        gr.on(
-            [word.change, share.change, peek.upload, peek.clear],
-            partial(on_look, looking), [tab, peek, word, share], [sight, sight_line],
-            **private, trigger_mode="always_last", concurrency_id="guide", concurrency_limit=1,
-            show_progress="hidden",
-        )  # fmt: skip
+        guided: dict[str, Any] = private | {
+            "fn": partial(on_look, looking), "inputs": [tab, peek, word, share],
+            "outputs": [sight, sight_line], "trigger_mode": "always_last", "concurrency_id": "guide",
+            "concurrency_limit": 1, "show_progress": "hidden",
+        }  # fmt: skip
+        gr.on([word.change, share.change, peek.upload], **guided)
+        # A browser says that a picture is cleared before it forgets it, and would send it once more.
+        blank = partial(on_look, looking, image=None, question="", percent=Request.percent)
+        cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
+        peek.clear(**cleared)
+        views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
+        views.click(None, None, None, js=SHOW_SIGHT, **quick)
         taken = [image, status, stale, problems["image"], question]
         take.click(on_take, [tab, peek, word], taken, **light)
         take.click(None, None, None, js=SHOW_FORM, **quick)
@@ -309,7 +323,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         app.load(visits.begin, [tab], [tab], **quick)
         app.unload(visits.end)
         app.load(
-            partial(on_first_look, looking, samples[0], Request.percent), None, [sight, sight_line], **light
+            partial(on_first_look, looking, opening, Request.percent), None, [sight, sight_line], **light
         )
         app.load(partial(on_visit, models, lazy), None, [headline], **light)
         if not lazy:

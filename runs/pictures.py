@@ -1,0 +1,82 @@
+"""Draw the pictures of the app's pane "Where would it look?" and of the README: an invoice, settings, a chart, a ticket.
+
+    python runs/pictures.py                          runs/pictures/*.html -> src/arr_coc/app/pictures
+    python runs/pictures.py --figure docs/look.png   the README's figure, of the pictures that are there
+
+They are written by hand, so that a stranger recognises them and no page type of `arr_coc.world` made them: the guide
+was taught on none of them. The system's Chromium lays them out and says where the marked evidence stands. Machines
+differ in their fonts (here: Inter), so the pictures are committed; the figure is made of those, with the guide that is
+bundled. Cost: seconds each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+from pathlib import Path
+
+from PIL import Image
+
+from arr_coc.app.samples import LISTED, PICTURES, Sample, pictures
+from arr_coc.core.selector import Selector
+from arr_coc.inspect.gallery import Choice, draw_gallery
+from arr_coc.world.browser.chromium import Chromium
+
+PAGES = Path(__file__).parent / "pictures"
+ORDER = ("invoice", "chart", "settings", "ticket")
+"""Of the pages, here and in the app."""
+COLOURS = 128
+"""Of a palette: print on plain paper has few."""
+BUDGET = 64
+
+
+def draw() -> None:
+    """Render every page, and list its questions with their evidence."""
+    listed = []
+    PICTURES.mkdir(exist_ok=True)
+    with Chromium() as chromium:
+        for name in ORDER:
+            html, size, questions = read_page(name)
+            shot = chromium.render(html, *size)
+            for question in questions:
+                question["evidence"] = [box for piece in question.pop("pieces") for box in shot.pieces[piece]]
+            listed.append({"name": name, "questions": questions})
+            paletted(Image.open(io.BytesIO(shot.png))).save(PICTURES / f"{name}.png", optimize=True)
+    (PICTURES / LISTED).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_page(name: str) -> tuple[str, tuple[int, int], list[dict]]:
+    """A page: its HTML, its size in px, and its questions, whose evidence are numbers of marked pieces."""
+    html = (PAGES / f"{name}.html").read_text(encoding="utf-8")
+    width, height = (int(re.search(rf'data-{side}="(\d+)"', html)[1]) for side in ("width", "height"))
+    written = re.search(r'<script type="application/json">(.*?)</script>', html, re.S)[1]
+    return html, (width, height), json.loads(written)
+
+
+def paletted(image: Image.Image) -> Image.Image:
+    """The image as a small file."""
+    return image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+
+
+def figure(target: Path) -> None:
+    """Draw what the guide keeps for the first question about each picture."""
+    selector, firsts = Selector.from_pretrained(), {sample.image: sample for sample in reversed(pictures())}
+    choices = [choice(selector, sample) for sample in reversed(firsts.values())]
+    paletted(draw_gallery(choices, columns=2)).save(target, optimize=True)
+
+
+def choice(selector: Selector, sample: Sample) -> Choice:
+    """What the guide keeps for one question."""
+    image = Image.open(sample.image).convert("RGB")
+    return Choice(image, selector(image, sample.question, budget=BUDGET), sample.question, sample.evidence)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--figure", type=Path, metavar="PNG", help="draw the README's figure, render nothing")
+    arguments = parser.parse_args()
+    figure(arguments.figure) if arguments.figure else draw()
