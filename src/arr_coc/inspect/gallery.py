@@ -5,18 +5,15 @@ draw_gallery([Choice(image, allocation, "What is the total?"), ...], columns=2)
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.data.record import Box
-from arr_coc.inspect.picture import DPI, _draw_panel, _kept_panel, _panel_pixels, _truth, _wrap
+from arr_coc.inspect.lettering import DPI, wrap
+from arr_coc.inspect.picture import _TITLE, _draw_panel, _kept_panel, _panel_pixels, _truth
 
 _GAP, _CAPTION = 0.22, 0.36  # inches
 
@@ -59,27 +56,22 @@ def draw_gallery(choices: Sequence[Choice], columns: int = 2, width: float = 11.
         (width - _GAP * (len(row) + 1)) / sum(one.image.width / one.image.height for one in row)
         for row in rows
     ]
-    height = sum(heights) + (_CAPTION + _GAP * 0.5) * len(rows) + _GAP
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-    canvas = FigureCanvasAgg(figure)
-    y = height
+    height = sum(heights) + (_CAPTION + _GAP * 0.5) * len(rows) + _GAP * 0.5
+    sheet = Image.new("RGB", (round(width * DPI), round(height * DPI)), "white")
+    y = 0.0
     for row, high in zip(rows, heights, strict=True):
-        y -= _CAPTION + high
-        x = _GAP
+        y, x = y + _CAPTION, _GAP
         for one in row:
             wide = high * one.image.width / one.image.height
-            _draw(figure, one, x, y, wide, high)
+            _draw(sheet, one, x, y, wide, high)
             x += wide + _GAP
-        y -= _GAP * 0.5
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as boxes
-        canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        y += high + _GAP * 0.5
+    return sheet
 
 
-def _draw(figure: Figure, one: Choice, x: float, y: float, wide: float, high: float) -> None:
-    """Draw one choice with its lower left corner at (x, y), in inches."""
+def _draw(sheet: Image.Image, one: Choice, x: float, y: float, wide: float, high: float) -> None:
+    """Draw one choice with its upper left corner at (x, y), in inches."""
     base = _panel_pixels(one.image, one.allocation, box=(wide, high))
     panel = _kept_panel(base, one.allocation, _truth(one.image, one.allocation, one.evidence, None))
-    (title,) = _wrap(one.question, "bold", 11, wide * DPI, 1)
-    _draw_panel(figure, replace(panel, title=title, note=""), x, y, wide, high)
+    (title,) = wrap(one.question, "bold", _TITLE, wide * DPI, 1)
+    _draw_panel(sheet, replace(panel, title=title, note=""), x, y)
