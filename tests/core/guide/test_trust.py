@@ -14,7 +14,18 @@ from torch import Tensor
 from arr_coc.core.allocation import Reason
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, Match
-from arr_coc.core.guide.trust import CROWDED, ENOUGH, LOST, MARGIN, blend, enough_cells, note, shares, start
+from arr_coc.core.guide.trust import (
+    CROWDED,
+    ENOUGH,
+    LOST,
+    MARGIN,
+    SURE,
+    blend,
+    enough_cells,
+    note,
+    shares,
+    start,
+)
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch, decide
 from arr_coc.core.texture import generate_texture_array
@@ -105,8 +116,8 @@ def test_all_of_it_is_covered_where_all_of_it_is_asked_for() -> None:
 def test_a_lost_guide_says_so_and_coverage_rises() -> None:
     allocation = decided(ABSENT)
     assert allocation.note == LOST
-    assert (allocation.reasons == Reason.EXPLORED).sum() == 16
-    assert torch.allclose(allocation.weights, torch.tensor([0.25, 0.25, 0.5]), atol=0.02)
+    assert (allocation.reasons == Reason.EXPLORED).sum() == 6
+    assert torch.allclose(allocation.weights, torch.tensor([0.15, 0.15, 1.0]), atol=0.02)
     assert decided(ABSENT, "auto").tensions["compress"] < 0.5
 
 
@@ -127,7 +138,7 @@ def test_the_models_own_look_is_mixed_in_by_the_share_of_lost() -> None:
     own = torch.ones(GRID)
     assert torch.equal(blend(says(TOTAL), own), LOGITS)
     assert torch.equal(blend(says(ABSENT), own), own)
-    half = Coupling(LOGITS, 0.425, 0.0, 0.0)
+    half = Coupling(LOGITS, sum(SURE) / 2, 0.0, 0.0)
     assert torch.allclose(blend(half, own), (LOGITS + own) / 2, atol=1e-5)
 
 

@@ -25,8 +25,9 @@ from arr_coc.core.guide.words import ALPHABET
 
 LONGEST = 2048
 """The longest side in px of a picture that the guide looks at; larger ones are scaled down."""
-CALIBRATION: tuple[float, float] = (1.0, 0.0)
-"""Factor and offset on the logit of presence that make `confidence` a probability."""
+CALIBRATION: tuple[float, float] = (0.70, -0.44)
+"""Factor and offset on the logit of presence that make `confidence` a probability; fitted on validation pages
+(`runs/guide_calibration.py`)."""
 
 
 class Match(NamedTuple):

@@ -9,7 +9,7 @@
 | "What is unusual here?" | odd | saliency leads |
 | "Describe the image." | whole | information and even coverage; "auto" spends four times as much |
 | "What is the formula?", and no such word is printed | dense | information leads: much is inside such cells |
-| what isn't there or can't be read | lost | the fixed mixture, a quarter for coverage; "auto" spends double |
+| what isn't there or can't be read | lost | the others count too, a tenth for coverage; "auto" is doubled |
 
 A trained allocator decides by itself where a question is about a place, and leaves the others to the guide
 (`is_general`). Where a question is lost and a base model is at hand, its own first layers are asked, too.
@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.core.balancing import FIXED_MIXTURE, MAX_EXPLORE
+from arr_coc.core.balancing import MAX_EXPLORE
 from arr_coc.core.guide.coupling import Coupling, scope
 from arr_coc.core.guide.guide import Guide
 
@@ -32,8 +32,12 @@ TIE = 0.005
 """Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
 EXPLORE = MAX_EXPLORE / 2
 """Share of a budget for coverage at the neutral exploit tension. By the tensions of STANCES that is none if
-sure, a tenth if odd, a quarter if lost, half if the question is about everything."""
-SURE: tuple[float, float] = (0.25, 0.6)
+sure, a tenth if odd, dense or lost, half if the question is about everything.
+
+On validation pages a quarter for coverage, and the mixture of an untrained balancer, kept a sixth less of the
+evidence of questions with little confidence than the guide alone: even where it is lost it knows best.
+"""
+SURE: tuple[float, float] = (0.2, 0.5)
 """Confidence at which trust in the guide begins, and at which it is full."""
 SCOPE: tuple[float, float] = (0.3, 0.7)
 """The same of `whole` and `odd`."""
@@ -42,8 +46,8 @@ DENSE = frozenset(
     "passage print script snippet text writing".split()
 )
 """What is known by how much is inside its cells, whatever is printed there."""
-SHARPNESS, ENOUGH, MARGIN = 1.0, 0.95, 1.0
-"""See `needed`; fitted on validation pages."""
+SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
+"""See `needed`; chosen on validation pages (`runs/guide_calibration.py`)."""
 LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
 """What is said beside an allocation that rests on little."""
 CROWDED = "no word of the question was recognised on this picture, so the cells are those that hold most"
@@ -66,7 +70,7 @@ STANCES = {
     "odd": Stance(0.05, 1.0, 0.1, compress=0.5, exploit=0.8, focus=0.5),
     "whole": Stance(0.5, 0.1, TIE, compress=0.25, exploit=0.0, focus=0.5),
     "dense": Stance(1.0, 0.1, 0.4, compress=0.375, exploit=0.8, focus=0.5),
-    "lost": Stance(*FIXED_MIXTURE, compress=0.375, exploit=0.5, focus=0.5),
+    "lost": Stance(0.15, 0.15, 1.0, compress=0.375, exploit=0.8, focus=0.5),
 }
 
 
