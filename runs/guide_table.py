@@ -45,3 +45,61 @@ def guide_text(results: dict[str, Any]) -> str:
         f"tells with an AUC of {present['auc']:.2f}. Command, machine and every other figure: `runs/results/guide.json`."
     )
     return "\n".join(lines) + text
+
+
+def guide_more_text(results: dict[str, Any], answers: dict[str, Any], fit: dict[str, Any]) -> str:
+    """Pictures made worse, the drawn world, answers from what the guide kept, and its verdicts."""
+    lines = [
+        "| every fourth page, made worse | 64 kept | 273 |",
+        "|---|--:|--:|",
+        *(
+            f"| {name} | {each['64']['recall']:.2f} ({100 * each['64']['whole']:.0f}%) | "
+            f"{each['273']['recall']:.2f} ({100 * each['273']['whole']:.0f}%) |"
+            for name, each in results["effects"].items()
+        ),
+    ]
+    drawn = results["drawn"]["by family"]["all"]
+    lines += [
+        "",
+        f"On {results['drawn']['pages']} drawn pages ({results['drawn']['questions']} questions), which the bundled allocator was taught and "
+        "the guide only among others (`runs/results/guide.json`):",
+        "",
+        "| evidence recall (all evidence kept) | 64 kept | 128 | 273 |",
+        "|---|--:|--:|--:|",
+        *(
+            f"| {name} | "
+            + " | ".join(
+                f"{drawn[name][b]['recall']:.3f} ({100 * drawn[name][b]['whole']:.0f}%)" for b in BUDGETS
+            )
+            + " |"
+            for name in drawn
+        ),
+        "",
+        f"What the bundled model answers from it ({answers['questions']} questions of {answers['pages']} drawn pages, "
+        "`runs/guide_answers.py`, `runs/results/guide-answers.json`), exact match; all tokens "
+        f"{percent(answers['exact match']['all tokens'])}:",
+        "",
+        "| cells chosen by | "
+        + " | ".join(f"`{m}`, {b} kept" for m in ("prune", "sparse") for b in ("64", "273"))
+        + " |",
+        "|---|--:|--:|--:|--:|",
+        *(
+            f"| {title} | "
+            + " | ".join(
+                percent(answers["exact match"][f"{m}@{b} {name}"])
+                for m in ("prune", "sparse")
+                for b in ("64", "273")
+            )
+            + " |"
+            for name, title in (("trained", "its own allocator"), ("guide", "the guide"))
+        ),
+        "",
+        f"On {fit['presence']['yes'] + fit['presence']['no']} questions of validation pages it tells those with an answer from those without with "
+        f"an AUC of {fit['presence']['auc']:.2f}; thresholds were chosen there (`runs/guide_calibration.py`, `runs/results/guide-calibration.json`).",
+    ]
+    return "\n".join(lines)
+
+
+def percent(share: float) -> str:
+    """A share as text."""
+    return f"{100 * share:.1f}%"

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
 
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
-from guide_table import guide_text  # noqa: E402
+from guide_table import guide_more_text, guide_text  # noqa: E402
 from remarks import SWEEP, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
 from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
 
@@ -349,6 +349,7 @@ def blocks() -> dict[str, str]:
         found["recall"] = recall_text()
     if (RESULTS / "guide.json").is_file():
         found["guide"] = guide_text(read("guide"))
+        found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
     for name, written in (("sparse", sparse_text), ("saccade", saccade_text)):
         if (RESULTS / f"{name}.json").is_file():
             found[name] = written(read(name))

@@ -123,7 +123,9 @@ def untaught(
     """
     if chooser.layer.trained:
         general = general_couplings(chooser, call, layout)
-        return general and [None if one is None else one.logits for one in general], general
+        if general is None:
+            return None, None
+        return [None if one is None else one.logits for one in general], general
     guided = couplings(chooser, call, layout)
     if guided is not None and not (chooser.own_look and any(shares(one).lost for one in guided)):
         return [one.logits for one in guided], guided
