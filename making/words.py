@@ -198,13 +198,17 @@ class RoleSpace:
         return tokens @ self.directions.T
 
 
+def turns(dim: int, count: int, seed: int = 1) -> list[Tensor]:
+    """Random orthogonal matrices [dim, dim], one a role; more of them begin with the same ones."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q for _ in range(count)]
+
+
 def build_roles(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor, seed: int = 1) -> RoleSpace:
     """Turn the words of every role by that role's own random orthogonal matrix."""
-    dim = embeddings.shape[1]
-    generator = torch.Generator().manual_seed(seed)
     rows, spans, start = [], {}, 0
-    for role, words in ROLE_WORDS.items():
-        turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q
+    every = turns(embeddings.shape[1], len(ROLE_WORDS), seed)
+    for (role, words), turn in zip(ROLE_WORDS.items(), every, strict=True):
         ids = [tokenizer.encode(w, add_special_tokens=False)[0] for w in words]
         rows.append(embeddings[ids] @ turn.T)
         spans[role] = (start, start + len(words))
