@@ -1,7 +1,7 @@
 """The bundled model's eyes learn to read browser-rendered text, beside drawn pages.
 
-    loss = on windows of rendered pages: CE of the piece at each place of a cell's word, and of the word's number,
-           + distance to the sum of all that the cell says
+    loss = on windows of rendered pages: CE of the piece at each place of a cell's word, and of the word's
+           number, + distance to the sum of all that the cell says
          + on drawn pages and sheets: the dense loss of stage 1
          + on both: CE of the character under each half patch and of its place (throw-away heads)
 
@@ -27,8 +27,8 @@ from arr_coc.world import draw_page
 from arr_coc.world.browser.cache import CachedPages
 from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify
 from making.curve import Curve
-from making.optimizers import Optimizers, load_checkpoint, save_checkpoint
-from making.printed import CHARACTERS, END, FIRST_BYTE, NOTHING, ORDERS, PLACES, UNSURE, Labels, labels
+from making.optimizers import Optimizers, Saver, load_checkpoint
+from making.printed import CHARACTERS, END, FIRST_BYTE, ORDERS, PLACES, UNSURE, Labels, labels
 from making.sheet import draw_sheet
 from making.targets import cell_targets
 from making.vision import SHARPNESS, dense_loss
@@ -183,7 +183,7 @@ def print_loss(
 
 
 def head_loss(letters: Tensor, ranks: Tensor, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """Cross-entropy of the characters under half patches and of their places, with the shares of right ones."""
+    """Cross-entropy of the characters under half patches and of their places; the shares of right ones."""
     printed, placed = batch["letters"] >= 0, batch["ranks"] >= 0
     if not printed.any() or not placed.any():
         return letters.new_zeros(()), {}
@@ -235,7 +235,7 @@ def train(
     data = Texts(pages, "train", cells, first, steps, drawn)
     loader = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
     tests = Texts(held_out, "test", cells, 0, 0, 0.0) if held_out else None
-    curve = Curve(out)
+    curve, saver = Curve(out), Saver(out, reader, optimizer)
     for step, batch in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         with torch.autocast("cpu", torch.bfloat16):
@@ -254,8 +254,7 @@ def train(
                 curve.add(name, value)
         optimizer.step(loss, rate)
         curve.end_step(step + 1)
-        if (step + 1) % 250 == 0 or step + 1 == steps:
-            save_checkpoint(out, reader, optimizer, step + 1)
+        saver.end_step(step + 1, step + 1 == steps)
         if tests and ((step + 1) % 1000 == 0 or step + 1 == steps):
             curve.write({"step": step + 1, "held out": measure(reader, tests, spelling)})
 

@@ -13,6 +13,7 @@ orthonormal, variants of a word (`red`, ` red`, `Red`) share most of their vecto
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 
@@ -142,6 +143,25 @@ def build_tokenizer(vocab_size: int = 900) -> PreTrainedTokenizerFast:
                 raise ValueError(
                     f"the tokenizer cuts {word!r}, which must be one token; raise vocab_size={vocab_size}"
                 )
+    return fast
+
+
+def spelling_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """A tokenizer with the same tokens that spells every word which is no token: one token a byte.
+
+    Questions about drawn pages are cut as before, as all of their words are tokens.
+    """
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    settings["model"] |= {"merges": [], "ignore_merges": True}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(settings)),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL_TOKENS),
+        model_max_length=32768,
+        padding_side="left",
+    )
+    fast.chat_template = CHAT_TEMPLATE
     return fast
 
 

@@ -1,23 +1,28 @@
 #!/usr/bin/env bash
 # The bundled model goes on to read browser-rendered pages, beside the drawn ones.
 #
-# Needs     pages of `arr-coc world`: 3,000 of split train in $PAGES, 300 of split test in $TESTS (12 minutes of a core).
-# Cost      0.7 s a step on one CPU core alone: 5,000 steps an hour.
+# Needs     pages of `arr-coc world`: 3,000 of split train in $PAGES, some hundreds of split test in $TESTS (12 minutes
+#           of a core).
+# Cost      eyes 0.7 s, language model 1 s a step, one CPU core each; $STEPS1 and $STEPS2 say how far. Both yield to
+#           whatever else runs on the machine.
 # Resumable killed at any point, the same command goes on from the last checkpoint ($out/*.safetensors), which is
-#           written every 250 steps; curves are the .jsonl files beside them.
+#           written every few minutes; curves are the .jsonl files beside them. Other numbers of steps make another
+#           schedule: the learning rate falls to nothing at the last.
 #
-# Run from the repository root, with the package installed:  OUT=folder PAGES=folder bash runs/reads.sh
+# Run from the repository root, with the package installed:  OUT=folder PAGES=folder TESTS=folder bash runs/reads.sh
 set -euo pipefail
+if [ -w /proc/self/autogroup ]; then echo 5 > /proc/self/autogroup; fi
 out=${OUT:-runs/out/reads}
 pages=${PAGES:-runs/out/pages}
-tests=${TESTS:-$pages}
 python=${PYTHON:-python}
 model=${MODEL:-src/arr_coc/bundled/model/model.safetensors}
 export OMP_NUM_THREADS=1
-# Yield to whatever else runs here.
-if [ -n "${YIELD:-}" ]; then echo "$YIELD" > /proc/self/autogroup; fi
 mkdir -p "$out"
 
-# 1. The eyes: every cell says the characters that it shows.
-$python -m making.reading "$out/eyes.safetensors" --pages "$pages" --held-out "$tests" --init "$model" \
-    --steps "${STEPS1:-30000}" --lr 1.5e-3 --drawn 0.3
+# 1. Eyes: every cell says the characters that it shows.   2. Mind: answers spelled from what perfect eyes would say.
+$python -m making.reading "$out/eyes.safetensors" --pages "$pages" --held-out "${TESTS:-$pages}" --init "$model" \
+    --steps "${STEPS1:-24000}" --lr 1.5e-3 --drawn 0.3 &
+eyes=$!
+$python -m making.answers "$out/mind.safetensors" --pages "$pages" --init "$model" \
+    --steps "${STEPS2:-14000}" --lr 2e-3 --drawn 0.25
+wait $eyes
