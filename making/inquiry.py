@@ -46,6 +46,8 @@ ENDS = (chr(pieces(" ")[0]), chr(END))
 """What can stand behind a word in a `Line`."""
 LONGEST = 32
 """Pieces of the longest answer."""
+CELLS = 640
+"""Cells of a batch of windows with pixels."""
 PRINT = (20.0, 40.0)
 """Font sizes in px to which the smallest print of a question is scaled."""
 
@@ -119,7 +121,7 @@ def least_print(question: Inquired, words: Sequence[Word]) -> float:
         word.size
         for word in words
         for x0, y0, x1, y1 in question.evidence
-        if x0 - 2 <= word.box[0] and word.box[2] <= x1 + 2 and y0 <= _middle(word) <= y1
+        if x0 - 2 <= word.box[0] and word.box[2] <= x1 + 2 and y0 <= middle(word) <= y1
     ]
     return min(sizes, default=0.0)
 
@@ -138,7 +140,7 @@ def enciphered(page: OpenPage, rng: random.Random) -> OpenPage:
         printed = {
             part.lower()
             for w in page.words
-            if any(b[0] - 2 <= w.box[0] <= b[2] and b[1] <= _middle(w) <= b[3] for b in q.evidence)
+            if any(b[0] - 2 <= w.box[0] <= b[2] and b[1] <= middle(w) <= b[3] for b in q.evidence)
             for part in re.findall(r"\w+", w.text)
         }
 
@@ -159,7 +161,7 @@ class AskedWindows(Dataset[dict[str, Any]]):
         split: of the pages.
         first: number of the first batch.
         last: number behind the last one.
-        batch: windows a batch.
+        batch: windows a batch, without pixels.
         pixels: give pictures instead of perfect eyes' words.
     """
 
@@ -170,7 +172,7 @@ class AskedWindows(Dataset[dict[str, Any]]):
         split: str,
         first: int,
         last: int,
-        batch: int,
+        batch: int = 8,
         pixels: bool = False,
     ) -> None:
         self.tokenizer, self.pages, self.first, self.last = tokenizer, CachedPages(folder, split), first, last
@@ -183,8 +185,9 @@ class AskedWindows(Dataset[dict[str, Any]]):
         step = self.first + index
         rng = random.Random(1_000_003 * step + 17)
         size = (rng.randint(7, 24), rng.randint(10, 32))
+        count = max(1, CELLS // (size[0] * size[1])) if self.pixels else self.batch
         rows: list[dict[str, Any]] = []
-        while len(rows) < self.batch:
+        while len(rows) < count:
             row = self.window(self.pages[rng.randrange(len(self.pages))], rng, size)
             if row is not None:
                 rows.append(row)
@@ -225,11 +228,10 @@ class AskedWindows(Dataset[dict[str, Any]]):
             )
             words = view.words
         else:
-            visible = [w for w in page.words if top <= _middle(w) <= top + h * CELL / scale]
+            visible = [w for w in page.words if top <= middle(w) <= top + h * CELL / scale]
             words = [placed(word, left, top, scale) for word in visible]
         marks = labels(words, h, w)
-        moved = [_moved(q, left, top, scale) for q in page.questions]
-        asked = list(inquiries(moved, words, marks))
+        asked = list(inquiries([moved(q, left, top, scale) for q in page.questions], words, marks))
         if not asked:
             return None
         rng.shuffle(asked)
@@ -282,12 +284,12 @@ def first_piece(places: Tensor) -> Tensor:
     return torch.where(there.any(1) & (own < END), own + FIRST_BYTE, IGNORED)
 
 
-def _middle(word: Word) -> float:
+def middle(word: Word) -> float:
     """The y of a word's middle."""
     return (word.box[1] + word.box[3]) / 2
 
 
-def _moved(question: Inquired, left: float, top: float, scale: float) -> Inquired:
+def moved(question: Inquired, left: float, top: float, scale: float) -> Inquired:
     """A question with its evidence in px of a window."""
     boxes = tuple(
         ((x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale)

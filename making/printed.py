@@ -1,6 +1,6 @@
 """Dense labels of browser-rendered text: what every cell and every half patch of a window shows.
 
-A word is spelled in pieces, one byte of UTF-8 each, which all are tokens of the bundled model: any text can be
+A word is spelled in pieces, one byte of UTF-8 each, all of them tokens of the bundled model: any text can be
 said without a new token. A cell says the pieces of the characters whose centres lie in it, each turned by the
 place it has in its word; after a word's last piece comes a space, or the end of the answer where the run of
 words ends. A word of one or two characters is read together with the word behind it ("5 kg"), so that no cell
@@ -117,7 +117,7 @@ class Labels(NamedTuple):
     """What a window of H x W cells shows.
 
     `places` int16 [PLACES, H, W]: the piece at each place, NOTHING or UNSURE; `orders` int16 [H, W]: which
-    word it is of; `halves` and `ranks` int16 [2H, 4W]: the character under each half of a patch, and its place.
+    word it is of; `halves` and `ranks` int16 [2H, 4W]: the character under each half patch, and its place.
     """
 
     places: np.ndarray

@@ -26,3 +26,8 @@ eyes=$!
 $python -m making.answers "$out/mind.safetensors" --pages "$pages" --init "$model" \
     --steps "${STEPS2:-14000}" --lr 2e-3 --drawn 0.25
 wait $eyes
+
+# 3. Together, on answers about rendered and drawn pages; then the model is measured.
+$python -m making.rendered "$out/together.safetensors" --base "$model" --eyes "$out/eyes.safetensors" \
+    --mind "$out/mind.safetensors" --pages "$pages" --steps "${STEPS3:-5000}" --lr 6e-4 --drawn 0.4 --folder "$out/model"
+$python runs/reading.py "$out/model" "$out/reading.json" --pages "${TESTS:-$pages}" > "$out/answers.jsonl"
