@@ -64,8 +64,8 @@ class Lessons(Dataset[dict[str, Any]]):
         return self.asked[step]
 
 
-def sum_of_pieces(places: Tensor, orders: Tensor, spelling: Spelling, noise: float = 0.45) -> Tensor:
-    """What eyes would say of cells: pieces [M, PLACES] and word numbers [M] -> tokens [M, D].
+def sum_of_pieces(places: Tensor, counts: Tensor, spelling: Spelling, noise: float = 0.45) -> Tensor:
+    """What eyes would say of cells: pieces [M, PLACES] and counts [M, 2] -> tokens [M, D].
 
     With uneven strengths and noise; now and then a piece is missing or another one, and what can't be read is
     noise alone.
@@ -78,8 +78,8 @@ def sum_of_pieces(places: Tensor, orders: Tensor, spelling: Spelling, noise: flo
     strength = torch.empty(len(cell), 1).uniform_(0.75, 1.1) * (torch.rand(len(cell), 1) > 0.01)
     tokens = torch.zeros(len(places), DIM)
     tokens.index_add_(0, cell, strength * spelling.places[spot, places[cell, spot]])
-    numbered = orders >= 0
-    tokens[numbered] += spelling.orders[orders[numbered]]
+    for count, directions in zip(counts.T, spelling.counts, strict=True):
+        tokens[count >= 0] += directions[count[count >= 0]]
     level = torch.rand(len(places), 1) * noise
     level[places[:, 0] == UNSURE] = 1.5
     return tokens + level * F.normalize(torch.randn_like(tokens), dim=-1)
@@ -103,7 +103,7 @@ def spelled_lesson(
 ) -> tuple[Tensor, dict[str, list[float]]]:
     """The loss of a batch about rendered pages, and its figures."""
     embeds = mind.language.embed_tokens(batch["ids"])
-    embeds[batch["visual"]] = sum_of_pieces(batch["places"], batch["orders"], spelling)
+    embeds[batch["visual"]] = sum_of_pieces(batch["places"], batch["counts"], spelling)
     with torch.autocast("cpu", torch.bfloat16):
         out = mind.language(
             inputs_embeds=embeds,

@@ -87,7 +87,7 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
 
 def inquiries(questions: Sequence[Inquired], words: Sequence[Word], marks: Labels) -> Iterator[Inquiry]:
     """The questions that can be asked about a window; boxes and words in px of the window."""
-    height, width = marks.orders.shape
+    _, height, width = marks.counts.shape
     lines = lines_of(words)
     for question in questions:
         wanted = "".join(map(chr, pieces(question.answer)))
@@ -184,7 +184,9 @@ class AskedWindows(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         step = self.first + index
         rng = random.Random(1_000_003 * step + 17)
-        size = (rng.randint(7, 24), rng.randint(10, 32))
+        # Nearly empty windows come first and stay in the mix, as in `making.language`.
+        easy = not self.pixels and rng.random() < max(0.3, 1 - step / (0.3 * self.last))
+        size = (rng.randint(3, 7), rng.randint(8, 18)) if easy else (rng.randint(7, 24), rng.randint(10, 32))
         count = max(1, CELLS // (size[0] * size[1])) if self.pixels else self.batch
         rows: list[dict[str, Any]] = []
         while len(rows) < count:
@@ -195,7 +197,7 @@ class AskedWindows(Dataset[dict[str, Any]]):
             [r["packed"] for r in rows], self.tokenizer.pad_token_id, [r["weights"] for r in rows]
         )
         batch |= {"families": [r["families"] for r in rows], "pointers": [r["pointers"] for r in rows]}
-        for name in ("places", "orders", "kept"):
+        for name in ("places", "counts", "kept"):
             batch[name] = torch.cat([r[name] for r in rows])
         if self.pixels:
             batch["pixels"] = torch.cat([r["pixels"] for r in rows])
@@ -240,9 +242,9 @@ class AskedWindows(Dataset[dict[str, Any]]):
 
     def pack(self, asked: list[Inquiry], marks: Labels, rng: random.Random) -> dict[str, Any]:
         """Questions packed behind cells of a window: with pixels all, else the printed and some others."""
-        h, w = marks.orders.shape
+        _, h, w = marks.counts.shape
         places = torch.from_numpy(marks.places).flatten(1).T.long()  # (H W, PLACES)
-        orders = torch.from_numpy(marks.orders).flatten().long()
+        counts = torch.from_numpy(marks.counts).flatten(1).T.long()
         printed = places[:, 0] < NOTHING
         printed |= (places >= 0).any(1)
         kept = torch.ones(h * w, dtype=torch.bool) if self.pixels else printed.clone()
@@ -271,13 +273,13 @@ class AskedWindows(Dataset[dict[str, Any]]):
             "families": [q.kind for q in asked],
             "pointers": pointers,
             "places": places if self.pixels else places[at],
-            "orders": orders if self.pixels else orders[at],
+            "counts": counts if self.pixels else counts[at],
             "kept": kept,
         }
 
 
 def first_piece(places: Tensor) -> Tensor:
-    """The token of the first piece of each cell [M, PLACES], or IGNORED where it has none."""
+    """The token of the piece at the first place of each cell [M, PLACES], or IGNORED where it has none."""
     there = places >= 0
     first = torch.where(there, torch.arange(PLACES), PLACES).argmin(1)
     own = places.gather(1, first[:, None])[:, 0]

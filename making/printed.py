@@ -4,7 +4,8 @@ A word is spelled in pieces, one byte of UTF-8 each, all of them tokens of the b
 said without a new token. A cell says the pieces of the characters whose centres lie in it, each turned by the
 place it has in its word; after a word's last piece comes a space, or the end of the answer where the run of
 words ends. A word of one or two characters is read together with the word behind it ("5 kg"), so that no cell
-has to say two pieces at one place. A further role says which word of its run a cell belongs to.
+has to say two pieces at one place. Places are counted to eight and then from one again: a cell shows fewer
+characters than that. Two further roles say how many eights went before, and which word of its run it is.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import numpy as np
 from arr_coc.world.browser.chromium import Word
 from making.bundled import CELL, PATCH
 
-PLACES, ORDERS = 16, 6
-"""Places of a word and words of a run that a cell can name; what lies beyond is not said."""
+PLACES, EIGHTS, ORDERS = 8, 4, 6
+"""Places that a cell can name, how often a word can go through them, and words of a run."""
+RANKS = 16
+"""Places that a throw-away head names, counted on."""
 FIRST_BYTE, END = 7, 256
 """The token of the first byte in `BYTES`; the piece after the bytes is the end of an answer."""
 LEAST, MOST = 17.0, 72.0
@@ -116,12 +119,13 @@ def _edges(word: Word) -> Sequence[float]:
 class Labels(NamedTuple):
     """What a window of H x W cells shows.
 
-    `places` int16 [PLACES, H, W]: the piece at each place, NOTHING or UNSURE; `orders` int16 [H, W]: which
-    word it is of; `halves` and `ranks` int16 [2H, 4W]: the character under each half patch, and its place.
+    `places` int16 [PLACES, H, W]: the piece at each place, NOTHING or UNSURE; `counts` int16 [2, H, W]: how
+    many eights went before, and which word of its run it is; `halves` and `ranks` int16 [2H, 4W]: the
+    character under each half patch, and its place.
     """
 
     places: np.ndarray
-    orders: np.ndarray
+    counts: np.ndarray
     halves: np.ndarray
     ranks: np.ndarray
 
@@ -129,7 +133,7 @@ class Labels(NamedTuple):
 def labels(words: Sequence[Word], height: int, width: int) -> Labels:
     """The labels of a window of height x width cells, on which words stand at px of the window."""
     places = np.full((PLACES, height, width), NOTHING, np.int16)
-    orders = np.full((height, width), NOTHING, np.int16)
+    counts = np.full((2, height, width), NOTHING, np.int16)
     owner = np.full((height, width), -1)
     unsure = np.zeros((height, width), bool)
     halves = np.full((2 * height, 4 * width), NOTHING, np.int16)
@@ -141,19 +145,21 @@ def labels(words: Sequence[Word], height: int, width: int) -> Labels:
         if not (0 <= y < height and 0 <= x < width):
             continue
         last = letter.place + len(letter.pieces)
-        readable = LEAST <= letter.size <= MOST and last <= PLACES and letter.starts[0] >= CUT
+        readable = LEAST <= letter.size <= MOST and last <= PLACES * EIGHTS and letter.starts[0] >= CUT
         if not readable or owner[y, x] not in (-1, letter.line):
             unsure[y, x] = True
         if not readable:
             continue
         owner[y, x] = letter.line
-        here = places[letter.place : last, y, x]
-        unsure[y, x] |= bool((here != NOTHING).any())
-        here[:] = letter.pieces
-        orders[y, x] = min(ORDERS - 1, letter.order) if letter.starts[1] >= CUT else UNSURE
+        if counts[0, y, x] == NOTHING:
+            counts[0, y, x] = letter.place // PLACES
+        counts[1, y, x] = min(ORDERS - 1, letter.order) if letter.starts[1] >= CUT else UNSURE
+        for place, piece in enumerate(letter.pieces, start=letter.place):
+            unsure[y, x] |= places[place % PLACES, y, x] != NOTHING
+            places[place % PLACES, y, x] = piece
     places[:, unsure] = UNSURE
-    orders[unsure] = UNSURE
-    return Labels(places, orders, halves, ranks)
+    counts[:, unsure] = UNSURE
+    return Labels(places, counts, halves, ranks)
 
 
 def _under(halves: np.ndarray, ranks: np.ndarray, letter: Letter) -> None:
@@ -166,4 +172,4 @@ def _under(halves: np.ndarray, ranks: np.ndarray, letter: Letter) -> None:
     number = CHARACTERS.find(letter.text)
     halves[rows, columns] = (number if number >= 0 else len(CHARACTERS)) if sure else UNSURE
     sure &= letter.starts[0] >= CUT
-    ranks[rows, columns] = min(PLACES - 1, letter.place) if sure else UNSURE
+    ranks[rows, columns] = min(RANKS - 1, letter.place) if sure else UNSURE

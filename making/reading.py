@@ -1,7 +1,7 @@
 """The bundled model's eyes learn to read browser-rendered text, beside drawn pages.
 
-    loss = on windows of rendered pages: CE of the piece at each place of a cell's word, and of the word's
-           number, + distance to the sum of all that the cell says
+    loss = on windows of rendered pages: CE of the piece at each place of a cell's word, and of its counts,
+           + distance to the sum of all that the cell says
          + on drawn pages and sheets: the dense loss of stage 1
          + on both: CE of the character under each half patch and of its place (throw-away heads)
 
@@ -28,7 +28,7 @@ from arr_coc.world.browser.cache import CachedPages
 from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify
 from making.curve import Curve
 from making.optimizers import Optimizers, Saver, load_checkpoint
-from making.printed import CHARACTERS, END, FIRST_BYTE, ORDERS, PLACES, UNSURE, Labels, labels
+from making.printed import CHARACTERS, EIGHTS, END, FIRST_BYTE, ORDERS, PLACES, RANKS, UNSURE, Labels, labels
 from making.sheet import draw_sheet
 from making.targets import cell_targets
 from making.vision import SHARPNESS, dense_loss
@@ -51,10 +51,10 @@ class Reader(nn.Module):
         self.visual = model.model.visual
         width = self.visual.config.hidden_size
         self.letters = nn.Linear(width, 2 * (len(CHARACTERS) + 1))
-        self.ranks = nn.Linear(width, 2 * PLACES)
+        self.ranks = nn.Linear(width, 2 * RANKS)
 
     def forward(self, patches: Tensor, grid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Patches [4N, 1536] -> tokens [N, D], letter logits [4N, 2, C], place logits [4N, 2, PLACES]."""
+        """Patches [4N, 1536] -> tokens [N, D], letter logits [4N, 2, C], place logits [4N, 2, RANKS]."""
         out = self.visual(patches, grid_thw=grid, return_dict=True, output_hidden_states=True)
         letters = self.letters(out.hidden_states[LETTER_LAYER]).unflatten(-1, (2, -1))
         ranks = self.ranks(out.hidden_states[RANK_LAYER]).unflatten(-1, (2, -1))
@@ -62,20 +62,23 @@ class Reader(nn.Module):
 
 
 class Spelling(NamedTuple):
-    """Fixed read-out directions of printed text: `places` [PLACES, 257, D] and `orders` [ORDERS, D]."""
+    """Fixed read-out directions of printed text.
+
+    `places` [PLACES, 257, D] of pieces; `counts`: [EIGHTS, D] and [ORDERS, D] of the two counts of `Labels`.
+    """
 
     places: Tensor
-    orders: Tensor
+    counts: tuple[Tensor, Tensor]
 
 
 def build_spelling(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor) -> Spelling:
     """The words' own directions: place k of a printed word is turned as piece k of a drawn value is."""
-    every = turns(DIM, len(ROLES) + PLACES)
     start = ROLES.index("value1")
-    own = every[start:][:PLACES]
+    *own, eights, orders = turns(DIM, start + PLACES + 2)[start:]
     ends = torch.tensor([*range(FIRST_BYTE, FIRST_BYTE + END), tokenizer.eos_token_id])
-    digits = embeddings[tokenizer.convert_tokens_to_ids([str(i + 1) for i in range(ORDERS)])]
-    return Spelling(torch.stack([embeddings[ends] @ turn.T for turn in own]), digits @ every[-1].T)
+    digits = embeddings[tokenizer.convert_tokens_to_ids([str(i + 1) for i in range(max(EIGHTS, ORDERS))])]
+    places = torch.stack([embeddings[ends] @ turn.T for turn in own])
+    return Spelling(places, (digits[:EIGHTS] @ eights.T, digits[:ORDERS] @ orders.T))
 
 
 class Texts(Dataset):
@@ -107,8 +110,8 @@ class Texts(Dataset):
                 marks.append(labels(window.words, h, w))
         batch = _batch(pixels, marks)
         places = [torch.from_numpy(m.places).flatten(1) for m in marks]
-        orders = [torch.from_numpy(m.orders).flatten() for m in marks]
-        return batch | {"places": torch.cat(places, 1).long(), "orders": torch.cat(orders).long()}
+        counts = [torch.from_numpy(m.counts).flatten(1) for m in marks]
+        return batch | {"places": torch.cat(places, 1).long(), "counts": torch.cat(counts, 1).long()}
 
     def draw(self, rng: random.Random, step: int) -> dict[str, Tensor]:
         """A batch of drawn pages, half of the time of study sheets."""
@@ -142,14 +145,14 @@ def _batch(pixels: list[Tensor], marks: list[Labels]) -> dict[str, Tensor]:
 
 
 def print_loss(
-    tokens: Tensor, places: Tensor, orders: Tensor, spelling: Spelling
+    tokens: Tensor, places: Tensor, counts: Tensor, spelling: Spelling
 ) -> tuple[Tensor, dict[str, float]]:
     """Read every token at every place.
 
     Args:
         tokens: [N, D].
         places: long [PLACES, N], pieces, NOTHING or UNSURE.
-        orders: long [N], the same of the word's number.
+        counts: long [2, N], the same of the two counts.
         spelling: the read-out directions.
 
     Returns:
@@ -161,17 +164,18 @@ def print_loss(
     target = (places.T + 1).clamp_min(0)
     loss = F.cross_entropy(logits.transpose(1, 2), target, reduction="none") * keep[:, None]
     there = (places.T >= 0) & keep[:, None]
-    numbered = orders >= 0
-    order_logits = SHARPNESS * tokens @ spelling.orders.T
     total = 4 * (loss * there).sum() / there.sum().clamp_min(1)
     total = total + 4 * (loss * ~there).sum() / keep.sum().clamp_min(1)
-    if numbered.any():
-        total = total + F.cross_entropy(order_logits[numbered], orders[numbered])
     spot, cell = there.nonzero(as_tuple=True)[::-1]
     wanted = torch.zeros_like(tokens)
     wanted.index_add_(0, cell, spelling.places[spot, places[spot, cell]])
-    wanted[numbered] += spelling.orders[orders[numbered]]
-    sure = keep & ((orders != UNSURE) | ~there.any(1))
+    for count, directions in zip(counts, spelling.counts, strict=True):
+        counted = count >= 0
+        if counted.any():
+            near = SHARPNESS * tokens[counted] @ directions.T
+            total = total + F.cross_entropy(near, count[counted])
+        wanted[counted] += directions[count[counted]]
+    sure = keep & (counts != UNSURE).all(0)
     total = total + 2 * ((tokens - wanted).square().sum(-1) * sure).sum() / sure.sum().clamp_min(1)
     right = logits.argmax(-1) == target
     printed = there.any(1)
@@ -203,7 +207,7 @@ def measure(reader: Reader, data: Texts, spelling: Spelling, batches: int = 12) 
         batch = data.cut(random.Random(number), plain=1.0)
         with torch.autocast("cpu", torch.bfloat16):
             tokens, letters, ranks = (x.float() for x in reader(batch["pixels"], batch["grid"]))
-        figures = print_loss(tokens, batch["places"], batch["orders"], spelling)[1]
+        figures = print_loss(tokens, batch["places"], batch["counts"], spelling)[1]
         rows.append(figures | head_loss(letters, ranks, batch)[1])
     return {name: round(float(np.nanmean([row.get(name, np.nan) for row in rows])), 3) for name in rows[0]}
 
@@ -248,7 +252,7 @@ def train(
             for name, value in (accuracy | figures).items():
                 curve.add(f"drawn.{name}", value)
         else:
-            dense, accuracy = print_loss(tokens, batch["places"], batch["orders"], spelling)
+            dense, accuracy = print_loss(tokens, batch["places"], batch["counts"], spelling)
             loss = loss + min(1.0, max(0.1, (step - 300) / 1500)) * dense
             for name, value in ({"loss": loss.item()} | accuracy | figures).items():
                 curve.add(name, value)

@@ -100,7 +100,7 @@ def train(
         if "words" in batch:
             seen, prefix = dense_loss(tokens, batch["words"], roles)[0], "drawn."
         else:
-            seen, figures = print_loss(tokens, batch["places"].T, batch["orders"], spelling)
+            seen, figures = print_loss(tokens, batch["places"].T, batch["counts"].T, spelling)
             prefix = ""
             for name, value in figures.items():
                 curve.add(f"eyes.{name}", value)
