@@ -162,7 +162,7 @@ def train(
         optimizer.step(loss, rate)
         for name, values in figures.items():
             curve.add(name, *values)
-        curve.end_step(step + 1)
+        curve.end_step(step + 1, step + 1 == steps)
         saver.end_step(step + 1, step + 1 == steps)
 
 

@@ -95,7 +95,7 @@ def letters(words: Sequence[Word]) -> Iterator[Letter]:
         for number, word in enumerate(run):
             if not joined:
                 place, order, start = 0, order + (number > 0), word.box[0]
-            joined = len(word.text) <= 2
+            joined = not joined and len(word.text) <= 2
             edges = _edges(word)
             for i, text in enumerate(word.text):
                 own = pieces(text)

@@ -31,10 +31,12 @@ from making.optimizers import Optimizers, Saver, load_checkpoint
 from making.printed import CHARACTERS, EIGHTS, END, FIRST_BYTE, ORDERS, PLACES, RANKS, UNSURE, Labels, labels
 from making.sheet import draw_sheet
 from making.targets import cell_targets
-from making.vision import SHARPNESS, dense_loss
+from making.vision import dense_loss
 from making.windows import windows
 from making.words import ROLES, build_embeddings, build_roles, build_tokenizer, turns
 
+SHARPNESS = 20.0
+"""Of pieces: more of them than of a drawn page's words have to stay below "nothing"."""
 LETTER_LAYER, RANK_LAYER = 3, 4
 LETTER_WEIGHT, RANK_WEIGHT = 4.0, 2.0
 SHAPES_OF_WINDOWS = ((5, 13), (6, 10), (8, 8), (8, 16), (12, 16))
@@ -257,9 +259,9 @@ def train(
             for name, value in ({"loss": loss.item()} | accuracy | figures).items():
                 curve.add(name, value)
         optimizer.step(loss, rate)
-        curve.end_step(step + 1)
+        curve.end_step(step + 1, step + 1 == steps)
         saver.end_step(step + 1, step + 1 == steps)
-        if tests and ((step + 1) % 1000 == 0 or step + 1 == steps):
+        if tests is not None and ((step + 1) % 1000 == 0 or step + 1 == steps):
             curve.write({"step": step + 1, "held out": measure(reader, tests, spelling)})
 
 

@@ -108,7 +108,7 @@ def train(
         curve.add(f"{prefix}loss", answers.item())
         for family, hits in exact(logits, batch, batch["families"]).items():
             curve.add(prefix + family, *hits)
-        curve.end_step(step + 1)
+        curve.end_step(step + 1, step + 1 == steps)
         saver.end_step(step + 1, step + 1 == steps)
     model.model.visual.patch_embed = embed
     save(model, build_processor(tokenizer), folder)

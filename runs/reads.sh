@@ -3,15 +3,14 @@
 #
 # Needs     pages of `arr-coc world`: 3,000 of split train in $PAGES, some hundreds of split test in $TESTS (12 minutes
 #           of a core).
-# Cost      eyes 0.7 s, language model 1 s a step, one CPU core each; $STEPS1 and $STEPS2 say how far. Both yield to
-#           whatever else runs on the machine.
+# Cost      eyes 0.6 s, language model 0.7 s a step, one CPU core each; $STEPS1 and $STEPS2 say how far. To let it
+#           yield to whatever else runs on a machine: echo 5 > /proc/self/autogroup in the shell that starts it.
 # Resumable killed at any point, the same command goes on from the last checkpoint ($out/*.safetensors), which is
 #           written every few minutes; curves are the .jsonl files beside them. Other numbers of steps make another
 #           schedule: the learning rate falls to nothing at the last.
 #
 # Run from the repository root, with the package installed:  OUT=folder PAGES=folder TESTS=folder bash runs/reads.sh
 set -euo pipefail
-if [ -w /proc/self/autogroup ]; then echo 5 > /proc/self/autogroup; fi
 out=${OUT:-runs/out/reads}
 pages=${PAGES:-runs/out/pages}
 python=${PYTHON:-python}
