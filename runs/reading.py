@@ -85,7 +85,8 @@ def drawn(count, seed=0):
     """`count` pictures with a question each, eight of a page."""
     for number in range(-(-count // 8)):
         page = draw_page(number, (SIDE, SIDE), "test", void=False)
-        for question in sample_questions(random.Random(seed + number), page.questions, 8):
+        own = min(8, count - 8 * number)
+        for question in sample_questions(random.Random(seed + number), page.questions, own):
             yield page.image, question.family, question.text, question.answer
 
 
