@@ -39,7 +39,7 @@ SHARPNESS = 20.0
 """Of pieces: more of them than of a drawn page's words have to stay below "nothing"."""
 LETTER_LAYER, RANK_LAYER = 3, 4
 LETTER_WEIGHT, RANK_WEIGHT = 4.0, 2.0
-SHAPES_OF_WINDOWS = ((5, 13), (6, 10), (8, 8), (8, 16), (12, 16))
+SHAPES_OF_WINDOWS = ((5, 13), (6, 10), (8, 8), (8, 16), (12, 16), (16, 32))
 """Height and width in cells of windows; the larger ones are rarer, as there are fewer of them in a batch."""
 SIDES_OF_PAGES = (256, 384, 512, 768, 1024)
 """Sides in px of drawn pages."""
