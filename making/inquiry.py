@@ -31,6 +31,7 @@ from making.printed import (
     FIRST_BYTE,
     NOTHING,
     PLACES,
+    SPACE,
     UNSURE,
     Labels,
     labels,
@@ -42,7 +43,7 @@ from making.windows import cut, placed
 
 KINDS = ("value", "crossing", "card", "price", "title", "chart", "implied")
 """Kinds of questions whose answer is mostly printed as it is asked for."""
-ENDS = (chr(pieces(" ")[0]), chr(END))
+ENDS = (chr(SPACE), chr(END))
 """What can stand behind a word in a `Line`."""
 LONGEST = 32
 """Pieces of the longest answer."""

@@ -4,8 +4,8 @@ A word is spelled in pieces, one byte of UTF-8 each, all of them tokens of the b
 said without a new token. A cell says the pieces of the characters whose centres lie in it, each turned by the
 place it has in its word; after a word's last piece comes a space, or the end of the answer where the run of
 words ends. A word of one or two characters is read together with the word behind it ("5 kg"), so that no cell
-has to say two pieces at one place. Places are counted to eight and then from one again: a cell shows fewer
-characters than that. Two further roles say how many eights went before, and which word of its run it is.
+has to say two pieces at one place. Places are counted to twelve and then from one again: a cell shows fewer
+characters than that. Two further roles say how many rounds went before, and which word of its run it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from arr_coc.world.browser.chromium import Word
 from making.bundled import CELL, PATCH
 
-PLACES, EIGHTS, ORDERS = 8, 4, 6
+PLACES, ROUNDS, ORDERS = 12, 3, 6
 """Places that a cell can name, how often a word can go through them, and words of a run."""
 RANKS = 16
 """Places that a throw-away head names, counted on."""
@@ -31,6 +31,8 @@ CHARACTERS = (
     "éäąłöóęüåśżçãèíáñćúâôź"
 )
 """Characters that the throw-away heads name; the last class is any other."""
+WIDEST = 0.8
+"""Of the spaces inside a run, in font sizes: that of a typewriter, with its letters spaced."""
 CUT = -3.0
 """x before which the beginning of a word is out of sight."""
 NOTHING, UNSURE = -1, -2
@@ -49,6 +51,9 @@ BYTES = _byte_order()
 def pieces(text: str) -> list[int]:
     """The pieces of a text: for each byte its index in `BYTES`."""
     return [BYTES[byte] for byte in text.encode()]
+
+
+SPACE = pieces(" ")[0]
 
 
 def piece_tokens(text: str) -> list[int]:
@@ -78,8 +83,8 @@ def runs(words: Sequence[Word]) -> Iterator[list[Word]]:
     for word in words:
         if run:
             last = run[-1]
-            near = -1.0 <= word.box[0] - last.box[2] <= 0.6 * word.size
-            level = abs(word.box[1] - last.box[1]) + abs(word.box[3] - last.box[3]) < 0.3 * word.size
+            near = -1.0 <= word.box[0] - last.box[2] <= WIDEST * word.size
+            level = abs(sum(word.box[1::2]) - sum(last.box[1::2])) < 0.6 * word.size
             if not (near and level):
                 yield run
                 run = []
@@ -100,7 +105,7 @@ def letters(words: Sequence[Word]) -> Iterator[Letter]:
             for i, text in enumerate(word.text):
                 own = pieces(text)
                 if i + 1 == len(word.text):
-                    own.append(END if number + 1 == len(run) else pieces(" ")[0])
+                    own.append(END if number + 1 == len(run) else SPACE)
                 box = (edges[i], word.box[1], edges[i + 1], word.box[3])
                 starts = (start, run[0].box[0])
                 yield Letter(text, box, tuple(own), place, order, line, word.size, starts)
@@ -120,7 +125,7 @@ class Labels(NamedTuple):
     """What a window of H x W cells shows.
 
     `places` int16 [PLACES, H, W]: the piece at each place, NOTHING or UNSURE; `counts` int16 [2, H, W]: how
-    many eights went before, and which word of its run it is; `halves` and `ranks` int16 [2H, 4W]: the
+    many rounds went before, and which word of its run it is; `halves` and `ranks` int16 [2H, 4W]: the
     character under each half patch, and its place.
     """
 
@@ -145,7 +150,7 @@ def labels(words: Sequence[Word], height: int, width: int) -> Labels:
         if not (0 <= y < height and 0 <= x < width):
             continue
         last = letter.place + len(letter.pieces)
-        readable = LEAST <= letter.size <= MOST and last <= PLACES * EIGHTS and letter.starts[0] >= CUT
+        readable = LEAST <= letter.size <= MOST and last <= PLACES * ROUNDS and letter.starts[0] >= CUT
         if not readable or owner[y, x] not in (-1, letter.line):
             unsure[y, x] = True
         if not readable:
@@ -155,7 +160,10 @@ def labels(words: Sequence[Word], height: int, width: int) -> Labels:
             counts[0, y, x] = letter.place // PLACES
         counts[1, y, x] = min(ORDERS - 1, letter.order) if letter.starts[1] >= CUT else UNSURE
         for place, piece in enumerate(letter.pieces, start=letter.place):
-            unsure[y, x] |= places[place % PLACES, y, x] != NOTHING
+            before = places[place % PLACES, y, x]
+            if piece == SPACE and before != NOTHING:
+                continue  # that a word ends is also seen from the next one's beginning
+            unsure[y, x] |= before not in (NOTHING, SPACE)
             places[place % PLACES, y, x] = piece
     places[:, unsure] = UNSURE
     counts[:, unsure] = UNSURE

@@ -28,7 +28,7 @@ from arr_coc.world.browser.cache import CachedPages
 from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify
 from making.curve import Curve
 from making.optimizers import Optimizers, Saver, load_checkpoint
-from making.printed import CHARACTERS, EIGHTS, END, FIRST_BYTE, ORDERS, PLACES, RANKS, UNSURE, Labels, labels
+from making.printed import CHARACTERS, END, FIRST_BYTE, ORDERS, PLACES, RANKS, ROUNDS, UNSURE, Labels, labels
 from making.sheet import draw_sheet
 from making.targets import cell_targets
 from making.vision import dense_loss
@@ -66,7 +66,7 @@ class Reader(nn.Module):
 class Spelling(NamedTuple):
     """Fixed read-out directions of printed text.
 
-    `places` [PLACES, 257, D] of pieces; `counts`: [EIGHTS, D] and [ORDERS, D] of the two counts of `Labels`.
+    `places` [PLACES, 257, D] of pieces; `counts`: [ROUNDS, D] and [ORDERS, D] of the two counts of `Labels`.
     """
 
     places: Tensor
@@ -76,11 +76,11 @@ class Spelling(NamedTuple):
 def build_spelling(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor) -> Spelling:
     """The words' own directions: place k of a printed word is turned as piece k of a drawn value is."""
     start = ROLES.index("value1")
-    *own, eights, orders = turns(DIM, start + PLACES + 2)[start:]
+    *own, rounds, orders = turns(DIM, start + PLACES + 2)[start:]
     ends = torch.tensor([*range(FIRST_BYTE, FIRST_BYTE + END), tokenizer.eos_token_id])
-    digits = embeddings[tokenizer.convert_tokens_to_ids([str(i + 1) for i in range(max(EIGHTS, ORDERS))])]
+    digits = embeddings[tokenizer.convert_tokens_to_ids([str(i + 1) for i in range(max(ROUNDS, ORDERS))])]
     places = torch.stack([embeddings[ends] @ turn.T for turn in own])
-    return Spelling(places, (digits[:EIGHTS] @ eights.T, digits[:ORDERS] @ orders.T))
+    return Spelling(places, (digits[:ROUNDS] @ rounds.T, digits[:ORDERS] @ orders.T))
 
 
 class Texts(Dataset):
