@@ -50,9 +50,9 @@ class Lessons(Dataset[dict[str, Any]]):
     """Batch i: of rendered pages, or of symbolic drawn ones."""
 
     def __init__(
-        self, asked: AskedWindows, drawn: SymbolicPages, first: int, last: int, share: float
+        self, windows: AskedWindows, drawn: SymbolicPages, first: int, last: int, share: float
     ) -> None:
-        self.asked, self.drawn, self.first, self.last, self.share = asked, drawn, first, last, share
+        self.windows, self.drawn, self.first, self.last, self.share = windows, drawn, first, last, share
 
     def __len__(self) -> int:
         return max(0, self.last - self.first)
@@ -61,7 +61,7 @@ class Lessons(Dataset[dict[str, Any]]):
         step = self.first + index
         if np.random.default_rng(step).random() < self.share:
             return self.drawn[10**6 + step]
-        return self.asked[step]
+        return self.windows[step]
 
 
 def sum_of_pieces(places: Tensor, counts: Tensor, spelling: Spelling, noise: float = 0.45) -> Tensor:
@@ -117,9 +117,9 @@ def spelled_lesson(
     logits[wanted] = model.lm_head(out.last_hidden_state.float()[wanted])
     pointing, hits = pointing_loss(mind, out.hidden_states[POINTING_LAYER].float(), batch)
     loss = answer_loss(logits, batch, hint_weight=0.3) + pointing
-    asked = batch["labels"] != IGNORED
+    answered = batch["labels"] != IGNORED
     figures = {"loss": [loss.item()], "pointing": hits}
-    figures["piece"] = (logits.argmax(-1) == batch["labels"])[asked].float().tolist()
+    figures["piece"] = (logits.argmax(-1) == batch["labels"])[answered].float().tolist()
     figures["first"] = _firsts(logits, batch)
     return loss, figures | exact(logits, batch, batch["families"])
 
@@ -145,10 +145,10 @@ def train(
     mind.language.embed_tokens.weight.requires_grad_(False)
     optimizer = Optimizers(mind.named_parameters(), lr)
     first = load_checkpoint(out, mind, optimizer)
-    asked = AskedWindows(tokenizer, pages, "train", 0, steps, batch)
+    windows = AskedWindows(tokenizer, pages, "train", 0, steps, batch)
     symbols = SymbolicPages(tokenizer, 0, 10**9, batch, DRAWN_SCHEDULE)
     loader = DataLoader(
-        Lessons(asked, symbols, first, steps, drawn), batch_size=None, num_workers=1, prefetch_factor=4
+        Lessons(windows, symbols, first, steps, drawn), batch_size=None, num_workers=1, prefetch_factor=4
     )
     curve, saver = Curve(out), Saver(out, mind, optimizer)
     for step, packed in enumerate(loader, start=first):

@@ -234,14 +234,14 @@ class AskedWindows(Dataset[dict[str, Any]]):
             visible = [w for w in page.words if top <= middle(w) <= top + h * CELL / scale]
             words = [placed(word, left, top, scale) for word in visible]
         marks = labels(words, h, w)
-        asked = list(inquiries([moved(q, left, top, scale) for q in page.questions], words, marks))
-        if not asked:
+        chosen = list(inquiries([moved(q, left, top, scale) for q in page.questions], words, marks))
+        if not chosen:
             return None
-        rng.shuffle(asked)
-        row = self.pack(asked[:10], marks, rng)
+        rng.shuffle(chosen)
+        row = self.pack(chosen[:10], marks, rng)
         return row | {"pixels": patchify(view.pixels)} if self.pixels else row
 
-    def pack(self, asked: list[Inquiry], marks: Labels, rng: random.Random) -> dict[str, Any]:
+    def pack(self, chosen: list[Inquiry], marks: Labels, rng: random.Random) -> dict[str, Any]:
         """Questions packed behind cells of a window: with pixels all, else the printed and some others."""
         _, h, w = marks.counts.shape
         places = torch.from_numpy(marks.places).flatten(1).T.long()  # (H W, PLACES)
@@ -255,23 +255,23 @@ class AskedWindows(Dataset[dict[str, Any]]):
         numbers = torch.full((h * w,), -1)
         numbers[kept] = torch.arange(int(kept.sum()))
         at = kept.nonzero()[:, 0]
-        questions = [Question(q.text, "", q.kind, (), ()) for q in asked]
+        questions = [Question(q.text, "", q.kind, (), ()) for q in chosen]
         packed = pack(
             self.tokenizer,
             torch.stack([at // w, at % w], 1),
             (h, w),
             questions,
-            answers=[q.tokens for q in asked],
+            answers=[q.tokens for q in chosen],
         )
         packed.hints[packed.visual] = first_piece(places[at])
         weights = torch.ones(len(at))
         if not self.pixels and len(some):
             weights[~printed[at]] = max(1.0, len(blank) / len(some)) ** rng.random()
-        pointers = [[int(numbers[y * w + x]) for y, x in q.cells] for q in asked]
+        pointers = [[int(numbers[y * w + x]) for y, x in q.cells] for q in chosen]
         return {
             "packed": packed,
             "weights": weights,
-            "families": [q.kind for q in asked],
+            "families": [q.kind for q in chosen],
             "pointers": pointers,
             "places": places if self.pixels else places[at],
             "counts": counts if self.pixels else counts[at],

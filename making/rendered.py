@@ -98,13 +98,13 @@ def train(
             logits, tokens = answer_logits(model, batch, wanted)
         answers = answer_loss(logits, batch, 0.2)
         if "words" in batch:
-            seen, prefix = dense_loss(tokens, batch["words"], roles)[0], "drawn."
+            reading, prefix = dense_loss(tokens, batch["words"], roles)[0], "drawn."
         else:
-            seen, figures = print_loss(tokens, batch["places"].T, batch["counts"].T, spelling)
+            reading, figures = print_loss(tokens, batch["places"].T, batch["counts"].T, spelling)
             prefix = ""
             for name, value in figures.items():
                 curve.add(f"eyes.{name}", value)
-        optimizer.step(answers + dense * seen, rate)
+        optimizer.step(answers + dense * reading, rate)
         curve.add(f"{prefix}loss", answers.item())
         for family, hits in exact(logits, batch, batch["families"]).items():
             curve.add(prefix + family, *hits)

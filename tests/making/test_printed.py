@@ -60,8 +60,8 @@ def test_short_words_are_read_with_what_follows_and_runs_have_an_end():
 
 def test_a_cell_says_its_characters_at_their_places():
     marks = labels(line("Königsberger"), 1, 6)
-    said = [[int(p) for p in marks.places[:, 0, x] if p >= 0] for x in range(6)]
-    assert said[0] == pieces("Kö")
+    spelled = [[int(p) for p in marks.places[:, 0, x] if p >= 0] for x in range(6)]
+    assert spelled[0] == pieces("Kö")
     assert marks.counts[:, 0, 0].tolist() == [0, 0]
     assert marks.places[3, 0, 1] == pieces("n")[0]  # ö is two pieces
     assert marks.counts[0, 0].tolist() == [0, 0, 0, 0, 0, NOTHING]

@@ -45,9 +45,9 @@ def test_an_answer_lies_in_the_cells_that_spell_it(pages, tokenizer):
     page = opened(CachedPages(pages, "train")[0])
     words = [word._replace(size=20.0) for word in page.words]
     marks = labels(words, 5, 10)
-    asked = list(inquiries(page.questions, words, marks))
-    assert [tokenizer.decode(q.tokens) for q in asked] == [value for _, value in FIELDS]
-    for inquiry in asked:
+    questions = list(inquiries(page.questions, words, marks))
+    assert [tokenizer.decode(q.tokens) for q in questions] == [value for _, value in FIELDS]
+    for inquiry in questions:
         assert len(inquiry.cells) == len(inquiry.tokens) + 1
         for cell, token in zip(inquiry.cells, inquiry.tokens, strict=False):
             assert token - 7 in marks.places[:, *cell]
@@ -72,9 +72,9 @@ def test_other_letters_change_page_and_question_alike(pages):
 def test_windows_are_asked_with_every_answer_in_sight(pages, tokenizer, pixels):
     fast = spelling_tokenizer(tokenizer)
     batch = AskedWindows(fast, pages, "train", 0, 4, batch=2, pixels=pixels)[1]
-    asked = [number for row in batch["pointers"] for cells in row for number in cells]
-    assert len(asked) == int((batch["labels"] != IGNORED).sum())
-    assert min(asked) >= 0
+    numbers = [number for row in batch["pointers"] for cells in row for number in cells]
+    assert len(numbers) == int((batch["labels"] != IGNORED).sum())
+    assert min(numbers) >= 0
     assert len(batch["places"]) == (len(batch["kept"]) if pixels else int(batch["kept"].sum()))
     assert int(batch["visual"].sum()) == int(batch["kept"].sum())
 
