@@ -247,14 +247,14 @@ def train(
         with torch.autocast("cpu", torch.bfloat16):
             tokens, letters, ranks = (x.float() for x in reader(batch["pixels"], batch["grid"]))
         loss, figures = head_loss(letters, ranks, batch)
-        loss = loss * (1 + 2 * max(0.0, 1 - step / 2000))  # characters first
         if "words" in batch:
             dense, accuracy = dense_loss(tokens, batch["words"], roles)
-            loss = loss + dense
+            loss = 0.3 * loss + dense  # as in stage 1, or what was learned there is drowned
             for name, value in (accuracy | figures).items():
                 curve.add(f"drawn.{name}", value)
         else:
             dense, accuracy = print_loss(tokens, batch["places"], batch["counts"], spelling)
+            loss = loss * (1 + 2 * max(0.0, 1 - step / 2000))  # characters first
             loss = loss + min(1.0, max(0.1, (step - 300) / 1500)) * dense
             for name, value in ({"loss": loss.item()} | accuracy | figures).items():
                 curve.add(name, value)
