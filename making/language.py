@@ -246,6 +246,34 @@ def exact(logits: Tensor, batch: dict[str, Tensor], families: list[list[str]]) -
     return matches
 
 
+def lesson(model: Any, packed: dict[str, Any], roles: RoleSpace) -> tuple[Tensor, dict[str, list[float]]]:
+    """The loss of a batch of symbolic pages, and its figures."""
+    mind = model.model.language_model
+    embeds = mind.embed_tokens(packed["ids"])
+    embeds[packed["visual"]] = sum_of_words(packed["words"], roles)
+    with torch.autocast("cpu", torch.bfloat16):
+        states = mind(
+            inputs_embeds=embeds,
+            position_ids=packed["positions"],
+            attention_mask=packed["mask"],
+            use_cache=False,
+        ).last_hidden_state
+    states = states.float()
+    wanted = (packed["labels"] != IGNORED) | (packed["hints"] != IGNORED)
+    logits = torch.zeros(*wanted.shape, len(mind.embed_tokens.weight))
+    logits[wanted] = model.lm_head(states[wanted])
+    loss = answer_loss(logits, packed, hint_weight=0.5)
+    # The cells of a text say their label beside their piece: a question finds them by the same word.
+    label_logits = model.lm_head(states[packed["visual"]])
+    loss = loss + 0.25 * F.cross_entropy(label_logits, packed["names"], ignore_index=IGNORED)
+    figures = {"loss": [loss.item()], **exact(logits, packed, packed["families"])}
+    hinted = packed["hints"] != IGNORED
+    right = logits.argmax(-1) == packed["hints"]
+    for name, where in (("cells", packed["visual"]), ("hints", ~packed["visual"])):
+        figures[name] = [right[hinted & where].float().mean().item()]
+    return loss, figures
+
+
 def train(
     out: Path,
     steps: int,
@@ -273,31 +301,10 @@ def train(
     for step, packed in enumerate(loader, start=first):
         rate = lr * min(1, (step + 1) / 100) * max(0.02, 1 - step / steps)
         torch.manual_seed(step)
-        embeds = mind.embed_tokens(packed["ids"])
-        embeds[packed["visual"]] = sum_of_words(packed["words"], roles)
-        with torch.autocast("cpu", torch.bfloat16):
-            states = mind(
-                inputs_embeds=embeds,
-                position_ids=packed["positions"],
-                attention_mask=packed["mask"],
-                use_cache=False,
-            ).last_hidden_state
-        states = states.float()
-        wanted = (packed["labels"] != IGNORED) | (packed["hints"] != IGNORED)
-        logits = torch.zeros(*wanted.shape, len(embeddings))
-        logits[wanted] = model.lm_head(states[wanted])
-        loss = answer_loss(logits, packed, hint_weight=0.5)
-        # The cells of a text say their label beside their piece: a question finds them by the same word.
-        label_logits = model.lm_head(states[packed["visual"]])
-        loss = loss + 0.25 * F.cross_entropy(label_logits, packed["names"], ignore_index=IGNORED)
+        loss, figures = lesson(model, packed, roles)
         optimizer.step(loss, rate)
-        curve.add("loss", loss.item())
-        for family, hits in exact(logits, packed, packed["families"]).items():
-            curve.add(family, *hits)
-        hinted = packed["hints"] != IGNORED
-        right = logits.argmax(-1) == packed["hints"]
-        for name, where in (("cells", packed["visual"]), ("hints", ~packed["visual"])):
-            curve.add(name, right[hinted & where].float().mean().item())
+        for name, values in figures.items():
+            curve.add(name, *values)
         curve.end_step(step + 1)
         if (step + 1) % 250 == 0 or step + 1 == steps:
             save_checkpoint(out, mind, optimizer, step + 1)

@@ -7,6 +7,7 @@ or newer), which took a third of AdamW's steps here; embeddings, norms, biases a
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -66,6 +67,27 @@ def save_checkpoint(path: Path, module: nn.Module, optimizers: Optimizers, step:
     part = path.with_suffix(".part")
     save_file(tensors, part, metadata={"step": str(step)})
     os.replace(part, path)
+
+
+class Saver:
+    """Writes a checkpoint every few minutes and at the end, however long a step takes.
+
+    Args:
+        path: of the checkpoint.
+        module: whose weights it holds.
+        optimizers: with their state.
+        seconds: between two of them.
+    """
+
+    def __init__(self, path: Path, module: nn.Module, optimizers: Optimizers, seconds: float = 150.0) -> None:
+        self.path, self.module, self.optimizers, self.seconds = path, module, optimizers, seconds
+        self.last = time.monotonic()
+
+    def end_step(self, steps: int, last: bool = False) -> None:
+        """Write one after `steps` steps, if it is time or the last one."""
+        if last or time.monotonic() - self.last >= self.seconds:
+            save_checkpoint(self.path, self.module, self.optimizers, steps)
+            self.last = time.monotonic()
 
 
 def load_checkpoint(path: Path, module: nn.Module, optimizers: Optimizers | None = None) -> int:

@@ -79,6 +79,7 @@ def pack(
     grid: tuple[int, int],
     questions: list[Question],
     clues: list[list[tuple[str, str]]] | None = None,
+    answers: list[list[int]] | None = None,
 ) -> Packed:
     """Lay out a page and its questions.
 
@@ -88,6 +89,7 @@ def pack(
         grid: (H, W) of the whole image: text resumes after the whole image, whatever was kept of it.
         questions: asked one beside another.
         clues: per question, (part of its text, word) pairs: a hint to think of the word where that part ends.
+        answers: per question the tokens of its answer, not its pieces; hinted at where the question ends.
     """
     head = list(_encode(tokenizer, "<|im_start|>user\n<|vision_start|>"))
     pad = tokenizer.convert_tokens_to_ids("<|image_pad|>")
@@ -98,8 +100,12 @@ def pack(
     resume = start + max(grid)
     for number, question in enumerate(questions, start=1):
         prompt = prompt_tokens(tokenizer, question.text)
-        answer = [_encode(tokenizer, piece)[0] for piece in question.pieces] + [tokenizer.eos_token_id]
-        first = telling(tokenizer, prompt)
+        if answers is None:
+            answer = [_encode(tokenizer, piece)[0] for piece in question.pieces]
+            first = telling(tokenizer, prompt)
+        else:
+            answer, first = list(answers[number - 1]), prompt.index(tokenizer.eos_token_id)
+        answer.append(tokenizer.eos_token_id)
         hint = [IGNORED] * first + [answer[0]] * (len(prompt) - first) + [IGNORED] * (len(answer) - 1)
         for part, word in clues[number - 1] if clues else ():
             hint[_end(prompt, list(_encode(tokenizer, part)))] = _encode(tokenizer, word)[0]

@@ -13,6 +13,7 @@ orthonormal, variants of a word (`red`, ` red`, `Red`) share most of their vecto
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 
@@ -145,6 +146,25 @@ def build_tokenizer(vocab_size: int = 900) -> PreTrainedTokenizerFast:
     return fast
 
 
+def spelling_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """A tokenizer with the same tokens that spells every word which is no token: one token a byte.
+
+    Questions about drawn pages are cut as before, as all of their words are tokens.
+    """
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    settings["model"] |= {"merges": [], "ignore_merges": True}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(settings)),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL_TOKENS),
+        model_max_length=32768,
+        padding_side="left",
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
 def build_embeddings(tokenizer: PreTrainedTokenizerFast, dim: int, seed: int = 0) -> Tensor:
     """Unit embeddings [V, D]: role words orthonormal, variants of one word close (cosine 0.8)."""
     generator = torch.Generator().manual_seed(seed)
@@ -198,13 +218,17 @@ class RoleSpace:
         return tokens @ self.directions.T
 
 
+def turns(dim: int, count: int, seed: int = 1) -> list[Tensor]:
+    """Random orthogonal matrices [dim, dim], one a role; more of them begin with the same ones."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q for _ in range(count)]
+
+
 def build_roles(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor, seed: int = 1) -> RoleSpace:
     """Turn the words of every role by that role's own random orthogonal matrix."""
-    dim = embeddings.shape[1]
-    generator = torch.Generator().manual_seed(seed)
     rows, spans, start = [], {}, 0
-    for role, words in ROLE_WORDS.items():
-        turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q
+    every = turns(embeddings.shape[1], len(ROLE_WORDS), seed)
+    for (role, words), turn in zip(ROLE_WORDS.items(), every, strict=True):
         ids = [tokenizer.encode(w, add_special_tokens=False)[0] for w in words]
         rows.append(embeddings[ids] @ turn.T)
         spans[role] = (start, start + len(words))

@@ -36,3 +36,5 @@ $python -m making.together "$out/together.safetensors" \
 
 # 4. Copy $out/model to src/arr_coc/bundled/model; then `bash runs/study.sh` makes its allocator and measures both,
 #    and `python runs/sample.py` chooses the sample.
+
+# 5. It goes on to browser-rendered pages with `bash runs/reads.sh`, from the same weights.

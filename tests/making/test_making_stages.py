@@ -86,6 +86,7 @@ def recorded(script: str, folder: Path) -> list[list[str]]:
     ("script", "stages"),
     [
         ("runs/bundled.sh", {"vision", "language", "together"}),
+        ("runs/reads.sh", {"reading", "answers", "rendered"}),
         ("runs/study.sh", {"stem", "partial", "compressor"}),
     ],
 )
