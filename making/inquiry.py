@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -41,6 +42,8 @@ from making.printed import (
 )
 from making.windows import cut, placed
 
+NO_PICTURE = Image.new("RGB", (1, 1))
+"""In place of a page's picture where words alone are read."""
 KINDS = ("value", "crossing", "card", "price", "title", "chart", "implied")
 """Kinds of questions whose answer is mostly printed as it is asked for."""
 ENDS = (chr(SPACE), chr(END))
@@ -194,7 +197,7 @@ class AskedWindows(Dataset[dict[str, Any]]):
             row = self.window(self.pages[rng.randrange(len(self.pages))], rng, size)
             if row is not None:
                 rows.append(row)
-        batch = collate(
+        batch: dict[str, Any] = collate(
             [r["packed"] for r in rows], self.tokenizer.pad_token_id, [r["weights"] for r in rows]
         )
         batch |= {"families": [r["families"] for r in rows], "pointers": [r["pointers"] for r in rows]}
@@ -207,7 +210,7 @@ class AskedWindows(Dataset[dict[str, Any]]):
 
     def window(self, cached: CachedPage, rng: random.Random, size: tuple[int, int]) -> dict[str, Any] | None:
         """A window of a page with questions, or None where this one has none."""
-        page = opened(cached) if self.pixels else OpenPage(None, cached.words, cached.questions)
+        page = opened(cached) if self.pixels else OpenPage(NO_PICTURE, cached.words, cached.questions)
         options = [q for q in page.questions if q.kind in KINDS and q.evidence]
         if not options or len(page.words) < 3:
             return None
