@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from arr_coc import ARRCOCModel
+from arr_coc.core.guide import lexicon, question, words
 from tiny import picture, tiny
 
 DATA = Path(__file__).parent / "files" / "v0.1"
@@ -28,6 +29,7 @@ BENCH = Path(__file__).parent.parent / "bench" / "memory.py"
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")
 SIZES = ((48, 40), (40, 72), (64, 64))
 QUESTIONS = 100
+WORDS = (question.terms, words.normal, words._grams, words._letters, lexicon.stem, lexicon.stems)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,13 @@ def model() -> ARRCOCModel:
 
 
 def held() -> tuple[int, int, int]:
-    """Objects that the collector tracks, tensors among them, and the bytes that Python allocated."""
+    """Objects that the collector tracks, tensors among them, and the bytes that Python allocated.
+
+    What is kept of words, whatever the question, has a bound of its own.
+    """
+    for cached in WORDS:
+        assert cached.cache_info().maxsize <= 100_000
+        cached.cache_clear()
     gc.collect()
     tracked = gc.get_objects()
     tensors = sum(issubclass(type(thing), torch.Tensor) for thing in tracked)

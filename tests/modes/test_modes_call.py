@@ -13,8 +13,9 @@ import torch
 
 from arr_coc.core.allocation import Reason
 from arr_coc.core.attending import NonFiniteScores
+from arr_coc.core.guide.coupling import Coupling
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import MODES, whole
+from arr_coc.modes import MODES, guided, whole
 from arr_coc.modes.call import EncodedImages, runs_as
 from eyes import (
     IMAGES,
@@ -31,6 +32,13 @@ from eyes import (
 )
 from tiny import tiny
 
+
+def lost(guide: Any, page: Any, question: str, grid: tuple[int, int]) -> Coupling:
+    """A guide that knows nothing of a question."""
+    logits = torch.randn(grid, generator=torch.Generator().manual_seed(len(question)))
+    return Coupling(logits, 0.0, 0.0, 0.0)
+
+
 pytestmark = pytest.mark.usefixtures("small_constants")
 
 
@@ -43,6 +51,7 @@ class TestKnownAlready:
         self, mode: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         model, encoded, looks = wrapped(kind=kind), EncodedImages(), []
+        monkeypatch.setattr(guided, "couple", lost)  # a sure guide needs no coarse view
         if kind == "stem":
             monkeypatch.setattr(
                 model.stem, "forward", lambda *a, see=model.stem.forward: looks.append(1) or see(*a)

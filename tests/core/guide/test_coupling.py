@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import LONGEST, Coupling, Match, cell_logits, couple, readable, view
+from arr_coc.core.guide.coupling import LONGEST, Coupling, Match, cell_logits, couple, readable, scope, view
 from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import prepared
+from arr_coc.core.guide.store import load_guide, prepared
 
 
 @cache
@@ -75,6 +75,30 @@ def test_the_best_of_each_word() -> None:
     coupling = Coupling(torch.zeros(1, 1), 0.5, 0.0, 0.0, listed)
     assert [match.term for match in coupling.best()] == ["pay"]
     assert [match.term for match in coupling.best(0.3)] == ["pay", "tax"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Valenzuela?", "What is the tP-802?", "What is number 78?", "7945?", "What does Adult say?"]
+)
+def test_a_name_is_no_question_about_everything(text: str) -> None:
+    """Each of these shares a row of the table of words with one that is."""
+    assert max(scope(load_guide(), text)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("Describe the image.", 0),
+        ("Summarise this page.", 0),
+        ("What is shown here?", 0),
+        ("Describe the invoice.", 0),
+        ("What is unusual here?", 1),
+        ("What stands out?", 1),
+    ],
+)
+def test_the_scope_of_a_question(text: str, place: int) -> None:
+    verdicts = scope(load_guide(), text)
+    assert verdicts[place] > 0.7 > 0.3 > verdicts[1 - place]
 
 
 def test_scripts_that_cant_be_read() -> None:

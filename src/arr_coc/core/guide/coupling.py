@@ -20,7 +20,7 @@ from torch import Tensor
 from arr_coc.core.guide.guide import Guide, Page, Search
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.lexicon import STOP_WORDS
-from arr_coc.core.guide.question import terms
+from arr_coc.core.guide.question import GENERAL_WORDS, terms
 from arr_coc.core.guide.words import ALPHABET
 
 LONGEST = 2048
@@ -100,18 +100,28 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     (search,) = guide.search(page, [question])
     judged = guide.weigh(page, [search])
     factor, offset = CALIBRATION
-    present = torch.sigmoid(judged.present * factor + offset)
-    confidence, whole, odd = torch.cat((present, judged.whole.sigmoid(), judged.odd.sigmoid())).tolist()
-    confidence *= readable(search.terms.words)
+    confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(search.terms.words)
+    whole, odd = scope(guide, question)
     logits = cell_logits(judged.logits[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
 
 
 @torch.no_grad()
 def scope(guide: Guide, question: str) -> tuple[float, float]:
-    """How far a question is about all of any picture, and asks for what stands out: each in [0, 1]."""
+    """How far a question is about all of any picture, and asks for what stands out: each in [0, 1].
+
+    The lower of two readings. The table of whole words has rows for few of them, so that a name may share one
+    with "overview"; read again without what it says of other words than those of such questions, it doesn't.
+    """
     words = terms(question).words
-    whole, odd = guide.head.scope(guide.reader(words, guide.words(words)).pooled).float().sigmoid().tolist()
+    vectors = guide.words(words)
+    common = [word in STOP_WORDS or word in GENERAL_WORDS for word in words]
+    readings = (
+        guide.reader(words, vectors),
+        guide.reader(words, vectors, torch.tensor(common, device=vectors.device)),
+    )
+    pooled = torch.stack([reading.pooled for reading in readings])
+    whole, odd = guide.head.scope(pooled).float().sigmoid().amin(0).tolist()
     return whole, odd
 
 

@@ -29,6 +29,19 @@ QUESTION_WORDS = frozenset(("when", "who", "whom", "whose", "where", "how", "why
 """For what may be printed beside the answer, as a date beside that to "when", these are looked for."""
 
 
+GENERAL_WORDS = frozenset(
+    "anomaly anything article belong caption catches chart contain contains content contents convert "
+    "dashboard describe description detail details difference different document drawing email "
+    "everything exception explain extract eye find fit form gist going html image invoice kind letter "
+    "look looks map markdown match mistake not notice ocr odd others outlier overall overview page "
+    "painting photo photograph picture place poster read receipt remarkable represent rest screen "
+    "screenshot see seen show shown site slide something sort spot stand stands strange striking "
+    "summarise summarize summary table tell text transcribe transcription translate translation type "
+    "unusual website weird wrong".split()
+)
+"""Words of questions about all of a picture, or about what stands out in it."""
+
+
 class Terms(NamedTuple):
     """What a question makes one look for: its words, and others with the index of the word each stands
     for.
@@ -39,7 +52,7 @@ class Terms(NamedTuple):
     stands_for: tuple[int, ...]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def terms(question: str) -> Terms:
     """The terms of a question."""
     words = split_words(question) or ["?"]
@@ -74,19 +87,21 @@ class QuestionEncoder(nn.Module):
         )
         self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
-    def forward(self, words: tuple[str, ...], vectors: Tensor) -> Reading:
+    def forward(self, words: tuple[str, ...], vectors: Tensor, meant: Tensor | None = None) -> Reading:
         """Read a question.
 
         Args:
             words: at least one, at most MOST normal words.
             vectors: [T, DIM] of them.
+            meant: [T], by how much what the table says of each word counts; None: fully.
         """
         rows = torch.tensor(
             [zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device
         )
-        x = (
-            self.join(torch.cat((vectors.to(self.join.weight.dtype), self.meaning(rows)), -1))
-            + self.place[: len(words)]
+        meanings = self.meaning(rows) if meant is None else self.meaning(rows) * meant[:, None]
+        joined = self.join(
+            torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
         )
+        x = joined + self.place[: len(words)]
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))

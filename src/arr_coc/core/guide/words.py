@@ -31,13 +31,17 @@ DIM = 96
 """Width of the vectors of words and of what is printed."""
 
 
+CUT = 80
+"""Characters of a word that are read, and kept for the next time."""
+
+
 def folded(text: str) -> str:
     """A text in lower case and without accents."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=100_000)
 def normal(word: str) -> str:
     """A word as it is compared: folded, without punctuation around it; signs alone stay."""
     plain = folded(word)
@@ -46,10 +50,10 @@ def normal(word: str) -> str:
 
 def split_words(text: str) -> list[str]:
     """The words of a text in order, each `normal`, without empty ones."""
-    return [word for word in (normal(part) for part in text.split()) if word]
+    return [word for word in (normal(part[:CUT]) for part in text.split()) if word]
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=100_000)
 def _grams(word: str) -> tuple[int, ...]:
     """Rows of the table for a normal word: its n-grams of 1 to 4 characters with its borders, and itself."""
     framed = f"<{word}>"
@@ -57,7 +61,7 @@ def _grams(word: str) -> tuple[int, ...]:
     return tuple(zlib.crc32(gram.encode()) % BUCKETS for gram in sorted(grams))
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=100_000)
 def _letters(word: str) -> tuple[int, ...]:
     """The characters of a normal word as numbers: 0 padding, 1 any other than those of ALPHABET."""
     return tuple(ALPHABET.find(letter) + 2 for letter in word[:LONGEST]) + (0,) * (LONGEST - len(word))
