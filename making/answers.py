@@ -21,15 +21,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from making.bundled import DIM, build_model
+from making.bundled import DIM
 from making.curve import Curve
 from making.inquiry import AskedWindows
 from making.language import SymbolicPages, answer_loss, exact, lesson
 from making.optimizers import Optimizers, Saver, load_checkpoint
 from making.packing import IGNORED
 from making.printed import UNSURE
-from making.reading import Spelling, build_spelling
-from making.words import build_embeddings, build_roles, build_tokenizer, spelling_tokenizer
+from making.reading import Spelling, build_parts
+from making.words import build_tokenizer, spelling_tokenizer
 
 POINTING_LAYER, POINTING_WIDTH = 3, 64
 DRAWN_SCHEDULE = 6000
@@ -137,9 +137,7 @@ def train(
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = spelling_tokenizer(build_tokenizer())
-    embeddings = build_embeddings(tokenizer, DIM)
-    roles, spelling = build_roles(tokenizer, embeddings), build_spelling(tokenizer, embeddings)
-    model = build_model(tokenizer, embeddings)
+    model, roles, spelling = build_parts(tokenizer)
     load_checkpoint(init, model)
     mind = Mind(model)
     mind.language.embed_tokens.weight.requires_grad_(False)

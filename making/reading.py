@@ -33,7 +33,7 @@ from making.sheet import draw_sheet
 from making.targets import cell_targets
 from making.vision import dense_loss
 from making.windows import windows
-from making.words import ROLES, build_embeddings, build_roles, build_tokenizer, turns
+from making.words import ROLES, RoleSpace, build_embeddings, build_roles, build_tokenizer, turns
 
 SHARPNESS = 20.0
 """Of pieces: more of them than of a drawn page's words have to stay below "nothing"."""
@@ -81,6 +81,15 @@ def build_spelling(tokenizer: PreTrainedTokenizerFast, embeddings: Tensor) -> Sp
     digits = embeddings[tokenizer.convert_tokens_to_ids([str(i + 1) for i in range(max(ROUNDS, ORDERS))])]
     places = torch.stack([embeddings[ends] @ turn.T for turn in own])
     return Spelling(places, (digits[:ROUNDS] @ rounds.T, digits[:ORDERS] @ orders.T))
+
+
+def build_parts(
+    tokenizer: PreTrainedTokenizerFast,
+) -> tuple[Qwen3VLForConditionalGeneration, RoleSpace, Spelling]:
+    """The untrained model on a tokenizer's words, and the spaces that its dense losses are told in."""
+    embeddings = build_embeddings(tokenizer, DIM)
+    roles, spelling = build_roles(tokenizer, embeddings), build_spelling(tokenizer, embeddings)
+    return build_model(tokenizer, embeddings), roles, spelling
 
 
 class Texts(Dataset):
@@ -228,9 +237,7 @@ def train(
     """Train (or go on training) and write `out`; a line of JSON per 50 steps goes to `out`.jsonl."""
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
-    embeddings = build_embeddings(tokenizer, DIM)
-    roles, spelling = build_roles(tokenizer, embeddings), build_spelling(tokenizer, embeddings)
-    model = build_model(tokenizer, embeddings)
+    model, roles, spelling = build_parts(tokenizer)
     load_checkpoint(init, model)
     model.model.visual.patch_embed = StillPatchEmbed(model.model.visual.patch_embed)
     reader = Reader(model)

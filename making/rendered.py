@@ -17,16 +17,16 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3VLForConditionalGeneration
 
 from making.answers import Mind
-from making.bundled import DIM, StillPatchEmbed, build_model, build_processor, save
+from making.bundled import StillPatchEmbed, build_processor, save
 from making.curve import Curve
 from making.inquiry import AskedWindows
 from making.language import answer_loss, exact
 from making.optimizers import Optimizers, Saver, load_checkpoint
 from making.packing import IGNORED
-from making.reading import Reader, build_spelling, print_loss
+from making.reading import Reader, build_parts, print_loss
 from making.together import AskedPages, answer_logits
 from making.vision import dense_loss
-from making.words import build_embeddings, build_roles, build_tokenizer, spelling_tokenizer
+from making.words import build_tokenizer, spelling_tokenizer
 
 SIDES = [256, 512, 768, 1024]
 """Typical sides in px of drawn pages."""
@@ -78,9 +78,7 @@ def train(
     """Train (or go on training), write `out` and, at the end, the folder of the finished model."""
     torch.set_num_threads(threads)
     tokenizer = spelling_tokenizer(build_tokenizer())
-    embeddings = build_embeddings(tokenizer, DIM)
-    roles, spelling = build_roles(tokenizer, embeddings), build_spelling(tokenizer, embeddings)
-    model = build_model(tokenizer, embeddings)
+    model, roles, spelling = build_parts(tokenizer)
     put_together(model, base, eyes, mind)
     model.get_input_embeddings().weight.requires_grad_(False)
     embed = model.model.visual.patch_embed

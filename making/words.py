@@ -128,15 +128,7 @@ def build_tokenizer(vocab_size: int = 900) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(question_corpus(), trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=list(SPECIAL_TOKENS),
-        model_max_length=32768,
-        padding_side="left",
-    )
-    fast.chat_template = CHAT_TEMPLATE
+    fast = _fast(tokenizer)
     for words in ROLE_WORDS.values():
         for word in words:
             if len(fast.encode(word, add_special_tokens=False)) != 1:
@@ -153,8 +145,13 @@ def spelling_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenize
     """
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     settings["model"] |= {"merges": [], "ignore_merges": True}
+    return _fast(Tokenizer.from_str(json.dumps(settings)))
+
+
+def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """A tokenizer as transformers takes it, with the model's special tokens and chat template."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(settings)),
+        tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         additional_special_tokens=list(SPECIAL_TOKENS),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from arr_coc.store.results.table import percent
+
 ROWS = (
     ("pages", "all", "rendered pages, every kind of question"),
     ("pages", "fields", "labelled values, crossings, prices, switches, cards, titles"),
@@ -98,8 +100,3 @@ def guide_more_text(results: dict[str, Any], answers: dict[str, Any], fit: dict[
         f"an AUC of {fit['presence']['auc']:.2f}; thresholds were chosen there (`runs/guide_calibration.py`, `runs/results/guide-calibration.json`).",
     ]
     return "\n".join(lines)
-
-
-def percent(share: float) -> str:
-    """A share as text."""
-    return f"{100 * share:.1f}%"

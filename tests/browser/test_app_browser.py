@@ -345,7 +345,7 @@ def test_one_worst_case(open_app: Open) -> None:
     page.wait_for_function("document.querySelector('#status').innerText.includes('Ask again')")
     assert page.input_value("#question textarea") == "Where is it?"
     assert "another image" in page.inner_text("#stale")
-    page.wait_for_function("document.querySelector('#form').getBoundingClientRect().top > -60")
+    page.wait_for_function("document.querySelector('#form').getBoundingClientRect().top >= 0")
 
 
 def test_stop(open_app: Open) -> None:

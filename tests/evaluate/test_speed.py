@@ -45,11 +45,12 @@ CELLS = 144
 CPU = torch.device("cpu")
 
 
-def model(family: str = "qwen3_vl", trained: bool = True) -> ARRCOCModel:
+def model(family: str = "qwen3_vl", trained: bool = True, relevance: str = "auto") -> ARRCOCModel:
     built = tiny(family)
     stem = Stem(built.model.config.get_text_config().hidden_size, width=16, blocks=1)
     made = ARRCOCModel(built.model, built.processor, stem=stem if trained else None, strict=True)
     made.layer.trained = trained
+    made.relevance = relevance
     return made
 
 
@@ -259,11 +260,12 @@ class TestTime:
 class TestBench:
     def test_a_way_that_cannot_run_is_left_out_with_its_reason(self, caplog):
         with caplog.at_level(logging.WARNING, logger="arr_coc"):
-            rows = bench(model(), IMAGE, QUESTION, (STOCK, "prune@999", "prune@8"), 1)
+            # The guide alone, asked what kind of question it is, costs more than this tiny model saves.
+            rows = bench(model(relevance="trained"), IMAGE, QUESTION, (STOCK, "prune@999", "prune@8"), 1)
         assert [r.mode for r in rows] == [STOCK, "prune@8"]
         assert "prune@999 is left out: budget 999 exceeds" in caplog.text
         assert rows[1].flop_ratio is not None
-        assert rows[1].flop_ratio > 0.5  # the guide is larger than the tiny model whose tokens it spares
+        assert rows[1].flop_ratio > 1
         assert rows[1].ms == pytest.approx(sum(rows[1].stages.values()))
 
     def test_nothing_to_run(self):

@@ -101,7 +101,7 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     judged = guide.weigh(page, [search])
     factor, offset = CALIBRATION
     confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(search.terms.words)
-    whole, odd = scope(guide, question)
+    whole, odd = _scope(guide, search.terms.words, search.own)
     logits = cell_logits(judged.logits[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
 
@@ -114,7 +114,11 @@ def scope(guide: Guide, question: str) -> tuple[float, float]:
     with "overview"; read again without what it says of other words than those of such questions, it doesn't.
     """
     words = terms(question).words
-    vectors = guide.words(words)
+    return _scope(guide, words, guide.words(words))
+
+
+def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float, float]:
+    """The scope of a question by its words and their vectors [T, DIM]."""
     common = [word in STOP_WORDS or word in GENERAL_WORDS for word in words]
     readings = (
         guide.reader(words, vectors),
