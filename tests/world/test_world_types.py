@@ -71,7 +71,7 @@ def test_questions_have_answers_on_the_page(name):
         html, sheet = written(name, seed)
         marks = set(map(int, re.findall(rf'{MARK}="(\d+)"', html)))
         assert len(sheet.inquiries) >= 3
-        for kind, text, answer, pieces in sheet.inquiries:
+        for kind, text, answer, pieces, _ in sheet.inquiries:
             assert kind in KINDS
             assert text.strip()
             assert "{" not in text
@@ -84,7 +84,7 @@ def test_questions_have_answers_on_the_page(name):
 def test_no_question_has_two_answers(name):
     for seed in SEEDS:
         answers = defaultdict(set)
-        for kind, text, _, pieces in written(name, seed)[1].inquiries:
+        for kind, text, _, pieces, _ in written(name, seed)[1].inquiries:
             if kind != "paraphrase":
                 answers[text.casefold()].add(frozenset(pieces))
         double = [text for text, evidence in answers.items() if len(evidence) > 1]
@@ -96,7 +96,7 @@ def test_a_label_without_context_stands_once(name):
     for seed in SEEDS:
         html, sheet = written(name, seed)
         labels = defaultdict(set)
-        for kind, question, _, pieces in sheet.inquiries:
+        for kind, question, _, pieces, _ in sheet.inquiries:
             text = re.search(rf'{MARK}="{pieces[0]}"[^>]*>(.*?)</', html, re.DOTALL) if pieces else None
             label = unescape(text[1]).rstrip(" :") if text else ""
             if kind == "value" and question.casefold() in {

@@ -65,6 +65,35 @@ def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, tmp_path):
     assert "head.last.weight" not in kept
 
 
+def test_two_runs_take_the_mean_of_what_learns(tiny, tmp_path):
+    settings = {"stage": "relevance", "steps": 1, "save_every": 1}
+    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
+    train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "others")
+    for name in ("alone", "beside"):
+        peer = str(tmp_path / "peer") if name == "beside" else None
+        train(tiny(**settings, init=str(tmp_path / "eyes"), peer=peer), tmp_path / name)
+        if name == "alone":
+            train(tiny(**settings, init=str(tmp_path / "others"), seed=1), tmp_path / "peer")
+    alone, peer, beside = (weights(tmp_path / name) for name in ("alone", "peer", "beside"))
+    for name in alone:
+        learns = name.split(".")[0] in ("reader", "pages", "head") and alone[name].is_floating_point()
+        mean = (alone[name] + peer[name]) / 2 if learns else alone[name]
+        torch.testing.assert_close(beside[name], mean, msg=name)
+
+
+def test_a_peer_that_learned_nothing_since_or_is_elsewhere_is_left_alone(tiny, tmp_path):
+    peer = str(tmp_path / "peer")
+    assert state.newer(peer, "relevance", None) is None
+    train(tiny(stage="spotting", steps=1), tmp_path / "peer")
+    assert state.newer(peer, "relevance", None) is None
+    time, held, means = state.newer(peer, "spotting", None)
+    assert held.keys() == means.keys() == weights(tmp_path / "peer").keys()
+    assert state.newer(peer, "spotting", time) is None
+    (tmp_path / "peer" / state.RUN).write_bytes(b"junk")
+    with pytest.raises(ValueError, match="peer"):
+        state.newer(peer, "spotting", None)
+
+
 def test_the_rate_rises_and_falls():
     assert [rise_and_fall(step, 2, step / 10, 0.4) for step in range(11)] == pytest.approx(
         [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]

@@ -43,6 +43,9 @@ class GuideRecipe(BaseModel):
     eyes: Annotated[str | None, BeforeValidator(_none)] = None
     """guide whose eyes and words are used in relevance, read anew at each checkpoint: the run that still
     learns to read beside this one; none: those it starts with"""
+    peer: Annotated[str | None, BeforeValidator(_none)] = None
+    """folder of a run of the same stage with another seed that goes on beside this one: at each checkpoint
+    both take the mean of their weights, so that two cores teach one guide; none: alone"""
     pages: Texts = ()
     """folders of `arr-coc world`, and NAME:DIR of labelled images; twice is a double share"""
     drawn: Share = 0.2

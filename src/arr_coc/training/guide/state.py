@@ -137,6 +137,33 @@ def saved_progress(out: Path) -> Progress | None:
             return Progress(*json.loads(file.metadata()["progress"]))
 
 
+def newer(spec: str, stage: str, since: float | None) -> tuple[float, dict[str, Tensor], dict[str, Tensor]] | None:
+    """The weights of another run and their running mean, with the time of its checkpoint.
+
+    Args:
+        spec: the folder of the run, which may not have begun.
+        stage: that it has to be in.
+        since: time of the checkpoint that was read last.
+
+    Returns:
+        None where there is no checkpoint of the stage, or none but that one.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = local_path(spec) / RUN
+    with reading(f"{str(path)!r} can't be read", "name another run as peer"):
+        try:
+            time, progress = path.stat().st_mtime, saved_progress(path.parent)
+            if time == since or progress is None or progress.stage != stage:
+                return None
+            with safe_open(path, "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys() if not name.startswith("optimizer.")}
+        except FileNotFoundError:
+            return None
+    return time, _under("weights.", tensors), _under("mean.", tensors)
+
+
 def restore(out: Path, guide: Guide, mean: Guide, optimizer: optim.Optimizer) -> None:
     """Put weights, their mean and the optimizer's moments where a run left them.
 

@@ -22,6 +22,7 @@ from transformers import TrainerState
 
 from arr_coc.core.device import resolve_device
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import fast_dtype
 from arr_coc.core.provenance import MOST
 from arr_coc.training.folder import opened
 from arr_coc.training.guide import state
@@ -79,6 +80,8 @@ class Run:
         if device.type == "cpu":
             self.guide.eyes.to(memory_format=torch.channels_last)
         self.figures: dict[str, Any] = {}
+        self.met: float | None = None
+        self.dtype = fast_dtype(device)  # without instructions for it, bfloat16 takes a CPU twice as long
 
     def whole(self, telling: bool) -> dict[str, Any]:
         """All stages from where the run is."""
@@ -140,6 +143,7 @@ class Run:
                 log.step(place, math.ceil(last), over)
                 if place.step % recipe.save_every == 0 or over:
                     self._open_eyes()
+                    self._meet(stage, place)
                     state.save(self.out, self.guide, self.mean, optimizer, place, self._records(place))
                 if stopped:
                     break
@@ -151,6 +155,19 @@ class Run:
         if self.recipe.eyes is not None:
             for guide in (self.guide, self.mean):
                 state.load_weights(guide, self.recipe.eyes, READS)
+
+    def _meet(self, stage: Stage, place: Progress) -> None:
+        """Take the mean of what learns here and in the recipe's other run, if that has learned since the last time
+        (local SGD, Stich 2019). One that has ended is met once more and holds nothing back.
+        """
+        peer = None if self.recipe.peer is None else state.newer(self.recipe.peer, place.stage, self.met)
+        if peer is None:
+            return
+        self.met, weights, means = peer
+        for mine, theirs in ((self.guide, weights), (self.mean, means)):
+            for name, tensor in mine.state_dict().items():
+                if name.split(".")[0] in stage.parts and tensor.is_floating_point():
+                    tensor.lerp_(theirs[name].to(tensor.device), 0.5)
 
     def _records(self, place: Progress) -> list[dict[str, Any]]:
         """How the guide was made: what it began from, and the stages so far."""
@@ -165,7 +182,7 @@ class Run:
         """One step of the optimizer."""
         optimizer.zero_grad()
         for lesson in lessons:
-            with torch.autocast(self.device.type, torch.bfloat16):
+            with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
                 loss, parts = stage.loss(self.guide, lesson, step)
             (loss / len(lessons)).backward()
             log.add({"loss": loss.item(), **parts})

@@ -129,7 +129,7 @@ def _questions(sheet: Sheet, shot: Shot) -> tuple[Inquired, ...]:
     """The questions of a sheet whose evidence is wholly in the picture, none that may mean another label."""
     kept = []
     for inquiry in sheet.inquiries:
-        kind, text, answer, numbers = inquiry
+        kind, text, answer, numbers, _ = inquiry
         if all(shot.pieces.get(number) for number in numbers) and not sheet.ambiguous(inquiry):
             boxes = tuple(box for number in numbers for box in shot.pieces[number])
             kept.append(Inquired(kind, text, answer, boxes))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from arr_coc.world.browser.vocabulary import Vocabulary
 
 MARK = "data-piece"
 """The HTML attribute that holds a piece's number."""
+TAG = re.compile(r"<[^<>]*>")
 
 
 class Piece(str):
@@ -37,12 +39,15 @@ class Piece(str):
 
 
 class Inquiry(NamedTuple):
-    """A question about a sheet before the page is laid out: its evidence are numbers of pieces."""
+    """A question about a sheet before the page is laid out: its evidence are numbers of pieces; `renamed` says
+    whether its label was put in other words by rule, which may mean another label of the page.
+    """
 
     kind: str
     text: str
     answer: str
     pieces: tuple[int, ...]
+    renamed: bool = False
 
 
 @dataclass
@@ -73,6 +78,20 @@ class Sheet:
         """HTML as a piece whose evidence is the box of the whole element: a picture, a bar, a switch."""
         return self._piece("", inner, tag, f"{attributes} data-block")
 
+    def rich(self, inner: str) -> Piece:
+        """HTML of a line of text as a piece; its evidence is the boxes of its lines."""
+        return self._piece(html.unescape(TAG.sub("", inner)).strip(), inner, "span", "")
+
+    def mark(self, plain: str) -> Piece:
+        """A piece that is only its MARK, to stand among the attributes of an element, as of SVG; `plain` is its
+        text.
+        """
+        number = len(self.plain) + 1
+        piece = Piece(f'{MARK}="{number}" data-block')
+        piece.number, piece.plain = number, plain
+        self.plain[number] = plain
+        return piece
+
     def _piece(self, plain: str, inner: str, tag: str, attributes: str) -> Piece:
         number = len(self.plain) + 1
         piece = Piece(f'<{tag} {MARK}="{number}" {attributes}>{inner}</{tag}>')
@@ -80,9 +99,10 @@ class Sheet:
         self.plain[number] = plain
         return piece
 
-    def ask(self, kind: str, text: str, answer: str, *evidence: Piece) -> None:
-        """Add a question of a kind (see `phrases.KINDS`) whose answer needs these pieces."""
-        self.inquiries.append(Inquiry(kind, text, answer, tuple(piece.number for piece in evidence)))
+    def ask(self, kind: str, text: str, answer: str, *evidence: Piece, renamed: bool = False) -> None:
+        """Add a question of a kind (see `phrases.KINDS`) whose answer needs these pieces; see `Inquiry`."""
+        numbers = tuple(piece.number for piece in evidence)
+        self.inquiries.append(Inquiry(kind, text, answer, numbers, renamed))
 
     def phrase(self, kind: str, sort: str = "", **parts: str) -> str:
         """A question in a wording of the page's split; see `phrases.phrase`."""
@@ -110,13 +130,13 @@ class Sheet:
         """Ask for the value of a label without a word of it, where there is a way; see `field`."""
         name, within = label.plain.rstrip(" :"), context[0].plain if context else ""
         for text in paraphrases(self.rng, name, within, sort, split=self.words.split):
-            self.ask("paraphrase", text, value.plain, *context, label, value)
+            self.ask("paraphrase", text, value.plain, *context, label, value, renamed=True)
         for text in unlisted(name) if self.words.split == "test" and not context else ():
-            self.ask("paraphrase-unlisted", text, value.plain, label, value)
+            self.ask("paraphrase-unlisted", text, value.plain, label, value, renamed=True)
 
     def ambiguous(self, inquiry: Inquiry) -> bool:
         """Whether a paraphrase may mean another label of the page: it names one, or one means the same."""
-        if not inquiry.kind.startswith("paraphrase"):
+        if not inquiry.renamed:
             return False
         label = self.plain[inquiry.pieces[-2]].rstrip(" :")
         others = {stems(text) for number, text in self.plain.items() if number not in inquiry.pieces}

@@ -6,6 +6,7 @@ import html
 
 from arr_coc.world.browser.parts import Field, Labels, close, frame, heading, inquire, prose, room
 from arr_coc.world.browser.sheet import Piece, Sheet
+from arr_coc.world.browser.switches import switch
 from arr_coc.world.browser.types import page_type
 
 TITLES = (
@@ -121,41 +122,9 @@ def _switch(sheet: Sheet, labels: Labels, manner: str) -> tuple[Piece, Piece, bo
     text = sheet.one(free) if free and sheet.chance(0.65) else labels.open()
     labels.used.add(text.lower())
     on, label = sheet.chance(0.5), sheet.text(text)
-    end = sheet.block(_drawn(manner, on), "span", 'style="display:inline-block;flex:none"')
+    end = sheet.block(switch(manner, on), "span", 'style="display:inline-block;flex:none"')
     sheet.ask("switch", sheet.phrase("switch", label=text), "on" if on else "off", label, end)
     return label, end, on
-
-
-def _drawn(manner: str, on: bool) -> str:
-    """The HTML of a switch."""
-    back, side = ("var(--accent)", "right") if on else ("var(--line)", "left")
-    if manner in ("pill", "square"):
-        radius = "1em" if manner == "pill" else ".15em"
-        knob = (
-            f'<span style="position:absolute;top:.15em;{side}:.15em;width:1em;height:1em;'
-            f'border-radius:{radius};background:var(--paper)"></span>'
-        )
-        return (
-            '<span style="display:block;position:relative;width:2.4em;height:1.3em;'
-            f'border-radius:{radius};background:{back}">{knob}</span>'
-        )
-    if manner == "text":
-        return (
-            f'<span style="background:{back};color:{"var(--paper)" if on else "var(--ink)"};'
-            f'padding:.1em .6em;border-radius:.3em">{"ON" if on else "OFF"}</span>'
-        )
-    if manner == "word":
-        return "Enabled" if on else "Disabled"
-    if manner == "check":
-        return (
-            '<span style="display:block;width:1.3em;line-height:1.25em;text-align:center;'
-            f'border:1px solid var(--ink)">{"✓" if on else "&nbsp;"}</span>'
-        )
-    look = "background:var(--accent);color:var(--paper);"
-    return "".join(
-        f'<span style="{look if lit else ""}border:1px solid var(--line);padding:.1em .5em">{word}</span>'
-        for word, lit in (("Off", not on), ("On", on))
-    )
 
 
 def _row(side: str, label: str, end: str, line: bool) -> str:
