@@ -15,7 +15,8 @@ from arr_coc.world.browser.written import SLOT, TEXT, parse, scenes, write
 TEXTS = """== a ticket
 <p>[gate|Gate] [value|{A/B}{10-12}] for <b>{name:who}</b>, [again|{name:who}] & [price|{price}]</p>
 <pre>const x = { y: 1 / 2 }</pre>
-<p>[[lamp|@on]] [label|Lamp &amp; more]</p><svg><text data-id="t" x="1">Fri</text><rect data-id="bar" width="3"/></svg>
+<p>[[lamp|@on]] [label|Lamp &amp; more]</p>
+<svg><text data-id="t" x="1">Fri</text><rect data-id="bar" width="3"/></svg>
 ? value | gate value | Where do I board? | gate of {name:who}
 ? switch | label lamp -> on | Is {=label} on?
 ? chart | t bar | How long is the bar of Friday?
@@ -55,7 +56,7 @@ def test_evidence_are_the_pieces_that_a_line_names():
     body, page = written()
     marks = set(map(int, re.findall(rf'{MARK}="(\d+)"', body)))
     by_kind = {inquiry.kind: inquiry for inquiry in page.inquiries}
-    assert [page.plain[number] for number in by_kind["value"].pieces][0] == "Gate"
+    assert page.plain[by_kind["value"].pieces[0]] == "Gate"
     assert by_kind["switch"].answer == "on"
     assert [page.plain[number] for number in by_kind["chart"].pieces] == ["Fri", ""]
     assert by_kind["unanswerable"].pieces == ()
@@ -68,7 +69,11 @@ def test_the_same_seed_writes_the_same_and_another_another():
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("? value | nosuch | What?", "nosuch"), ("? value | gate |", "no wording"), ("? value | gate", "no wording")],
+    [
+        ("? value | nosuch | What?", "nosuch"),
+        ("? value | gate |", "no wording"),
+        ("? value | gate", "no wording"),
+    ],
 )
 def test_a_wrong_line_is_named(line, message):
     with pytest.raises(ValueError, match=message) as error:
@@ -100,8 +105,12 @@ def test_a_scene_is_whole(scene):
 
 
 def test_held_out_scenes_are_of_the_test_split_alone():
-    marked = {split: {write_page(seed, split, "scene")[0] for seed in range(12)} for split in ("train", "test")}
-    headings = {split: {heading for body in pages for heading in _plain(body)} for split, pages in marked.items()}
+    marked = {
+        split: {write_page(seed, split, "scene")[0] for seed in range(12)} for split in ("train", "test")
+    }
+    headings = {
+        split: {heading for body in pages for heading in _plain(body)} for split, pages in marked.items()
+    }
     own = {True: set(), False: set()}
     for scene in scenes():
         own[scene.held_out] |= set(_plain(scene.html))
@@ -113,4 +122,8 @@ def test_held_out_scenes_are_of_the_test_split_alone():
 
 def _plain(body):
     """Long runs of text between tags and marks: those of a scene alone."""
-    return [run.strip() for run in re.split(r"<[^<>]*>|\[\w+\||[\[\]]", body) if len(run.strip()) > 45 and "{" not in run]
+    return [
+        run.strip()
+        for run in re.split(r"<[^<>]*>|\[\w+\||[\[\]]", body)
+        if len(run.strip()) > 45 and "{" not in run
+    ]

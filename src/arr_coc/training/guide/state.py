@@ -137,7 +137,9 @@ def saved_progress(out: Path) -> Progress | None:
             return Progress(*json.loads(file.metadata()["progress"]))
 
 
-def newer(spec: str, stage: str, since: float | None) -> tuple[float, dict[str, Tensor], dict[str, Tensor]] | None:
+def newer(
+    spec: str, stage: str, since: float | None
+) -> tuple[float, dict[str, Tensor], dict[str, Tensor]] | None:
     """The weights of another run and their running mean, with the time of its checkpoint.
 
     Args:
@@ -158,7 +160,9 @@ def newer(spec: str, stage: str, since: float | None) -> tuple[float, dict[str, 
             if time == since or progress is None or progress.stage != stage:
                 return None
             with safe_open(path, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys() if not name.startswith("optimizer.")}
+                tensors = {
+                    name: file.get_tensor(name) for name in file.keys() if not name.startswith("optimizer.")
+                }
         except FileNotFoundError:
             return None
     return time, _under("weights.", tensors), _under("mean.", tensors)

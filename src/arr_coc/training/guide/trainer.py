@@ -157,8 +157,8 @@ class Run:
                 state.load_weights(guide, self.recipe.eyes, READS)
 
     def _meet(self, stage: Stage, place: Progress) -> None:
-        """Take the mean of what learns here and in the recipe's other run, if that has learned since the last time
-        (local SGD, Stich 2019). One that has ended is met once more and holds nothing back.
+        """Take the mean of what learns here and in the recipe's other run, if that has learned since the last
+        time (local SGD, Stich 2019). One that has ended is met once more and holds nothing back.
         """
         peer = None if self.recipe.peer is None else state.newer(self.recipe.peer, place.stage, self.met)
         if peer is None:

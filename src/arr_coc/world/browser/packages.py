@@ -145,4 +145,6 @@ def pages(
 def _listed(home: Path, pattern: str) -> tuple[Path, ...]:
     """Pages of a folder that may have enough text."""
     paths = (path for path in home.glob(pattern) if not SKIPPED.search(path.as_posix()))
-    return tuple(sorted(path for path in paths if path.is_file() and SMALLEST <= path.stat().st_size <= LARGEST))
+    return tuple(
+        sorted(path for path in paths if path.is_file() and SMALLEST <= path.stat().st_size <= LARGEST)
+    )

@@ -39,8 +39,8 @@ class Piece(str):
 
 
 class Inquiry(NamedTuple):
-    """A question about a sheet before the page is laid out: its evidence are numbers of pieces; `renamed` says
-    whether its label was put in other words by rule, which may mean another label of the page.
+    """A question about a sheet before the page is laid out: its evidence are numbers of pieces; `renamed`
+    says whether its label was put in other words by rule, which may mean another label of the page.
     """
 
     kind: str
@@ -83,8 +83,8 @@ class Sheet:
         return self._piece(html.unescape(TAG.sub("", inner)).strip(), inner, "span", "")
 
     def mark(self, plain: str) -> Piece:
-        """A piece that is only its MARK, to stand among the attributes of an element, as of SVG; `plain` is its
-        text.
+        """A piece that is only its MARK, to stand among the attributes of an element, as of SVG; `plain` is
+        its text.
         """
         number = len(self.plain) + 1
         piece = Piece(f'{MARK}="{number}" data-block')

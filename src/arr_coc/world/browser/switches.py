@@ -45,5 +45,6 @@ def radio(on: bool) -> str:
     dot = "background:var(--accent);" if on else ""
     return (
         '<span style="display:block;width:1.2em;height:1.2em;border-radius:50%;padding:.22em;'
-        f'border:1px solid var(--ink)"><span style="display:block;height:100%;border-radius:50%;{dot}"></span></span>'
+        'border:1px solid var(--ink)">'
+        f'<span style="display:block;height:100%;border-radius:50%;{dot}"></span></span>'
     )

@@ -5,10 +5,10 @@
     ? value | l1 v1 | Where do I board? | gate             kind | pieces (-> answer) | wordings
     ? unanswerable | | Is breakfast served on board?
 
-`[id|text]` is a piece of text, `[[id|html]]` an element, of which @on, @off, @check, @box, @radio and @ring are
-drawn; in SVG `data-id="x"` marks one. A slot is a sort of `Vocabulary.of` ("{name}"), a whole number ("{3-19}")
-or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands. "{=id}" in a
-question is a piece's text.
+`[id|text]` is a piece of text, `[[id|html]]` an element, of which @on, @off, @check, @box, @radio and @ring
+are drawn; in SVG `data-id="x"` marks one. A slot is a sort of `Vocabulary.of` ("{name}"), a whole number
+("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands.
+"{=id}" in a question is a piece's text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SORTED = frozenset((*SORTS, "amount", "country", "company", "job", "address", "e
 
 
 class Question(NamedTuple):
-    """A question of a scene: its kind, the ids of what answers it, the answer if it is fixed, its wordings."""
+    """A question of a scene: its kind, ids of what answers it, the answer if it is fixed, its wordings."""
 
     kind: str
     pieces: tuple[str, ...]
