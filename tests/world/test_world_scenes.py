@@ -85,7 +85,8 @@ def test_scenes_are_many_and_have_names_of_their_own():
     names = [scene.name for scene in scenes()]
     assert len(names) > 200
     assert len(names) == len(set(names))
-    assert 0.08 < sum(scene.held_out for scene in scenes()) / len(names) < 0.18
+    for split in ("validation", "test"):
+        assert 0.08 < sum(scene.split == split for scene in scenes()) / len(names) < 0.18
 
 
 @pytest.mark.parametrize("scene", scenes(), ids=lambda scene: scene.name.replace(" ", "-"))
@@ -104,26 +105,17 @@ def test_a_scene_is_whole(scene):
         assert "{=" not in inquiry.text
 
 
-def test_held_out_scenes_are_of_the_test_split_alone():
-    marked = {
-        split: {write_page(seed, split, "scene")[0] for seed in range(12)} for split in ("train", "test")
-    }
-    headings = {
-        split: {heading for body in pages for heading in _plain(body)} for split, pages in marked.items()
-    }
-    own = {True: set(), False: set()}
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_a_scene_is_of_one_split_alone(split):
+    bodies = "\n".join(write_page(seed, split, "scene")[0] for seed in range(12))
+    runs = {True: set(), False: set()}
     for scene in scenes():
-        own[scene.held_out] |= set(_plain(scene.html))
-    assert headings["train"] & own[False]
-    assert headings["test"] & own[True]
-    assert not headings["train"] & (own[True] - own[False])
-    assert not headings["test"] & (own[False] - own[True])
+        runs[scene.split == split] |= set(_runs(scene.html))
+    assert any(run in bodies for run in runs[True])
+    assert not any(run in bodies for run in runs[False] - runs[True])
 
 
-def _plain(body):
+def _runs(body):
     """Long runs of text between tags and marks: those of a scene alone."""
-    return [
-        run.strip()
-        for run in re.split(r"<[^<>]*>|\[\w+\||[\[\]]", body)
-        if len(run.strip()) > 45 and "{" not in run
-    ]
+    parts = (part.strip() for part in re.split(r"<[^<>]*>|\[\w+\||[\[\]]", body))
+    return [part for part in parts if len(part) > 45 and "{" not in part]

@@ -10,8 +10,7 @@ from arr_coc.world.browser.written import scenes, write
 
 @page_type("scene", weight=8.0)
 def scene(sheet: Sheet) -> str:
-    """One scene; those held out are of the test split alone."""
-    test = sheet.words.split == "test"
-    body = write(sheet, sheet.rng.choice([each for each in scenes() if each.held_out == test]))
+    """One scene of the page's split."""
+    body = write(sheet, sheet.rng.choice([each for each in scenes() if each.split == sheet.words.split]))
     sheet.ask("global", sheet.phrase("global"), "")
     return frame(sheet, body, 0.2)
