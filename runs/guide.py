@@ -1,6 +1,7 @@
 """How much of the evidence the guide keeps on held-out pages, beside nulls.
 
-    python runs/guide.py --pages FOLDER [--documents FOLDER] [--scenes FOLDER] [--out runs/results/guide.json]
+    python runs/guide.py --pages FOLDER [--documents FOLDER] [--scenes FOLDER] [--strangers FOLDER]
+                         [--out runs/results/guide.json]
     python runs/guide.py --pages FOLDER --guide FILE.safetensors --limit 60 --brief      one table, while training
     python runs/guide.py --pages FOLDER --worst 6 --pictures FOLDER                      what it misses, as pictures
 
@@ -244,6 +245,7 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, help="cache of rendered pages")
     parser.add_argument("--documents", type=Path, help="cache of documents that nobody wrote for this")
     parser.add_argument("--scenes", type=Path, help="cache of written scenes (`arr-coc world --type scene`)")
+    parser.add_argument("--strangers", type=Path, help="cache of another author's pages (runs/strangers.py)")
     parser.add_argument("--guide", type=Path, help="state_dict; without it the bundled guide")
     parser.add_argument("--out", type=Path, help="result file")
     parser.add_argument("--limit", type=int, help="pages of each folder")
@@ -268,7 +270,8 @@ def main() -> None:
         },
         "guide": weights,
     }
-    for name, folder in (("pages", args.pages), ("documents", args.documents), ("scenes", args.scenes)):
+    for name in ("pages", "documents", "scenes", "strangers"):
+        folder = getattr(args, name)
         if folder is None:
             continue
         result[name], scored = pages_result(guide, folder, args.limit, args.questions, methods)

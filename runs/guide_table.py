@@ -13,6 +13,7 @@ ROWS = (
     ("pages", "paraphrases unlisted", "paraphrases in no lexicon"),
     ("pages", "looks and sections", "colours, shapes, charts, sections"),
     ("scenes", "all", "written scenes, questions as people put them"),
+    ("strangers", "all", "pages by another author, questions as people put them"),
     ("documents", "all", "documents nobody here wrote, every kind"),
     ("documents", "words", "documents: where a word stands"),
     ("documents", "crossings and terms", "documents: tables and terms"),
