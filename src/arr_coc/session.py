@@ -266,7 +266,8 @@ class Session:
         """
         if self._strange is None:
             model, encoded = self.model, self.encoded(mode)
-            look = partial(foreign_images, model.adapter_for(mode), model.stem, inputs, encoded)
+            stems = (model.stem, model.familiarity_stem)
+            look = partial(foreign_images, model.adapter_for(mode), *stems, inputs, encoded)
             self._strange = any(guarded(model.chooser, look, "nobody can say whether it is foreign") or ())
         return self._strange
 
