@@ -27,12 +27,13 @@ from arr_coc.core.realizing import Stopwatch
 from arr_coc.modes import MODES, find_mode
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
-from arr_coc.modes.notes import joined
+from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import ImagePrompt, chat_prompt
+from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -241,6 +242,8 @@ class Session:
         watch.ms["decode"] = 1000.0 * (end - first.arrived())
         watch.settle()
         foreign = self._foreign(inputs, prepared.mode)
+        bundled = model.base_name == BUNDLED
+        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
         return Answer(
             text=text,
             allocation=prepared.allocations[0],
@@ -251,7 +254,7 @@ class Session:
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),
-            note=joined(prepared.note, FOREIGN if foreign else None),
+            note=joined(prepared.note, large, FOREIGN if foreign else None),
             foreign=foreign,
             allocations=tuple(prepared.allocations),
             question=question,
