@@ -42,7 +42,7 @@ from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
 from arr_coc.training.interruption import Interruption
 from arr_coc.training.learner import Learner
-from arr_coc.training.progress import Report
+from arr_coc.training.progress import Report, counted
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows
@@ -136,7 +136,10 @@ def train(
         if stop_at is not None:
             trainer.add_callback(StopAt(stop_at))
         if progress and is_main_process():
-            trainer.add_callback(screen.enter_context(Report(recipe.save_every)))
+            images = recipe.batch * devices
+            each = f"{counted(images, 'image')} with at most {counted(recipe.questions, 'question')}"
+            each += " an image" if images > 1 else ""
+            trainer.add_callback(screen.enter_context(Report(recipe.save_every, each)))
         since, begin = time.monotonic(), last_checkpoint(out)
         try:
             trainer.train(resume_from_checkpoint=begin and str(begin))
