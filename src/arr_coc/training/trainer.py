@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, SequentialSampler
@@ -351,6 +350,8 @@ class StopAt(TrainerCallback):
 
 def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
     """Every figure of the log over the steps, one panel each."""
+    from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
+
     lines = [line for line in history if "loss" in line]
     names = [
         n
