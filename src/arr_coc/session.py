@@ -20,6 +20,7 @@ from torch import Tensor
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.answer import Answer
 from arr_coc.core.attending import Budget
+from arr_coc.core.drawing import figure, thumbnail
 from arr_coc.core.familiarity import FOREIGN
 from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.question import check_question
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
+THUMBNAIL = 192
+"""The longest side, in px, of a picture of a session in a notebook."""
 
 
 class Session:
@@ -81,6 +84,12 @@ class Session:
         """One line."""
         sizes = ", ".join(f"{image.width}x{image.height}" for image in self.images)
         return f"Session({sizes} px, model {self.model.base_name!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the picture small, its size, and the model that answers."""
+        sizes = ", ".join(f"{image.width} x {image.height} px" for image in self.images)
+        pictures = [thumbnail(image, THUMBNAIL) for image in self.images]
+        return figure(pictures, [("size", sizes), ("model", self.model.base_name)], "the session's picture")
 
     @property
     def image(self) -> Image.Image:
