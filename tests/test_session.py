@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,13 @@ class TestSession:
     def test_it_shows_itself_on_one_line(self, model: ARRCOCModel) -> None:
         assert repr(model.session(IMAGE)) == f"Session(48x40 px, model {model.base_name!r})"
         assert repr(model.session([IMAGE, IMAGE])).startswith("Session(48x40, 48x40 px, ")
+
+    def test_a_notebook_shows_it(self, model: ARRCOCModel) -> None:
+        html = model.session([IMAGE, IMAGE.resize((960, 400))])._repr_html_()
+        assert re.findall(r'width="(\d+)" height="(\d+)"', html) == [("48", "40"), ("192", "80")]
+        assert "48 x 40 px, 960 x 400 px" in html
+        assert model.base_name in html
+        assert len(html) < 30_000
 
     def test_an_image_is_encoded_once(self, model: ARRCOCModel, encodings: list[int]) -> None:
         session = model.session(IMAGE)

@@ -78,6 +78,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
         relevance: what couples cells with a question, one of `modes.call.RELEVANCES`.
+        familiarity_stem: tells foreign pictures where `stem` doesn't; it chooses nothing.
 
     Raises:
         ValueError: an unsupported family, a layer of another width, a bad budget, mode or relevance.
@@ -97,6 +98,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         strict: bool = False,
         base_name: str | None = None,
         relevance: str = "auto",
+        familiarity_stem: Stem | None = None,
     ) -> None:
         super().__init__()
         self.base: Any
@@ -115,6 +117,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         self.processor = processor
         self.layer = layer.to(self.device)
         self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
+        self.familiarity_stem = familiarity_stem and familiarity_stem.to(self.device, base.dtype)
         self.convs = nn.ModuleDict(convs or {}).to(self.device).requires_grad_(False)
         self.loras = LoRAs(base) if loras is None else loras
         self.strict = strict
@@ -189,7 +192,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """
         parts: dict[str, Any] = {}
         if isinstance(model, ARRCOCModel):
-            names = ("layer", "stem", "convs", "loras", "base_name")
+            names = ("layer", "stem", "familiarity_stem", "convs", "loras", "base_name")
             parts = {name: getattr(model, name) for name in names}
             processor, model = processor or model.processor, model.base
         base = plain_model(model)

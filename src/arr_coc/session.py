@@ -20,6 +20,7 @@ from torch import Tensor
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.answer import Answer
 from arr_coc.core.attending import Budget
+from arr_coc.core.drawing import figure, thumbnail
 from arr_coc.core.familiarity import FOREIGN
 from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.question import check_question
@@ -27,12 +28,13 @@ from arr_coc.core.realizing import Stopwatch
 from arr_coc.modes import MODES, find_mode
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
-from arr_coc.modes.notes import joined
+from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import ImagePrompt, chat_prompt
+from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
+THUMBNAIL = 192
+"""The longest side, in px, of a picture of a session in a notebook."""
 
 
 class Session:
@@ -80,6 +84,12 @@ class Session:
         """One line."""
         sizes = ", ".join(f"{image.width}x{image.height}" for image in self.images)
         return f"Session({sizes} px, model {self.model.base_name!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the picture small, its size, and the model that answers."""
+        sizes = ", ".join(f"{image.width} x {image.height} px" for image in self.images)
+        pictures = [thumbnail(image, THUMBNAIL) for image in self.images]
+        return figure(pictures, [("size", sizes), ("model", self.model.base_name)], "the session's picture")
 
     @property
     def image(self) -> Image.Image:
@@ -241,6 +251,8 @@ class Session:
         watch.ms["decode"] = 1000.0 * (end - first.arrived())
         watch.settle()
         foreign = self._foreign(inputs, prepared.mode)
+        bundled = model.base_name == BUNDLED
+        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
         return Answer(
             text=text,
             allocation=prepared.allocations[0],
@@ -251,7 +263,7 @@ class Session:
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),
-            note=joined(prepared.note, FOREIGN if foreign else None),
+            note=joined(prepared.note, large, FOREIGN if foreign else None),
             foreign=foreign,
             allocations=tuple(prepared.allocations),
             question=question,
@@ -266,7 +278,8 @@ class Session:
         """
         if self._strange is None:
             model, encoded = self.model, self.encoded(mode)
-            look = partial(foreign_images, model.adapter_for(mode), model.stem, inputs, encoded)
+            stems = (model.stem, model.familiarity_stem)
+            look = partial(foreign_images, model.adapter_for(mode), *stems, inputs, encoded)
             self._strange = any(guarded(model.chooser, look, "nobody can say whether it is foreign") or ())
         return self._strange
 

@@ -185,3 +185,76 @@ def test_several_are_asked_about_together(capsys: Capture, image: str, folder: s
     code, out, err = run(capsys, *line, "--trace", "a.safetensors")
     assert (code, out) == (2, "")
     assert "--trace is of one image" in err
+
+
+class TestLooks:
+    @pytest.fixture
+    def other(self) -> str:
+        picture(2, (64, 64)).save("other.png")
+        return "other.png"
+
+    def test_several_have_lines_and_a_picture_each(self, capsys: Capture, image: str, other: str) -> None:
+        code, out, err = run(capsys, "look", image, other, *ASK[:3])
+        assert (code, err) == (0, "")
+        names = [line.split()[1] for line in out.splitlines() if line.startswith(("image ", "picture "))]
+        assert names == [image, "arr-coc-look-1.png", other, "arr-coc-look-2.png"]
+        one, two = (Image.open(name).convert("RGB").tobytes() for name in names[1::2])
+        assert one != two
+        run(capsys, "look", other, *ASK[:3], "--out", "alone.png")
+        assert Image.open("alone.png").convert("RGB").tobytes() == two
+
+    def test_a_model_looks_at_them_together(
+        self, capsys: Capture, image: str, other: str, folder: str
+    ) -> None:
+        code, out, err = run(capsys, "look", image, other, *ASK, folder, "--json")
+        assert (code, err) == (0, "")
+        session = ARRCOCModel.from_pretrained(folder).session([image, other])
+        for line, name, expected in zip(
+            out.splitlines(), (image, other), session.looks("What is it?", budget=5), strict=True
+        ):
+            record = json.loads(line)
+            assert record.pop("images") == [name]
+            record.pop("coupling")
+            assert record == expected.to_dict()
+        assert not list(Path().glob("arr-coc-look*"))
+
+    def test_a_folder_with_one_that_cannot_be_opened(self, capsys: Capture) -> None:
+        Path("scans").mkdir()
+        for number, name in enumerate(("b.png", "a.png")):
+            picture(number, (64, 48)).save(f"scans/{name}")
+        Path("scans/c.png").write_bytes(b"notes")
+        code, out, err = run(capsys, "look", "scans", *ASK[:3], "--json")
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert (code, err) == (1, "arr-coc: 1 of 3 images could not be opened\n")
+        assert [line["images"] for line in lines] == [[f"scans/{name}.png"] for name in "abc"]
+        assert ["keep" in line for line in lines] == [True, True, False]
+        assert "not an image" in lines[2]["error"]
+        alone = run_json(capsys, "look", "scans/b.png", *ASK[:3])
+        assert lines[1] == {"images": ["scans/b.png"]} | alone
+        code, out, _ = run(capsys, "look", "scans", *ASK[:3])
+        assert (code, out.count("visual tokens"), out.count("not opened")) == (1, 2, 1)
+        assert {path.name for path in Path().iterdir()} == {"scans"}  # nothing is drawn
+        assert run(capsys, "look", "scans", *ASK[:3], "--out", "cells.png")[0] == 1
+        assert {path.name for path in Path().iterdir()} == {"scans", "cells-1.png", "cells-2.png"}
+
+    @pytest.mark.parametrize("words", [("--save", "a.safetensors"), ("--evidence", "1,1,9,9")])
+    def test_what_is_of_one(self, capsys: Capture, image: str, other: str, words: tuple[str, str]) -> None:
+        code, out, err = run(capsys, "look", image, other, "What?", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"{words[0]} is of one image" in err
+
+    def test_a_page_of_each(self, capsys: Capture, pdf: str) -> None:
+        second = sources.open_picture(pdf, 2)
+        second.save("second.png")
+        expected = run_json(capsys, "look", "second.png", *ASK[:3])
+        assert run_json(capsys, "look", pdf, *ASK[:3], "--page", "2")["keep"] == expected["keep"]
+        Path("scans").mkdir()
+        second.save("scans/a.png")
+        assert "--page is of one image" in run(capsys, "look", "scans", "What?", "--page", "1")[2]
+
+    def test_no_picture_takes_the_place_of_an_image(self, capsys: Capture, other: str) -> None:
+        Path(other).rename("look-2.png")
+        picture(1, (64, 48)).save("look-3.png")
+        code, out, err = run(capsys, "look", "look-3.png", "look-2.png", "What?", "--out", "look.png")
+        assert (code, out) == (2, "")
+        assert "is the image itself" in err

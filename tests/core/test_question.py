@@ -15,9 +15,9 @@ def test_any_text_is_one(question: str) -> None:
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        (None, "is a NoneType: give a text"),
+        (None, "is None: give a text"),
         (b"What?", "is a bytes: give a text"),
-        (7, "is a int: give a text"),
+        (7, "is an int: give a text"),
         (["What?"], "is a list: give a text"),
         ("", "is empty ('')"),
         ("\n\t" * 4000, "is empty"),

@@ -5,14 +5,18 @@ Run: pytest tests/modes/test_modes_familiar.py
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from PIL import Image, ImageDraw
 
 from arr_coc import ARRCOCModel, ARRCOCQwen
 from arr_coc.core.familiarity import FOREIGN
+from arr_coc.core.stem import Stem
 from arr_coc.modes import MODES
 from arr_coc.modes.familiar import foreign_images
+from arr_coc.store.checkpoint import load_base
 from arr_coc.world import draw_page
 
 
@@ -92,9 +96,63 @@ def test_no_answer_is_lost_to_it(
 
 
 def test_without_a_stem_nobody_can_say(model: ARRCOCModel, circle: Image.Image) -> None:
-    assert foreign_images(model.adapter, None, {}, None) == []  # type: ignore[arg-type]
+    assert foreign_images(model.adapter, None, None, {}, None) == []  # type: ignore[arg-type]
     bare = ARRCOCModel(model.base, model.processor)
     assert not bare.ask(circle, "What?", max_new_tokens=1).foreign
+
+
+@pytest.fixture(scope="module", params=["no stem", "a stem of its own"])
+def anew(
+    model: ARRCOCModel, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
+    """An allocator that somebody trained for the bundled base model, without the bundled stem."""
+    folder, dim = tmp_path_factory.mktemp("anew"), model.layer.config.dim
+    stem = None if request.param == "no stem" else Stem(dim)
+    ARRCOCModel(model.base, model.processor, model.layer, stem=stem, base_name="bundled").save_pretrained(
+        folder
+    )
+    return folder
+
+
+def test_an_allocator_trained_anew_for_the_bundled_model_says_so_too(
+    model: ARRCOCModel, circle: Image.Image, anew: Path
+) -> None:
+    page = draw_page(742, (320, 320), "test").image
+    wrapped = ARRCOCModel.wrap(model.base, model.processor, allocator=anew)
+    for loaded in (ARRCOCQwen.from_pretrained(anew, device="cpu"), wrapped, ARRCOCModel.wrap(wrapped)):
+        assert loaded.stem is None or loaded.stem.familiarity is None
+        for mode in ("prune", "sparse"):
+            answer = loaded.ask(circle, "What colour is the circle?", mode=mode, max_new_tokens=1)
+            assert answer.foreign
+            assert FOREIGN in (answer.note or "")
+            assert not loaded.ask(page, "What is the title?", mode=mode, max_new_tokens=1).foreign
+
+
+def test_the_stem_that_says_so_chooses_nothing_and_is_not_saved(
+    model: ARRCOCModel, circle: Image.Image, anew: Path, tmp_path: Path
+) -> None:
+    loaded = ARRCOCQwen.from_pretrained(anew, device="cpu")
+    bare = ARRCOCModel(loaded.base, loaded.processor, loaded.layer, stem=loaded.stem)
+    for mode in ("prune", "sparse"):
+        ours, without = (m.session(circle) for m in (loaded, bare))
+        ours.ask("What colour?", mode=mode, budget=16, max_new_tokens=1)
+        keep = ours.look("What colour?", mode=mode, budget=16).keep
+        assert torch.equal(keep, without.look("What colour?", mode=mode, budget=16).keep)
+    assert loaded.default_mode == bare.default_mode
+    loaded.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in anew.iterdir())
+
+
+def test_another_base_model_is_not_judged_by_the_bundled_stem(
+    model: ARRCOCModel, circle: Image.Image, tmp_path: Path
+) -> None:
+    model.base.save_pretrained(tmp_path / "base")
+    model.processor.save_pretrained(tmp_path / "base")
+    base, processor = load_base(tmp_path / "base")
+    ARRCOCModel(base, processor, model.layer).save_pretrained(tmp_path / "allocator")
+    other = ARRCOCQwen.from_pretrained(tmp_path / "allocator", device="cpu")
+    assert other.familiarity_stem is None
+    assert not other.ask(circle, "What?", max_new_tokens=1).foreign
 
 
 def test_only_the_bundled_model_says_what_it_can_do(model: ARRCOCModel) -> None:

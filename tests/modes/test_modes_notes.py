@@ -5,11 +5,18 @@ Run: pytest tests/modes/test_modes_notes.py
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from arr_coc import ARRCOCModel
 from arr_coc.modes.notes import joined
+from arr_coc.store.checkpoint import BUNDLED_CELLS
+from arr_coc.world import draw_page
 from eyes import IMAGES, build, wrapped
 from tiny import QWEN_FAMILIES
 
@@ -71,3 +78,55 @@ class TestArguments:
         assert text is not None
         assert text.startswith("saccade ran as prune: ")
         assert "; gestalt had no effect in mode prune; budget 400 is more" in text
+
+
+@pytest.fixture(scope="module")
+def bundled() -> ARRCOCModel:
+    return ARRCOCModel.from_pretrained(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def twice() -> Image.Image:
+    """A drawn page at twice its size."""
+    image = draw_page(743, (640, 576), "test").image
+    return image.resize((2 * image.width, 2 * image.height))
+
+
+class TestSizes:
+    @pytest.mark.parametrize("mode", ["sparse", "prune"])
+    def test_more_cells_than_the_bundled_model_was_taught(
+        self, bundled: ARRCOCModel, twice: Image.Image, mode: str
+    ) -> None:
+        text = bundled.ask(twice, "What is the title?", mode=mode, max_new_tokens=1).note
+        assert text is not None
+        assert "taught on pictures of at most 1,056 cells and this one has 1,440" in text
+
+    def test_as_many_are_not_mentioned(self, bundled: ARRCOCModel) -> None:
+        page = draw_page(744, (33 * 32, 32 * 32), "test").image
+        answer = bundled.ask(page, "What is the title?", max_new_tokens=1)
+        assert (answer.total, answer.note) == (BUNDLED_CELLS, None)
+
+    def test_coarse_views_were_taught_on_larger_ones(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
+        assert "coarse" in bundled.loras.kinds
+        assert "at most" not in (bundled.ask(twice, "Title?", mode="saccade", max_new_tokens=1).note or "")
+        bare = ARRCOCModel(bundled.base, bundled.processor, bundled.layer, base_name="bundled")
+        note = bare.ask(twice, "What is the title?", mode="saccade", max_new_tokens=1).note
+        assert "taught on pictures of at most 1,056 cells" in (note or "")
+        assert bare.ask(twice, "Title?", mode="compress", max_new_tokens=1).note is None
+
+    def test_of_several_those_are_counted(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
+        page = draw_page(745, (320, 320), "test").image
+        note = bundled.ask([page, twice], "What is the title?", max_new_tokens=1).note
+        assert "one has 1,440, so" in (note or "")
+
+    def test_of_another_model_nobody_knows(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
+        other = ARRCOCModel(bundled.base, bundled.processor, bundled.layer, base_name="another")
+        assert other.ask(twice, "What is the title?", max_new_tokens=1).note is None
+
+    def test_the_limit_is_that_of_the_stage_that_teaches_answers(self) -> None:
+        script = (Path(__file__).parents[2] / "runs" / "bundled.sh").read_text(encoding="utf-8")
+        sizes = re.search(r"making\.together.*?--sizes ([\d,]+)", script, re.DOTALL)
+        assert sizes is not None
+        side = max(map(int, sizes[1].split(","))) / 32
+        stretches = np.exp(np.linspace(-0.25, 0.25, 100_001))  # as `making.together.AskedPages` draws them
+        assert (np.round(side * stretches) * np.round(side / stretches)).max() == BUNDLED_CELLS

@@ -1,7 +1,7 @@
 """The command line `arr-coc`: each command checks its options, calls the library and prints the result.
 
     arr-coc ask [IMAGE]... [QUESTION] answer from a fraction of the visual tokens, and draw which ones
-    arr-coc look [IMAGE] [QUESTION]   the allocation alone, all layers
+    arr-coc look [IMAGE]... [QUESTION] the allocation alone, all layers
     arr-coc draw                      make sample pages with questions and answers
     arr-coc app                       ask and look in a browser
     arr-coc view TRACE...             saved traces as one page that opens anywhere

@@ -13,7 +13,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "look": (
         "arr-coc look",
-        'arr-coc look page.png "Where is the date?" --mode sparse --out look.png',
+        'arr-coc look page.png "Where is the date?" --model bundled --mode sparse --out look.png',
+        'arr-coc look scans "What is the total?" --json > cells.jsonl',
     ),
     "info": ("arr-coc info", "arr-coc info --model Qwen/Qwen3-VL-2B-Instruct --dtype bfloat16"),
     "draw": ("arr-coc draw", "arr-coc draw --count 20 --size 1280x960 --seed 100 --out pages"),

@@ -6,28 +6,46 @@ Without a model the guide alone decides, and transformers isn't imported.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.cli.sources import folder_images, open_picture
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from arr_coc.core.allocation import Allocation
     from arr_coc.core.attending import Budget
-    from arr_coc.core.realizing import Decision
+    from arr_coc.core.guide.coupling import Coupling
+    from arr_coc.data.record import Box
 
 PICTURE = "arr-coc-look.png"
 
 
+class Look(NamedTuple):
+    """What was decided for one image, and what the guide said of it; None: it wasn't asked."""
+
+    allocation: Allocation
+    coupling: Coupling | None
+
+
+Looker = Callable[[Sequence["Image.Image"]], Sequence[Look]]
+"""Looks at images that are asked about together."""
+
+
 def command(
-    image: Annotated[
-        str | None,
-        typer.Argument(metavar="IMAGE", help=options.IMAGE_HELP + ". None: the built-in sample."),
-    ] = None,
-    question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="What you want to know about it.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE... QUESTION",
+            help=options.IMAGE_HELP
+            + ". Several, or a folder's, are shown one after the other. The last word is the question. None: "
+            "the built-in sample.",
+        ),
     ] = None,
     budget: options.Budget = None,
     mode: options.ChoosingMode = None,
@@ -42,77 +60,168 @@ def command(
         str | None, typer.Option(metavar="FILE", help="Where to save the allocation record, a .safetensors.")
     ] = None,
     as_json: options.AsJson = False,
-) -> None:
+) -> int:
     """Show which cells a question needs, layer by layer; nothing is answered.
 
     The guide decides, which needs no model; with --model that model does, as in ask.
 
     The picture goes to arr-coc-look.png if that can be written; with --json, which prints the whole record,
-    only to where --out says.
+    only to where --out says. Several images have a picture and, with --json, a line each: arr-coc-look-1.png
+    is of the first. Of a folder nothing is drawn but to where --out says; an image of it that can't be opened
+    gets the reason, and the exit code is 1.
     """
     if model is None:
         # Threads that wait for one another sleep: spinning, as they do by themselves, takes many times the
         # guide's own work where other programs want the same cores. Read when torch is imported.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    request = inputs.read_question([word for word in (image, question) if word is not None])
-    if request.folder is not None:
-        raise ValueError(f"{image!r} is a folder: give the path of one image file")
-    (picture,) = inputs.open_pictures(request, page)
-    drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
-    record_path = inputs.optional_path("--save", save, (".safetensors",), request.names)
+    request = inputs.read_question(words or ())
+    several = request.folder is not None or len(request.names) > 1
+    of_one = {"--save": save, "--evidence": evidence, "--page": request.folder and page}
+    if several and (option := next((option for option, value in of_one.items() if value), None)):
+        raise ValueError(f"{option} is of one image: leave it out, or look at one")
+    if model is None:
+        named = {"--mode": mode, "--allocator": allocator}
+        if option := next((option for option, value in named.items() if value is not None), None):
+            raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
+    files = None if request.folder is None else folder_images(request.folder)
+    names = request.names if files is None else tuple(map(str, files))
+    pictures = inputs.open_pictures(request, page) if files is None else []
+    if files is not None and out is None:
+        targets: list[Path | None] = [None] * len(files)
+    else:
+        targets = _drawing_paths(out, names, several, as_json)
+    record_path = inputs.optional_path("--save", save, (".safetensors",), names)
     boxes = inputs.read_evidence(evidence)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
-            named = {"--mode": mode, "--allocator": allocator}
-            if option := next((option for option, value in named.items() if value is not None), None):
-                raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
-            decision = _guided(picture, request.question, allowed, device, dtype, as_json)
-            allocation = decision.allocations[0]
-            coupling = decision.couplings[0]
+            look = _guide(request.question, allowed, device, dtype, as_json)
         else:
             loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
-            with terminal.status("looking", as_json):
-                session = loaded.session(picture)
+
+            def look(pictures: Sequence[Image.Image]) -> Sequence[Look]:
+                session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
                 prepared = session.prepared(request.question, budget=allowed, mode=mode)
-            allocation = prepared.allocations[0]
-            coupling = next(iter(prepared.couplings), None)
+                couplings = prepared.couplings or (None,) * len(pictures)
+                return [Look(*each) for each in zip(prepared.allocations, couplings, strict=True)]
+
+    def watched(pictures: Sequence[Image.Image]) -> Sequence[Look]:
+        with terminal.quiet_stdout(as_json), terminal.status("looking", as_json):
+            return look(pictures)
+
+    if files is not None:
+        return _look_each(files, targets, watched, request.question, as_json)
+    looks = watched(pictures)
     if record_path:
-        allocation.save(record_path)
-    from arr_coc.inspect.evidence import score
-
-    scored = score(boxes, allocation, picture.size)
-    if as_json:
-        facts = allocation.to_dict()
-        if coupling is not None:
-            facts["coupling"] = coupling.to_dict()
-        if boxes:
-            facts["evidence_recall"] = scored.recall
-        terminal.print_json(facts)
-    else:
-        terminal.print_allocation(request.title, request.question, allocation, coupling)
-        if boxes:
-            terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
-        if record_path:
-            terminal.print_rows([("record", str(record_path))])
-    if drawing_path:
-        from arr_coc.inspect.guidance import Guidance
-        from arr_coc.inspect.picture import draw_layers
-
-        guidance = None if coupling is None else Guidance.of(coupling)
-        drawing = draw_layers(picture, allocation, request.question, boxes, guidance)
-        terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
+        looks[0].allocation.save(record_path)
+    titles = names or (request.title,)
+    for name, picture, each, target in zip(titles, pictures, looks, targets, strict=True):
+        _show(name, request.question, picture, each, as_json, several, boxes, record_path)
+        _draw(picture, each, request.question, target, as_json, out is not None, boxes)
+    return 0
 
 
-def _guided(
-    picture: Image.Image, question: str, budget: Budget | None, device: str, dtype: str, quiet: bool
-) -> Decision:
-    """What the guide decides alone."""
+def _guide(question: str, budget: Budget | None, device: str, dtype: str, quiet: bool) -> Looker:
+    """The guide, which looks at each image alone."""
     with terminal.starting(quiet):
         from arr_coc.core.attending import DEFAULT_BUDGET
         from arr_coc.core.guide.store import load_guide
         from arr_coc.core.selector import Selector
 
         selector = Selector(load_guide(dtype=dtype, device="cpu" if device == "auto" else device))
-    with terminal.status("looking", quiet):
-        return selector.decide(picture, question, DEFAULT_BUDGET if budget is None else budget)
+    allowed = DEFAULT_BUDGET if budget is None else budget
+
+    def look(pictures: Sequence[Image.Image]) -> Sequence[Look]:
+        decisions = [selector.decide(picture, question, allowed) for picture in pictures]
+        return [Look(decision.allocations[0], decision.couplings[0]) for decision in decisions]
+
+    return look
+
+
+def _drawing_paths(out: str | None, names: Sequence[str], several: bool, as_json: bool) -> list[Path | None]:
+    """Where to draw each image: the file of one, or with their numbers in its name those of several."""
+    if not several:
+        return [inputs.drawing_path(out, PICTURE, names, as_json)]
+    if out is not None:
+        inputs.output_path("--out", out, inputs.PICTURE_TYPES)
+
+    def numbered(file: str, number: int) -> str:
+        path = Path(file)
+        return str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
+
+    return [
+        inputs.drawing_path(out and numbered(out, number), numbered(PICTURE, number), names, as_json)
+        for number in range(1, len(names) + 1)
+    ]
+
+
+def _look_each(
+    files: Sequence[Path], targets: Sequence[Path | None], look: Looker, question: str, as_json: bool
+) -> int:
+    """Look at every image of a folder by itself; the exit code."""
+    failures = 0
+    for file, target in zip(files, targets, strict=True):
+        try:
+            picture = open_picture(str(file))
+        except ValueError as error:
+            failures += 1
+            if as_json:
+                terminal.print_json({"images": [str(file)], "error": str(error)})
+            else:
+                terminal.print_rows([("image", str(file)), ("not opened", str(error))])
+            continue
+        (each,) = look([picture])
+        _show(str(file), question, picture, each, as_json, True)
+        _draw(picture, each, question, target, as_json, True)
+    if failures:
+        terminal.complain(f"{failures} of {len(files)} images could not be opened")
+    return 1 if failures else 0
+
+
+def _show(
+    name: str,
+    question: str,
+    picture: Image.Image,
+    look: Look,
+    as_json: bool,
+    several: bool,
+    boxes: Sequence[Box] = (),
+    record: Path | None = None,
+) -> None:
+    """The lines of one image; with --json its record, which names the image where there are several."""
+    from arr_coc.inspect.evidence import score
+
+    scored = score(boxes, look.allocation, picture.size)
+    if as_json:
+        facts = ({"images": [name]} if several else {}) | look.allocation.to_dict()
+        if look.coupling is not None:
+            facts["coupling"] = look.coupling.to_dict()
+        if boxes:
+            facts["evidence_recall"] = scored.recall
+        terminal.print_json(facts)
+        return
+    terminal.print_allocation(name, question, look.allocation, look.coupling)
+    if boxes:
+        terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
+    if record:
+        terminal.print_rows([("record", str(record))])
+
+
+def _draw(
+    picture: Image.Image,
+    look: Look,
+    question: str,
+    target: Path | None,
+    as_json: bool,
+    needed: bool,
+    boxes: Sequence[Box] = (),
+) -> None:
+    """Draw the layers of one image; nowhere where there is no target."""
+    if target is None:
+        return
+    from arr_coc.inspect.guidance import Guidance
+    from arr_coc.inspect.picture import draw_layers
+
+    guidance = None if look.coupling is None else Guidance.of(look.coupling)
+    drawing = draw_layers(picture, look.allocation, question, boxes, guidance)
+    terminal.save_picture(drawing, target, as_json, needed=needed)

@@ -117,14 +117,17 @@ def logs_on_stderr(debug: bool) -> Generator[None, None, None]:
 
     logger, handler = logging.getLogger("arr_coc"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(Short("arr-coc: %(levelname)s: %(message)s"))
-    level = logger.level
+    fonts = logging.getLogger("matplotlib.font_manager")  # says at a first plot that it may take a moment
+    level, level_of_fonts = logger.level, fonts.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+    fonts.setLevel(logging.ERROR)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        fonts.setLevel(level_of_fonts)
 
 
 def quiet_transformers(bars: bool = False) -> None:

@@ -2,6 +2,7 @@
 
     kept_picture(image, mask)          the image, dropped cells faded
     relevance_picture(relevance, mask) the cells by their relevance, kept ones in colour
+    thumbnail(image)                   the image, small
     figure(pictures, rows)             HTML: the pictures inline, beside rows of text
 
 What is read closely (titles, legends, every map) is `inspect.picture`.
@@ -34,11 +35,17 @@ def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
     Raises:
         ValueError: a mask of more than one frame.
     """
-    small = image.convert("RGB")
-    small.thumbnail((LONGEST, LONGEST))
+    small = thumbnail(image)
     faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")
     kept = Image.fromarray(_cells(mask).astype(np.uint8) * 255)
     return Image.composite(small, faded, kept.resize(small.size, Image.Resampling.NEAREST))
+
+
+def thumbnail(image: Image.Image, longest: int = LONGEST) -> Image.Image:
+    """A copy of the image in RGB, no side longer than `longest` px."""
+    small = image.convert("RGB")
+    small.thumbnail((longest, longest))
+    return small
 
 
 def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
@@ -58,11 +65,20 @@ def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
     return cells.resize((cells.width * scale, cells.height * scale), Image.Resampling.NEAREST)
 
 
-def figure(pictures: Sequence[Image.Image], rows: Sequence[tuple[str, str]]) -> str:
-    """HTML of pictures and named texts below them; all text is escaped, nothing is loaded from elsewhere."""
+def figure(
+    pictures: Sequence[Image.Image], rows: Sequence[tuple[str, str]], label: str = "kept cells"
+) -> str:
+    """HTML of pictures and named texts below them; all text is escaped, nothing is loaded from elsewhere.
+
+    Args:
+        pictures: side by side.
+        rows: a name and a text each.
+        label: what the pictures show, for who doesn't see them.
+    """
     images = "".join(
         f'<img src="{data_uri(picture)}" width="{picture.width}" height="{picture.height}" '
-        'style="max-width:100%;margin:0 8px 8px 0" alt="kept cells">'
+        'style="max-width:100%;margin:0 8px 8px 0" '
+        f'alt="{escape(label)}">'
         for picture in pictures
     )
     lines = "".join(

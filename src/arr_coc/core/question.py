@@ -13,7 +13,7 @@ def check_question(question: object) -> str:
             tokenizer takes.
     """
     if not isinstance(question, str):
-        raise ValueError(f"the question is a {type(question).__name__}: give a text, such as 'What is it?'")
+        raise ValueError(f"the question is {_kind(question)}: give a text, such as 'What is it?'")
     if not question.strip():
         raise ValueError(f"the question is empty ({question[:20]!r}); ask something about the image")
     try:
@@ -24,3 +24,9 @@ def check_question(question: object) -> str:
             "can't be read: decode the text again, or leave it out"
         ) from None
     return question
+
+
+def _kind(value: object) -> str:
+    """The type of a value, with its article; None by its name."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

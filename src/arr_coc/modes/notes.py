@@ -2,13 +2,16 @@
 
 joined("sparse ran as prune: ...", None, "gestalt had no effect ...") -> one text, or None
 remarks(prepared, own, budget, gestalt)                               -> one text, or None
+too_large(prepared, taught, kinds)                                    -> one text, or None
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from arr_coc.modes import Mode, find_mode
+from arr_coc.seam.lora import COARSE
 
 if TYPE_CHECKING:
     from arr_coc.core.attending import Budget
@@ -59,3 +62,23 @@ def cut(budget: Budget, sizes: list[int]) -> str | None:
     if not small:
         return None
     return f"budget {count} is more than the image has: all {', '.join(small)} cells were kept"
+
+
+def too_large(prepared: Prepared, taught: int, kinds: Collection[str]) -> str | None:
+    """Which images have more cells than a model was taught to answer about; None: none has.
+
+    Modes in which it reads a coarse view alone, or one that a LoRA has taught it, show it no such image.
+
+    Args:
+        prepared: the call.
+        taught: cells of the largest images that it was taught.
+        kinds: of the LoRAs that were learned for it.
+    """
+    mode = find_mode(prepared.mode)
+    sizes = [f"{size:,}" for size in prepared.cells if size > taught]
+    if not sizes or mode.coarse or COARSE in mode.kinds(kinds):
+        return None
+    return (
+        f"this model was taught on pictures of at most {taught:,} cells and this one has "
+        f"{', '.join(sizes)}, so its answer may well be wrong: shrink the picture, or cut out a part of it"
+    )

@@ -21,7 +21,13 @@ from arr_coc.core.saved import made_folder, one_line, save_layer
 from arr_coc.core.stem import Stem, load_stem, save_stem
 from arr_coc.seam.gestalt import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
-from arr_coc.store.checkpoint import ALLOCATOR_FILES, base_revision, load_layer
+from arr_coc.store.checkpoint import (
+    ALLOCATOR_FILES,
+    BUNDLED_ALLOCATOR,
+    BUNDLED_MODEL,
+    base_revision,
+    load_layer,
+)
 from arr_coc.store.vetting import check_file
 
 
@@ -77,7 +83,8 @@ def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
     """Read an allocator folder; the base model is not changed.
 
     Returns:
-        layer, stem, convs and loras by name: arguments of `ARRCOCModel`.
+        layer, stem, convs and loras by name: arguments of `ARRCOCModel`; for the bundled base model, whose
+        world the bundled stem knows, that one as `familiarity_stem` if `stem` can't tell it.
 
     Raises:
         ValueError: something in it doesn't fit the base model, is damaged, or is a link to somewhere else.
@@ -89,9 +96,19 @@ def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
     dim = layer.config.dim
     loras = LoRAs(base)
     loras.load(folder)
+    stem = load_stem(folder, dim)
     return {
         "layer": layer,
-        "stem": load_stem(folder, dim),
+        "stem": stem,
+        "familiarity_stem": None if stem and stem.familiarity else bundled_stem(base),
         "convs": load_convs(folder, dim),
         "loras": loras,
     }
+
+
+def bundled_stem(base: PreTrainedModel) -> Stem | None:
+    """The stem of the bundled allocator, for the bundled base model; None for any other."""
+    if base.config.name_or_path != str(BUNDLED_MODEL):
+        return None
+    stem = load_stem(BUNDLED_ALLOCATOR, base.config.get_text_config().hidden_size)
+    return None if stem is None else stem.requires_grad_(False)

@@ -43,6 +43,9 @@ BUNDLED_ABOUT = (
     "tables, colours, shapes and counts; wrong about most other pictures"
 )
 """What the bundled model can do, in a line."""
+BUNDLED_CELLS = 1056
+"""Cells of the largest pages on which the bundled model was taught to answer: 32 x 33, of 1024 px a side and
+a stretch (stage 3 of `runs/bundled.sh`). Its LoRA for coarse views was taught beyond."""
 
 ALLOCATOR_FILES = (
     CONFIG_NAME,

@@ -318,6 +318,7 @@ def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:
             "target=gradient"
         )
     stem = Stem(config.dim) if model.stem is None else model.stem
+    stem.familiarity = None  # fitted to the tokens that it made before
     model.stem = stem.to(model.device, torch.float32).requires_grad_(True)
     layer.requires_grad_(not layer.trained)
 

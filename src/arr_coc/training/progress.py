@@ -1,6 +1,7 @@
 """How far a run is, in words, on stderr: a bar on a terminal, elsewhere a line now and then.
 
-After the first steps it says how long the whole will take, from what they took here.
+It begins with what there is to do; after the first steps it says how long that will take, from what they took
+here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import TrainerCallback
 
 MEASURED = 3
-"""Steps whose time says what the others will take."""
+"""Steps whose time says what the others will take; of a short run half of them, at least one."""
 PATIENCE = 20.0
 """Seconds after which fewer steps have to do."""
 
@@ -34,11 +35,12 @@ class Report(TrainerCallback, AbstractContextManager):
 
     Args:
         save_every: steps between checkpoints.
+        each: what a step learns from, in words: "2 images".
         console: where to; None: stderr.
     """
 
-    def __init__(self, save_every: int, console: Console | None = None) -> None:
-        self.save_every = save_every
+    def __init__(self, save_every: int, each: str, console: Console | None = None) -> None:
+        self.save_every, self.each = save_every, each
         self.console = console or Console(stderr=True)
         self.bar = Progress(
             TextColumn("step"),
@@ -62,9 +64,12 @@ class Report(TrainerCallback, AbstractContextManager):
         self.bar.stop()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note where a run begins, or goes on."""
+        """Say what there is to do from where a run begins, or goes on."""
         self.first, self.since = state.global_step, time.monotonic()
         self.bar.update(self.task, total=state.max_steps, completed=state.global_step)
+        left = state.max_steps - self.first
+        if left > 0 and state.is_world_process_zero:
+            self.say(f"{'going on: ' if self.first else ''}{counted(left, 'step')}, each on {self.each}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Move the bar on, and say once what the run will take."""
@@ -72,12 +77,8 @@ class Report(TrainerCallback, AbstractContextManager):
         self.spent = spent / done
         self.bar.update(self.task, completed=state.global_step, total=state.max_steps)
         left = state.max_steps - state.global_step
-        if (
-            left
-            and not self.estimated
-            and state.is_world_process_zero
-            and (done >= MEASURED or spent > PATIENCE)
-        ):
+        enough = done >= min(MEASURED, max(1, (state.max_steps - self.first) // 2)) or spent > PATIENCE
+        if left and enough and not self.estimated and state.is_world_process_zero:
             self.estimated = True
             self.say(estimate(left, self.spent, done, self.save_every))
 
@@ -88,8 +89,9 @@ class Report(TrainerCallback, AbstractContextManager):
         figures = in_words(logs)
         self.bar.update(self.task, description=figures)
         if not self.console.is_terminal:
-            left = duration((state.max_steps - state.global_step) * self.spent)
-            self.say(f"step {state.global_step:,} of {state.max_steps:,}: {figures}; {left} left")
+            left = state.max_steps - state.global_step
+            rest = f"; {duration(left * self.spent)} left" if left > 0 else ""
+            self.say(f"step {state.global_step:,} of {state.max_steps:,}: {figures}{rest}")
 
     def say(self, line: str) -> None:
         """One line."""
@@ -99,9 +101,15 @@ class Report(TrainerCallback, AbstractContextManager):
 def estimate(steps: int, seconds: float, measured: int, save_every: int) -> str:
     """What `steps` more steps will take, at the mean of those that were measured, in one line."""
     return (
-        f"about {duration(steps * seconds)} to go: {steps:,} steps of {seconds:.2g} s, measured here on the "
-        f"first {measured}; a checkpoint every {save_every:,} steps, and Ctrl-C keeps what was learned"
+        f"about {duration(steps * seconds)} to go: {counted(steps, 'step')} of {seconds:.2g} s, "
+        f"measured here on the first {measured}; a checkpoint every {save_every:,} steps, and Ctrl-C keeps "
+        "what was learned"
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: "1 step", "1,200 steps"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

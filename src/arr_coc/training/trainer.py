@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, SequentialSampler
@@ -42,7 +41,7 @@ from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
 from arr_coc.training.interruption import Interruption
 from arr_coc.training.learner import Learner
-from arr_coc.training.progress import Report
+from arr_coc.training.progress import Report, counted
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows
@@ -136,7 +135,10 @@ def train(
         if stop_at is not None:
             trainer.add_callback(StopAt(stop_at))
         if progress and is_main_process():
-            trainer.add_callback(screen.enter_context(Report(recipe.save_every)))
+            images = recipe.batch * devices
+            each = f"{counted(images, 'image')} with at most {counted(recipe.questions, 'question')}"
+            each += " an image" if images > 1 else ""
+            trainer.add_callback(screen.enter_context(Report(recipe.save_every, each)))
         since, begin = time.monotonic(), last_checkpoint(out)
         try:
             trainer.train(resume_from_checkpoint=begin and str(begin))
@@ -348,6 +350,8 @@ class StopAt(TrainerCallback):
 
 def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
     """Every figure of the log over the steps, one panel each."""
+    from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
+
     lines = [line for line in history if "loss" in line]
     names = [
         n

@@ -31,7 +31,7 @@ from arr_coc.training.guide.recipe import GuideRecipe
 from arr_coc.training.guide.stages import READS, STAGES, Stage, average, learning
 from arr_coc.training.guide.state import Progress
 from arr_coc.training.interruption import Interruption
-from arr_coc.training.progress import Report
+from arr_coc.training.progress import Report, counted, duration
 
 
 def train_guide(
@@ -204,6 +204,15 @@ def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float
     return max(0.0, min(1.0, (step + 1) / warmup, left))
 
 
+def pieces(recipe: GuideRecipe, stage: str) -> str:
+    """What a step of a stage learns from, in words."""
+    spotting = stage == "spotting"
+    each = counted(recipe.batch, "crop") if spotting else counted(recipe.windows, "window")
+    if recipe.minutes is None:
+        return each
+    return f"{each}, for at most {duration(60 * recipe.minutes / len(recipe.stages))}"
+
+
 class Log(AbstractContextManager["Log"]):
     """The figures of a stage: their means go to the curve and, where wanted, to stderr.
 
@@ -219,7 +228,7 @@ class Log(AbstractContextManager["Log"]):
         self.values: dict[str, list[float]] = {}
         self.figures: dict[str, float] = {}
         self.state = TrainerState(global_step=place.step, max_steps=recipe.steps)
-        self.report = Report(recipe.save_every) if telling else None
+        self.report = Report(recipe.save_every, pieces(recipe, place.stage)) if telling else None
 
     def __enter__(self) -> Log:
         if self.report:
