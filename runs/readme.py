@@ -142,6 +142,10 @@ def familiarity_text() -> str:
         "test": "drawn pages of the held-out split",
         "foreign": "other pictures, those that it was fitted to",
         "other foreign": "other pictures of the same kinds, of other seeds",
+        "browser pages": "pages that a browser lays out (of a kind it never saw)",
+        "browser pages, photographed": "the same, as a camera sees them",
+        "documentation": "documentation of Debian's packages (of a kind it never saw)",
+        "documentation, photographed": "the same, as a camera sees it",
     }
     lines = ["| | pictures | called foreign |", "|---|--:|--:|"]
     lines += [
@@ -151,8 +155,10 @@ def familiarity_text() -> str:
     return (
         "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over what its stem "
         "makes of a picture says so beside the answer (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
-        "pictures are plain text, plots, flat shapes, noise and gradients that a script draws; a photograph, an invoice and "
-        "red circles of three sizes, none of them among these, are tests.\n\n" + "\n".join(lines)
+        "pictures are plain text, plots, flat shapes, noise and gradients that a script draws. Kinds it never saw are of a cache of "
+        "`arr-coc world`, split validation, and neither the fit nor the threshold knows them; photographed ones go through "
+        "`arr_coc.world.photograph`. Real photographs were not measured: one of a person is a test, as are an invoice and red "
+        "circles of three sizes.\n\n" + "\n".join(lines)
     )
 
 

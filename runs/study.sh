@@ -130,5 +130,5 @@ done
 $python runs/readme.py
 
 # To ship it: copy $out/allocator's two arr_coc files to src/arr_coc/bundled/allocator and query_blind.safetensors to
-# src/arr_coc/bundled, then python -m making.familiarity (a stem of another run sees pages otherwise) and
+# src/arr_coc/bundled, then python -m making.familiarity (a stem of another run sees pages otherwise; its --unseen adds rows) and
 # python runs/sample.py value.
