@@ -16,12 +16,16 @@ def read(name: str) -> dict:
 
 
 def with_times(summary: dict, name: str) -> dict:
-    """The summary with the times of several runs in place of its own, where they were measured."""
+    """The summary with the times of several runs in place of its own, where they were measured.
+
+    A row that those runs lack keeps how much sooner its first token came, as of one run, and no milliseconds: they are
+    another machine's.
+    """
     if not (RESULTS / f"{name}.json").is_file():
         return summary
     times = read(name)["methods"]
-    none = {"ttft ratio": None, "ttft_ms": None}
-    methods = {m: row | times.get(m, none if m != "full" else {}) for m, row in summary["methods"].items()}
+    once = {"ttft_ms": None, "one run": True}
+    methods = {m: row | times.get(m, once) for m, row in summary["methods"].items()}
     return {**summary, "methods": methods}
 
 
