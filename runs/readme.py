@@ -103,7 +103,7 @@ def sparse_text(summary: dict) -> str:
     return (
         "Choosing *before* the vision encoder (`sparse`: only the kept cells are encoded), beside choosing after it and all "
         f"else: {asked(summary)} (`runs/results/sparse.json`)."
-        f"{machine_text('times') or ' The ' + once_text(summary) + '.'} A dash: not measured.\n\n"
+        f"{machine_text('times')} A dash: not measured.\n\n"
         + table(budgeted, "budgets")
         + "\n\nWhat always reads the same number of tokens: gestalt and saccades (`saccade`), and gestalts alone "
         "(`compress`, COC without ARR).\n\n"
@@ -269,16 +269,11 @@ def headline_text() -> str:
         lines.append(
             "| " + " | ".join([text, *right, reads, *sooner, f"{speed:.1f}x" if speed else ""]) + " |"
         )
-    several = (RESULTS / "times.json").is_file()
     return "\n".join(lines) + (
         f"\n\nRight: exact match on {sparse['questions']} held-out questions about drawn pages of 1024x1024 px, the bundled model. "
         "*Read*: visual tokens the language model reads, the mean over its layers; FastV drops them inside it. First token: how many times "
         "sooner than with all tokens, choosing and encoding included, side by side on CPU cores, the last column with random weights"
-        + (
-            f", each the lowest of {read('times')['runs']} runs."
-            if several
-            else ", one run on one machine, where others may gain less."
-        )
+        + f", each the lowest of {read('times')['runs']} runs."
         + large_text(read("saccade"))
     )
 
@@ -325,7 +320,7 @@ def blocks() -> dict[str, str]:
         "kept. *Swap IoU*: overlap of what is kept for two questions about one image; 1.00 never looks at the question. *TTFT speed-up*: time to "
         "first token with all tokens over that of the method, selector and encoder included: the encoder is most of it, so "
         "choosing after it saves little here; choosing before it comes next."
-        + (machine_text("times") or f" It is of one run on one machine ({study['timed']} questions).")
+        + machine_text("times")
         + " *One run*: no later run repeated it, so it is that of the result file "
         f"({study['timed']} questions, {study['header']['machine']['threads']} thread(s)). A dash: not measured."
         + " The *oracle* keeps the evidence boxes and fills with an even grid.\n\n"

@@ -16,13 +16,11 @@ def read(name: str) -> dict:
 
 
 def with_times(summary: dict, name: str) -> dict:
-    """The summary with the times of several runs in place of its own, where they were measured.
+    """The summary with the times of several runs in place of its own.
 
     A row that those runs lack keeps how much sooner its first token came, as of one run, and no milliseconds: they are
     another machine's.
     """
-    if not (RESULTS / f"{name}.json").is_file():
-        return summary
     times = read(name)["methods"]
     once = {"ttft_ms": None, "one run": True}
     methods = {m: row | times.get(m, once) for m, row in summary["methods"].items()}
@@ -30,9 +28,7 @@ def with_times(summary: dict, name: str) -> dict:
 
 
 def machine_text(name: str) -> str:
-    """Where the times of several runs were measured, in a sentence; "" where they were not."""
-    if not (RESULTS / f"{name}.json").is_file():
-        return ""
+    """Where the times of several runs were measured, in a sentence."""
     times = read(name)
     machine = times["machine"]
     return (

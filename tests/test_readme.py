@@ -55,3 +55,25 @@ def test_result_files_of_the_bundled_model_agree_in_its_prints() -> None:
     for part in PARTS:
         named = {(record[part], name) for name in measured for record in weights[name] if part in record}
         assert len({value for value, _ in named}) == 1, (part, sorted(named))
+
+
+def test_every_result_file_that_is_named_is_there() -> None:
+    sources = [*(ROOT / "runs").glob("*.py"), *(ROOT / "runs").glob("*.sh"), *(ROOT / "docs").glob("*.md")]
+    sources += [ROOT / "README.md", *(ROOT / "src" / "arr_coc" / "training").rglob("*.toml")]
+    texts = {source.name: source.read_text(encoding="utf-8") for source in sources}
+    named = {
+        (name, path)
+        for name, text in texts.items()
+        for path in re.findall(r"(?:runs|bench)/results/[\w./*-]*\.(?:jsonl\.gz|jsonl|json)", text)
+    }
+    calls = r"""(?:\bread|machine_text|with_times)\((?:\w+, )?["']([\w-]+)["']\)"""
+    named |= {
+        (name, f"runs/results/{stem}.json")
+        for name, text in texts.items()
+        if name.endswith(".py")
+        for stem in re.findall(calls, text)
+    }
+    measured = re.findall(r"^measure ([\w-]+)", texts["study.sh"], re.M)
+    named |= {("study.sh", f"runs/results/{stem}.json") for stem in measured}
+    assert {"runs/results/times.json", "runs/results/guide.json"} <= {path for _, path in named}
+    assert not [(name, path) for name, path in sorted(named) if not list(ROOT.glob(path))]
