@@ -4,7 +4,13 @@
     threshold: one in fifty validation pages is called foreign
 
 Run as `python -m making.familiarity [FOLDER]`: it writes the fit into the folder's stem.safetensors and what
-it measured to runs/results/familiarity.json. About ten minutes on one core, most of it for drawing.
+it measured to runs/results/familiarity.json. About ten minutes on one core, most of it for drawing. Then
+
+    arr-coc world PAGES --split validation --pages 100 --documents 60
+    python -m making.familiarity --unseen PAGES
+
+measures the fit on kinds of pictures that it never saw, as they are and photographed, and adds them to the
+results: about a minute once the pages are rendered. Nothing is fitted to those, and no threshold.
 
 A one-class fit (to the own world alone: distances in the space of the same statistics) was tried first; at
 the same share of false alarms it recognised a fifth of the pictures that this does.
@@ -30,7 +36,10 @@ from arr_coc.core.familiarity import Familiarity, statistics
 from arr_coc.core.stem import save_stem
 from arr_coc.core.stem_selector import StemSelector
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
+from arr_coc.training.guide.filling import DOCUMENTS
 from arr_coc.world import draw_page
+from arr_coc.world.browser.cache import CachedPages
+from arr_coc.world.photograph import photograph
 from making.foreign import draw_foreign
 
 FIRST_PAGE, FIRST_FOREIGN = 95_000_000, 1_000
@@ -39,6 +48,8 @@ SIDES = (256, 384, 512, 768, 1024, 1024, 1024)
 DECAY = 1e-2
 FALSE_ALARMS = 0.02
 """Share of validation pages that are called foreign."""
+UNSEEN = "validation"
+"""The split of the rendered pages that the fit is measured on."""
 
 
 def page(seed: int, split: str) -> Image.Image:
@@ -100,6 +111,51 @@ def share_foreign(unit: Familiarity, rows: Tensor) -> float:
     return round(float((unit.score(rows) > 0).float().mean()), 4)
 
 
+def unseen(folder: Path) -> dict[str, Iterable[Image.Image]]:
+    """Rendered pages and documents of a cache of `arr-coc world`, as they are and photographed, by name.
+
+    Raises:
+        ValueError: the cache has no pages, or none of one of the two kinds.
+    """
+    cached = CachedPages(folder, UNSEEN)
+    numbers = [int(place.stem) for place in cached.places]
+    kinds = {
+        "browser pages": [i for i, number in enumerate(numbers) if number < DOCUMENTS],
+        "documentation": [i for i, number in enumerate(numbers) if number >= DOCUMENTS],
+    }
+    for name, places in kinds.items():
+        if not places:
+            raise ValueError(
+                f"{str(folder / UNSEEN)!r} has no {name}: use arr-coc world with --pages and --documents"
+            )
+    pictures: dict[str, Iterable[Image.Image]] = {}
+    for name, places in kinds.items():
+        pictures[name] = (cached[i].image for i in places)
+        pictures[f"{name}, photographed"] = (
+            photograph(cached[i].image, [], random.Random(numbers[i]))[0] for i in places
+        )
+    return pictures
+
+
+def measure_unseen(folder: Path, pages: Path, results: Path) -> None:
+    """Add to the results how much of what the fit of the folder's stem never saw it calls foreign.
+
+    Raises:
+        ValueError: nothing was fitted yet, or the pages are missing.
+    """
+    torch.set_num_threads(1)
+    selector = StemSelector.load(folder)
+    unit = selector.stem.familiarity
+    if unit is None or not results.is_file():
+        raise ValueError(f"{str(folder)!r} has no fit, or {str(results)!r} is missing: fit without --unseen")
+    report = json.loads(results.read_text(encoding="utf-8"))
+    for name, pictures in unseen(pages).items():
+        rows = describe(selector, track(pictures, name))
+        report[name] = {"pictures": len(rows), "called foreign": share_foreign(unit, rows)}
+    results.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(report, indent=2))
+
+
 def main(folder: Path, pages: int, others: int, results: Path) -> None:
     """Fit, write the fit into the folder's stem, and write what was measured."""
     torch.set_num_threads(1)
@@ -133,5 +189,9 @@ if __name__ == "__main__":
     parser.add_argument("--pages", type=int, default=700)
     parser.add_argument("--others", type=int, default=700)
     parser.add_argument("--results", type=Path, default=Path("runs/results/familiarity.json"))
+    parser.add_argument("--unseen", type=Path, help="fit nothing; measure on this cache of `arr-coc world`")
     options = parser.parse_args()
-    main(options.folder, options.pages, options.others, options.results)
+    if options.unseen:
+        measure_unseen(options.folder, options.unseen, options.results)
+    else:
+        main(options.folder, options.pages, options.others, options.results)

@@ -78,14 +78,20 @@ def some(summary: dict, wanted) -> dict:
 
 
 def asked(summary: dict) -> str:
-    """How much was asked, and how it was timed."""
+    """How much was asked."""
     header, full = summary["header"], summary["methods"]["full"]
-    machine = header["machine"]
     return (
         f"{summary['questions']:,} held-out questions about {summary['images']} drawn pages of "
-        f"{header['size']}x{header['size']} px, {full['tokens']:,.0f} visual tokens each, the bundled model, one run; "
-        f"time to first token (TTFT), selection and encoder included, is the median of {summary['timed']} questions asked "
-        f"alone ({machine['device']}, {machine['threads']} thread(s))"
+        f"{header['size']}x{header['size']} px, {full['tokens']:,.0f} visual tokens each, the bundled model"
+    )
+
+
+def once_text(summary: dict) -> str:
+    """What times of a single run are worth, in a sentence."""
+    machine = summary["header"]["machine"]
+    return (
+        f"times to first token (TTFT), choosing and encoder included, are of one run, medians of {summary['timed']} questions asked "
+        f"alone ({machine['device']}, {machine['threads']} thread(s)); another run has others"
     )
 
 
@@ -93,17 +99,18 @@ def sparse_text(summary: dict) -> str:
     """Choosing before the encoder, on pages of the usual size."""
     timed = with_times(summary, "times")
     budgeted = some(timed, lambda m: ("@" in m or m == "full") and not m.startswith(SWEEP))
-    fixed = some(summary, lambda m: "@" not in m)
+    fixed = some(timed, lambda m: "@" not in m)
     return (
         "Choosing *before* the vision encoder (`sparse`: only the kept cells are encoded), beside choosing after it and all "
-        f"else: {asked(summary)} (`runs/results/sparse.json`).{machine_text('times')}\n\n"
+        f"else: {asked(summary)} (`runs/results/sparse.json`)."
+        f"{machine_text('times')} A dash: not measured.\n\n"
         + table(budgeted, "budgets")
         + "\n\nWhat always reads the same number of tokens: gestalt and saccades (`saccade`), and gestalts alone "
         "(`compress`, COC without ARR).\n\n"
         + table(fixed, "short")
-        + "\n\nAt equal time: the best that each method reaches among its budgets whose first token comes no later than ours. "
+        + "\n\nAt equal time: the best that each method reaches among its budgets whose first token comes no later than ours, by the medians of the same runs. "
         "A method that needs the whole image encoded first is too late for that, whatever it keeps.\n\n"
-        + table(some(summary, lambda m: kind(m, summary["header"]) != "bound"), "time")
+        + table(some(timed, lambda m: kind(m, summary["header"]) != "bound"), "time")
         + target_text(summary)
     )
 
@@ -114,7 +121,7 @@ def saccade_text(summary: dict) -> str:
     shown = ["full", "arr-coc saccade", "arr-coc sparse@273", "coc resize", "downsample@529"]
     families = some(summary, lambda m: m in shown and bool(methods[m]["families"]))
     return (
-        f"Large pages: {asked(summary)} (`runs/results/saccade.json`). `arr-coc saccade` reads a gestalt and saccades, 529 "
+        f"Large pages: {asked(summary)} (`runs/results/saccade.json`); {once_text(summary)}. `arr-coc saccade` reads a gestalt and saccades, 529 "
         "tokens in all; `downsample@529` is the image shrunk to as many. The bundled model was never taught pages of this size, and "
         f"reads them badly when it is shown all of them ({percent(methods['full']['score'])}): shares of that say little here, the "
         "questions answered do.\n\n"
@@ -142,6 +149,10 @@ def familiarity_text() -> str:
         "test": "drawn pages of the held-out split",
         "foreign": "other pictures, those that it was fitted to",
         "other foreign": "other pictures of the same kinds, of other seeds",
+        "browser pages": "pages that a browser lays out (of a kind it never saw)",
+        "browser pages, photographed": "the same, as a camera sees them",
+        "documentation": "documentation of Debian's packages (of a kind it never saw)",
+        "documentation, photographed": "the same, as a camera sees it",
     }
     lines = ["| | pictures | called foreign |", "|---|--:|--:|"]
     lines += [
@@ -151,8 +162,10 @@ def familiarity_text() -> str:
     return (
         "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over what its stem "
         "makes of a picture says so beside the answer (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
-        "pictures are plain text, plots, flat shapes, noise and gradients that a script draws; a photograph, an invoice and "
-        "red circles of three sizes, none of them among these, are tests.\n\n" + "\n".join(lines)
+        "pictures are plain text, plots, flat shapes, noise and gradients that a script draws. Kinds it never saw are of a cache of "
+        "`arr-coc world`, split validation, and neither the fit nor the threshold knows them; photographed ones go through "
+        "`arr_coc.world.photograph`. Real photographs were not measured: one of a person is a test, as are an invoice and red "
+        "circles of three sizes.\n\n" + "\n".join(lines)
     )
 
 
@@ -256,29 +269,24 @@ def headline_text() -> str:
         lines.append(
             "| " + " | ".join([text, *right, reads, *sooner, f"{speed:.1f}x" if speed else ""]) + " |"
         )
-    several = (RESULTS / "times.json").is_file()
     return "\n".join(lines) + (
         f"\n\nRight: exact match on {sparse['questions']} held-out questions about drawn pages of 1024x1024 px, the bundled model. "
         "*Read*: visual tokens the language model reads, the mean over its layers; FastV drops them inside it. First token: how many times "
         "sooner than with all tokens, choosing and encoding included, side by side on CPU cores, the last column with random weights"
-        + (
-            f", each the lowest of {read('times')['runs']} runs."
-            if several
-            else ", one run on one machine, where others may gain less."
-        )
+        + f", each the lowest of {read('times')['runs']} runs."
         + large_text(read("saccade"))
     )
 
 
 def large_text(summary: dict) -> str:
     """Large pages, in a sentence."""
-    rows = with_times(summary, "times-2048")["methods"]
+    rows = summary["methods"]
     ours, full, shrunk = (rows[name] for name in ("arr-coc saccade", "full", "downsample@529"))
     rivals = {name: row for name, row in rows.items() if kind(name, summary["header"]) == "rival"}
     best = max(rivals, key=lambda name: rivals[name]["score"])
     return (
         f" On pages of {summary['header']['size']} px ({full['tokens']:,.0f} tokens) `saccade` answers {percent(ours['score'])} in "
-        f"{1 / least(ours):.0%} of the time, all tokens {percent(full['score'])} (the bundled model was never taught pages of that size), "
+        f"{1 / least(ours):.0%} of the time (one run), all tokens {percent(full['score'])} (the bundled model was never taught pages of that size), "
         f"the best rival there, {best.replace('@', ' with ')}, {percent(rivals[best]['score'])}, and the image shrunk to "
         f"{shrunk['tokens']:,.0f} tokens {percent(shrunk['score'])}."
     )
@@ -312,7 +320,9 @@ def blocks() -> dict[str, str]:
         "kept. *Swap IoU*: overlap of what is kept for two questions about one image; 1.00 never looks at the question. *TTFT speed-up*: time to "
         "first token with all tokens over that of the method, selector and encoder included: the encoder is most of it, so "
         "choosing after it saves little here; choosing before it comes next."
-        + (machine_text("times") or f" It is of one run on one machine ({study['timed']} questions).")
+        + machine_text("times")
+        + " *One run*: no later run repeated it, so it is that of the result file "
+        f"({study['timed']} questions, {study['header']['machine']['threads']} thread(s)). A dash: not measured."
         + " The *oracle* keeps the evidence boxes and fills with an even grid.\n\n"
         + favours_text(study)
     )

@@ -21,13 +21,14 @@ def cut_text(summary: dict) -> str:
     timed = with_times(summary, "times")["methods"]
     for cut, name in names.items():
         if (row := methods.get(f"{name}@64")) is not None:
-            speed = (speed_up(timed[f"{name}@64"]) if (RESULTS / "times.json").is_file() else None) or "-"
+            speed = speed_up(timed[f"{name}@64"]) or "-"
             lines.append(
                 f"| after layer {cut} | {row['tokens']:,.0f} | {percent(row['score'])} | {row['recall']:.2f} | {speed} |"
             )
     ours = methods["arr-coc@64"]
     lines.append(
-        f"| **arr-coc@64** | **{ours['tokens']:,.0f}** | **{percent(ours['score'])}** | **{ours['recall']:.2f}** | |"
+        f"| **arr-coc@64** | **{ours['tokens']:,.0f}** | **{percent(ours['score'])}** | **{ours['recall']:.2f}** "
+        f"| **{speed_up(timed['arr-coc@64']) or '-'}** |"
     )
     return (
         "FastV drops tokens inside the language model, so that how many it keeps is not how many it reads: the layers before the "

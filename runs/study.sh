@@ -118,8 +118,6 @@ measure saccade --size 2048 \
     --methods "full,arr-coc saccade,arr-coc sparse,arr-coc,coc resize,downsample,fastv,idpruner" \
     --budgets 529,273 --questions 96 --per-image 8 --timed 2
 $python runs/times.py runs/results/times.json
-$python runs/times.py runs/results/times-2048.json --size 2048 --timed 1 --budgets 529,273 \
-    --methods "full,arr-coc saccade,arr-coc sparse,coc resize,downsample"
 $python runs/training_free.py runs/results/training-free.json
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40
 
@@ -130,5 +128,5 @@ done
 $python runs/readme.py
 
 # To ship it: copy $out/allocator's two arr_coc files to src/arr_coc/bundled/allocator and query_blind.safetensors to
-# src/arr_coc/bundled, then python -m making.familiarity (a stem of another run sees pages otherwise) and
+# src/arr_coc/bundled, then python -m making.familiarity (a stem of another run sees pages otherwise; its --unseen adds rows) and
 # python runs/sample.py value.

@@ -1,15 +1,14 @@
 """How much sooner a first token comes with the bundled model: every method over several runs of a process.
 
     python runs/times.py runs/results/times.json                                       [--runs 3]
-    python runs/times.py runs/results/times-2048.json --size 2048 --timed 1 --budgets 529,273 \
-        --methods "full,arr-coc saccade,arr-coc sparse,coc resize,downsample"
 
 Each run is an evaluation as `arr-coc eval --timed` makes it, in a process of its own, one after the other: its questions are
 asked alone, every method beside all tokens. A run's figure is the median over its questions of the time with all tokens over that of the method, from
 pixels to the first token's logits, choosing included. What is written is the range over the runs, with the machine. Killed,
 the same line goes on where it was; the runs' own files are in runs/out/times.
 
-About three minutes a run on two quiet cores as in the first line; at 2048 px two.
+About three minutes a run on two quiet cores. Pages of 2048 px (--size, --methods and --budgets choose others) were never timed so:
+the times of saccade.json are of one run.
 """
 
 import argparse

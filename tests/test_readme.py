@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from arr_coc.store.results.files import read_results
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "runs" / "results"
+PARTS = ("base", "stem", "compressors")
+"""What the bundled folder has one of."""
+
+
+def prints(value: Any) -> Iterator[dict[str, str]]:
+    """Every record of weights in a result file, those of rows that joined later too."""
+    if isinstance(value, dict):
+        if isinstance(value.get("weights"), dict):
+            yield value["weights"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from prints(part)
 
 
 def test_every_table_of_the_readme_is_that_of_its_result_file() -> None:
@@ -25,3 +44,36 @@ def test_the_result_files_of_the_readme_come_from_its_command() -> None:
         assert f"measure {name} " in study
         shown = re.search(rf"<!-- {name} -->\n(.+?)<!-- /{name} -->", readme, re.S)
         assert bool(shown) == (ROOT / "runs" / "results" / f"{name}.json").is_file()
+
+
+def test_result_files_of_the_bundled_model_agree_in_its_prints() -> None:
+    contents = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")}
+    contents |= {path.name: read_results(path)[0] for path in RESULTS.glob("*.jsonl.gz")}
+    weights = {name: list(prints(content)) for name, content in contents.items()}
+    measured = {name for name, records in weights.items() if any("base" in record for record in records)}
+    assert measured >= {"study.json", "sparse.json", "saccade.json", "saccade.jsonl.gz", "times.json"}
+    for part in PARTS:
+        named = {(record[part], name) for name in measured for record in weights[name] if part in record}
+        assert len({value for value, _ in named}) == 1, (part, sorted(named))
+
+
+def test_every_result_file_that_is_named_is_there() -> None:
+    sources = [*(ROOT / "runs").glob("*.py"), *(ROOT / "runs").glob("*.sh"), *(ROOT / "docs").glob("*.md")]
+    sources += [ROOT / "README.md", *(ROOT / "src" / "arr_coc" / "training").rglob("*.toml")]
+    texts = {source.name: source.read_text(encoding="utf-8") for source in sources}
+    named = {
+        (name, path)
+        for name, text in texts.items()
+        for path in re.findall(r"(?:runs|bench)/results/[\w./*-]*\.(?:jsonl\.gz|jsonl|json)", text)
+    }
+    calls = r"""(?:\bread|machine_text|with_times)\((?:\w+, )?["']([\w-]+)["']\)"""
+    named |= {
+        (name, f"runs/results/{stem}.json")
+        for name, text in texts.items()
+        if name.endswith(".py")
+        for stem in re.findall(calls, text)
+    }
+    measured = re.findall(r"^measure ([\w-]+)", texts["study.sh"], re.M)
+    named |= {("study.sh", f"runs/results/{stem}.json") for stem in measured}
+    assert {"runs/results/times.json", "runs/results/guide.json"} <= {path for _, path in named}
+    assert not [(name, path) for name, path in sorted(named) if not list(ROOT.glob(path))]

@@ -14,6 +14,7 @@ import torch
 from arr_coc.core.familiarity import Familiarity
 from arr_coc.core.saved import BUNDLED
 from arr_coc.core.stem import Stem, load_stem
+from arr_coc.training.guide.filling import DOCUMENTS
 from making import familiarity
 from making.foreign import KINDS, draw_foreign
 
@@ -65,3 +66,31 @@ def test_the_command_writes_the_fit_and_what_it_measured(
     assert all(
         torch.equal(v, old[k]) for k, v in stem.state_dict().items() if not k.startswith("familiarity")
     )
+
+
+def test_kinds_that_the_fit_never_saw_join_its_results(tmp_path: Path) -> None:
+    pages, results = tmp_path / "pages", tmp_path / "report.json"
+    (pages / "validation").mkdir(parents=True)
+    results.write_text('{"train": {"pictures": 1, "called foreign": 0.0}}')
+    record = {"version": 1, "type": "t", "seed": 0, "split": "validation", "words": [], "questions": []}
+    for number in (3, 5):
+        draw_foreign(number).resize((160, 96)).save(pages / "validation" / f"{number}.png")
+        (pages / "validation" / f"{number}.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="has no documentation"):
+        familiarity.measure_unseen(BUNDLED / "allocator", pages, results)
+    draw_foreign(7).resize((160, 96)).save(pages / "validation" / f"{DOCUMENTS}.png")
+    (pages / "validation" / f"{DOCUMENTS}.json").write_text(json.dumps(record))
+    familiarity.measure_unseen(BUNDLED / "allocator", pages, results)
+    report = json.loads(results.read_text())
+    assert {name: row["pictures"] for name, row in report.items()} == {
+        "train": 1,
+        "browser pages": 2,
+        "browser pages, photographed": 2,
+        "documentation": 1,
+        "documentation, photographed": 1,
+    }
+
+
+def test_without_a_fit_nothing_unseen_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="fit without --unseen"):
+        familiarity.measure_unseen(BUNDLED / "allocator", tmp_path, tmp_path / "none.json")

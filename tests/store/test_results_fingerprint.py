@@ -14,6 +14,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
+from arr_coc.core.familiarity import Familiarity
+from arr_coc.core.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.store.results.fingerprint import fingerprint
 from tiny import picture, prompts, tiny
@@ -78,3 +80,14 @@ def test_other_weights_have_another() -> None:
         before = fingerprint(one)
         one.weight[0, 0] += 1
     assert fingerprint(one) != before
+
+
+@torch.no_grad()
+def test_a_stem_has_one_whether_familiarity_was_fitted_to_it_or_not() -> None:
+    stem = Stem(8, 16, 1)
+    before = fingerprint(stem)
+    stem.familiarity = Familiarity(8)
+    stem.familiarity.bias += 1
+    assert fingerprint(stem) == before
+    stem.patch.up.weight[0, 0] += 1
+    assert fingerprint(stem) != before

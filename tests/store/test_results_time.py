@@ -94,3 +94,29 @@ def test_what_has_no_budget_stands_with_what_it_reads():
     assert "| coc pool4" not in wide
     end = "all tokens (1,024): 90.0%; arr-coc saccade (529): 85.0%; coc pool4 (256): 50.0%."
     assert wide.endswith(end)
+
+
+def test_reads_and_times_stand_at_every_budget_and_a_single_run_beside_ranges_says_so():
+    summary = timed_summary(**ROWS)
+    methods = summary["methods"]
+    methods["arr-coc sparse@64"]["ttft range"] = [20.0, 30.0]
+    methods["arr-coc sparse@273"]["one run"] = True
+    lines = table(summary, "budgets").splitlines()
+    columns = [f"{name} @{budget}" for name in ("reads", "TTFT speed-up") for budget in (273, 128, 64)]
+    assert lines[0] == "| method | exact match @273 | @128 | @64 | " + " | ".join(columns) + " |"
+    sparse = (
+        "arr-coc sparse",
+        "88.0%",
+        "-",
+        "85.0%",
+        "273",
+        "-",
+        "64",
+        "5.00x (one run)",
+        "-",
+        "20.00-30.00x",
+    )
+    assert "| " + " | ".join(cell if cell == "-" else f"**{cell}**" for cell in sparse) + " |" in lines
+    shrunk = ("downsample", "25.0%", "30.0%", "20.0%", "272", "121", "64", "6.67x", "24.39x", "25.00x")
+    assert "| " + " | ".join(shrunk) + " |" in lines
+    assert "| scope | - | - | 60.0% | - | - | 64 | - | - | - |" in lines

@@ -33,8 +33,8 @@ def table(summary: Summary, columns: str = "short") -> str:
     Args:
         summary: of `summarise`.
         columns: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
-            a row per method: its score with each, and the tokens it reads (the mean over layers), recall,
-            query-swap IoU and speed with the smallest;
+            a row per method: its score, the tokens it reads (the mean over layers) and its speed with each,
+            recall and query-swap IoU with the smallest;
             "families" for the score of every family, the lowest of a row in bold; "time" for what each method
             reaches in the time to first token of each of ours.
 
@@ -82,7 +82,7 @@ def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
         ("recall", _formatted("recall", ".1%")),
         ("swap IoU", _formatted("swap IoU", ".2f")),
         ("TTFT ms", _formatted("ttft_ms", ",.0f")),
-        ("speed-up", _formatted("ttft ratio", ".2f")),
+        ("speed-up", speed_up),
         ("peak MB", _formatted("peak_mb", ",.0f")),
     ]
     cells = {name: [show(row) for _, row in rows] for name, show in forms}
@@ -108,11 +108,15 @@ def _family_table(rows: Sequence[tuple[str, Figures]]) -> str:
 
 
 def speed_up(row: Figures) -> str | None:
-    """How many times sooner the first token comes; a range where several runs have one."""
+    """How many times sooner the first token comes; a range where several runs have one.
+
+    A row with "one run" is of a single run beside ranges of others, and says so.
+    """
     if row.get("ttft range"):
         low, high = row["ttft range"]
         return f"{low:.2f}-{high:.2f}x"
-    return None if row["ttft ratio"] is None else f"{row['ttft ratio']:.2f}x"
+    once = " (one run)" if row.get("one run") else ""
+    return None if row["ttft ratio"] is None else f"{row['ttft ratio']:.2f}x{once}"
 
 
 def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
@@ -140,14 +144,19 @@ def _budget_table(summary: Summary) -> str:
     smallest = budgets[-1] if budgets else ""
     names = list(dict.fromkeys(split_method(m)[0] for b in budgets for m in groups[b] if "@" in m))
     names.sort(key=lambda name: -methods.get(f"{name}@{smallest}", {"score": -1})["score"])
-    forms: list[tuple[str, Callable[[Figures], str | None]]] = [
-        ("reads", _formatted("tokens", ",.0f")),
-        ("recall", _formatted("recall", ".2f")),
-        ("swap IoU", _formatted("swap IoU", ".2f")),
-        ("TTFT speed-up", speed_up),
+    every, last = tuple(budgets), tuple(budgets[-1:])
+    forms: list[tuple[str, Callable[[Figures], str | None], tuple[str, ...]]] = [
+        ("reads", _formatted("tokens", ",.0f"), every),
+        ("recall", _formatted("recall", ".2f"), last),
+        ("swap IoU", _formatted("swap IoU", ".2f"), last),
+        ("TTFT speed-up", speed_up, every),
     ]
     columns = {
-        f"{name} @{smallest}": [show(methods[f"{n}@{smallest}"]) for n in names] for name, show in forms
+        f"{name} @{budget}": [
+            show(row) if (row := methods.get(f"{n}@{budget}")) is not None else None for n in names
+        ]
+        for name, show, own in forms
+        for budget in own
     }
     columns = {name: cells for name, cells in columns.items() if any(cells)}
     lines = []
