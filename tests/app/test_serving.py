@@ -114,6 +114,15 @@ class TestEndpoint:
         assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/ask"]
         assert not client.view_api(return_format="dict")["unnamed_endpoints"]
 
+    @pytest.mark.parametrize("path", ["call/nothing", "call/ask%0Aask", "run/nothing"])
+    def test_another_name_is_answered_in_a_line(
+        self, address: str, capfd: pytest.CaptureFixture[str], path: str
+    ) -> None:
+        reply = httpx.post(f"{address}/gradio_api/{path}", json={"data": []})
+        assert (reply.status_code, reply.text.count("\n")) == (404, 1)
+        assert "the only one is /ask" in reply.text
+        assert "Traceback" not in "".join(capfd.readouterr())
+
     @pytest.mark.parametrize(
         ("more", "why"),
         [

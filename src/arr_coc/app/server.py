@@ -39,7 +39,7 @@ OWN_ORIGIN = "; ".join(
 
 LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 """Names of this machine that nobody else can have."""
-WRONG_HOST, FORBIDDEN = 421, 403
+WRONG_HOST, FORBIDDEN, UNKNOWN = 421, 403, 404
 PATIENCE = 5.0
 """Seconds for which the end waits for what a model is doing."""
 ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -142,7 +142,7 @@ def serve(
         os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False"}
         app = build()
         try:
-            policy = {} if share else own_origin(host, allow_hosts)
+            policy = {"app_kwargs": refusals()} if share else own_origin(host, allow_hosts)
             _, local, public = app.launch(
                 server_name=host,
                 server_port=port,
@@ -161,7 +161,7 @@ def serve(
 
 
 def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments of Gradio's `launch` that add the policy.
+    """Arguments of Gradio's `launch` that add the policy, and `refusals`.
 
     Args:
         host: the address to listen on.
@@ -169,7 +169,20 @@ def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict
     """
     from starlette.middleware import Middleware
 
-    return {"app_kwargs": {"middleware": [Middleware(OwnOriginOnly, **own_names(host, allow_hosts))]}}
+    policy = [Middleware(OwnOriginOnly, **own_names(host, allow_hosts))]
+    return {"app_kwargs": {"middleware": policy} | refusals()}
+
+
+def refusals() -> dict[str, Any]:
+    """Arguments of the server under Gradio: a call by a name that nothing has is answered in a line."""
+    from gradio.route_utils import FnIndexInferError
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse
+
+    async def unknown(request: Request, error: Exception) -> PlainTextResponse:
+        return PlainTextResponse("there is no endpoint of this name: the only one is /ask\n", UNKNOWN)
+
+    return {"exception_handlers": {FnIndexInferError: unknown}}
 
 
 @contextmanager
