@@ -147,7 +147,9 @@ def test_it_needs_no_transformers() -> None:
 class TestRefused:
     @pytest.mark.parametrize("question", ["", " \n", None, 7, "What\ud83d?"])
     def test_no_question(self, question: object) -> None:
-        with pytest.raises(ValueError, match=r"the question (is empty|is None: give|is an int: give a text|has half of)"):
+        with pytest.raises(
+            ValueError, match=r"the question (is empty|is None: give|is an int: give a text|has half of)"
+        ):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
     @pytest.mark.parametrize("budget", [0, 1.5, float("nan"), True, None, "many"])
