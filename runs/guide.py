@@ -7,7 +7,8 @@
 
 The folders are caches of rendered pages (`arr_coc.world.browser.cache`), their split "test". Every figure is of
 questions with evidence; see `arr_coc.evaluate.guide`. With --drawn N pages of the drawn world are asked too, and the
-bundled allocator beside the guide.
+bundled allocator beside the guide. Parts may be measured by several lines: those in the result file that are of the same
+weights stay.
 """
 
 import argparse
@@ -75,6 +76,14 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
     return round(value, 4) if isinstance(value, float) else value
+
+
+def joined(path: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """A result with the parts that its file holds already, where they are of the same weights."""
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    if before.get("guide", {}).get("weights") != result["guide"]["weights"]:
+        return result
+    return before | result | {"command": f"{before['command']}; {result['command']}"}
 
 
 def pages_result(
@@ -295,7 +304,7 @@ def main() -> None:
         console.print(table("drawn pages", rows, [str(k) for k in BUDGETS]))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(rounded(result), indent=1) + "\n")
+        args.out.write_text(json.dumps(joined(args.out, rounded(result)), indent=1) + "\n")
 
 
 if __name__ == "__main__":

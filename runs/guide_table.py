@@ -48,6 +48,12 @@ def guide_text(results: dict[str, Any]) -> str:
         f"{100 * auto['whole']:.0f}% of questions keep all evidence in {auto['cells']:.0f} cells on average. Whether a page answers a question at all it "
         f"tells with an AUC of {present['auc']:.2f}. Command, machine and every other figure: `runs/results/guide.json`."
     )
+    if "strangers" in results:
+        verdict = results["strangers"]["calibration"]["present"]["auc"]
+        text += (
+            f" The {results['strangers']['pages']} pages by another author (`runs/strangers`, an AUC of {verdict:.2f} there) are the row to go by "
+            "for pages of your own: their questions were put without a look at our wordings."
+        )
     return "\n".join(lines) + text
 
 

@@ -110,7 +110,9 @@ def test_a_count_above_the_cells_keeps_all() -> None:
 class TestRefused:
     @pytest.mark.parametrize("question", ["", " \n", None, 7, b"What?", ["What?"], "What\ud83d?"])
     def test_no_question(self, question: object) -> None:
-        with pytest.raises(ValueError, match=r"the question (is empty|is a \w+: give a text|has half of)"):
+        with pytest.raises(
+            ValueError, match=r"the question (is empty|is None: give|is an int: give a text|has half of)"
+        ):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
     @pytest.mark.parametrize("budget", [0, -1, 1.5, float("nan"), True, None, "many"])
