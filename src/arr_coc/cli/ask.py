@@ -120,7 +120,7 @@ def command(
             from arr_coc.inspect.evidence import score
 
             scored = score(boxes, answer.allocation, pictures[0].size)
-            terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
+            terminal.print_evidence(scored)
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:

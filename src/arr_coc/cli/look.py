@@ -202,7 +202,7 @@ def _show(
         return
     terminal.print_allocation(name, question, look.allocation, look.coupling)
     if boxes:
-        terminal.print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
+        terminal.print_evidence(scored)
     if record:
         terminal.print_rows([("record", str(record))])
 

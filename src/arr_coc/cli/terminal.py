@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from arr_coc.core.allocation import Allocation
     from arr_coc.core.answer import Answer
     from arr_coc.core.guide.coupling import Coupling
+    from arr_coc.inspect.evidence import Scored
 
 
 MOST_MESSAGE = 900
@@ -163,6 +164,11 @@ def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None
         words = printable(value, lines=name == "answer")
         table.add_row(Text(printable(name)), Text(words, style="bold" if name == "answer" else ""))
     console.print(table)
+
+
+def print_evidence(scored: Scored) -> None:
+    """How much of the evidence was kept, as a row."""
+    print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

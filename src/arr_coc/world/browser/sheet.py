@@ -86,15 +86,15 @@ class Sheet:
         """A piece that is only its MARK, to stand among the attributes of an element, as of SVG; `plain` is
         its text.
         """
-        number = len(self.plain) + 1
-        piece = Piece(f'{MARK}="{number}" data-block')
-        piece.number, piece.plain = number, plain
-        self.plain[number] = plain
-        return piece
+        return self._numbered(plain, "{} data-block")
 
     def _piece(self, plain: str, inner: str, tag: str, attributes: str) -> Piece:
+        return self._numbered(plain, f"<{tag} {{}} {attributes}>", f"{inner}</{tag}>")
+
+    def _numbered(self, plain: str, start: str, rest: str = "") -> Piece:
+        """A new piece: `start` with its MARK in the place of {}, and the rest."""
         number = len(self.plain) + 1
-        piece = Piece(f'<{tag} {MARK}="{number}" {attributes}>{inner}</{tag}>')
+        piece = Piece(start.replace("{}", f'{MARK}="{number}"', 1) + rest)
         piece.number, piece.plain = number, plain
         self.plain[number] = plain
         return piece

@@ -35,6 +35,8 @@ SORTS: tuple[str, ...] = (
     "price", "date", "time", "code", "name", "place", "count", "measure", "percent", "word", "email", "phone",
 )  # fmt: skip
 """Sorts of values that `Vocabulary.value` draws from."""
+ALL_SORTS: tuple[str, ...] = (*SORTS, "amount", "address", "company", "job", "country")
+"""All sorts of values that `Vocabulary.of` makes."""
 
 
 def held_out(word: str) -> bool:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.switches import radio, switch
-from arr_coc.world.browser.vocabulary import SORTS
+from arr_coc.world.browser.vocabulary import ALL_SORTS
 
 FOLDER = Path(__file__).with_name("scenes")
 ELEMENT = re.compile(r"\[\[(\w+)\|(.*?)\]\]", re.DOTALL)
@@ -32,7 +32,6 @@ DRAWN = re.compile(r'\bdata-id="(\w+)"([^<>]*>(?!\s*<)([^<>]*))?')
 SLOT = re.compile(r"\{(?! )([^{}=]+?)(?::([a-z]\w*))?\}")
 NAMED = re.compile(r"\{=(\w+)\}")
 RANGE = re.compile(r"(\d+)-(\d+)")
-SORTED = frozenset((*SORTS, "amount", "country", "company", "job", "address", "email", "phone"))
 
 
 class Question(NamedTuple):
@@ -122,7 +121,7 @@ class Slots:
             value = str(self.sheet.choose(int(span[1]), int(span[2]))).zfill(len(span[1]))
         elif "/" in kind:
             value = self.sheet.one(kind.split("/"))
-        elif kind in SORTED:
+        elif kind in ALL_SORTS:
             value = self.sheet.words.of(kind)
         else:
             return match[0]  # a brace of code
