@@ -39,7 +39,7 @@ class Spot:
 
     Attributes:
         word: of the question.
-        term: what was found there: the word, or another of the lexicon that stands for it.
+        term: what was found there: the word, or another that stands for it.
         likeness: in [0, 1], that the best place shows the term.
         place: (y, x) of that place in shares of the picture's height and width.
         heat: float [H, W] in [0, 1], the most likeness in each cell, of the word and all that stands for it;
@@ -103,7 +103,7 @@ class Guidance:
     def of(cls, coupling: Coupling) -> Guidance:
         """What a coupling says, without heats: each content word with what fits best for it."""
         best = coupling.best(0.0)
-        spots = tuple(Spot(*match, heat=torch.zeros(0)) for match in best)
+        spots = tuple(Spot(m.word, m.term, m.likeness, m.place, heat=torch.zeros(0)) for m in best)
         return cls(coupling.confidence, coupling.whole, coupling.odd, spots)
 
     @classmethod
@@ -134,15 +134,22 @@ def read_guidance(
     words = search.terms.words
     plain = Guidance.of(coupling)
     spots = tuple(
-        replace(spot, heat=_heat(guide, page, search, words.index(spot.word), grid)) for spot in plain.spots
+        replace(spot, heat=_heat(guide, page, search, words.index(spot.word), spot.term, grid))
+        for spot in plain.spots
     )
     return replace(plain, spots=spots)
 
 
-def _heat(guide: Guide, page: Page, search: Search, word: int, grid: tuple[int, int]) -> Tensor:
-    """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W]."""
-    words, _, stands_for = search.terms
-    rows = [word, *(len(words) + i for i, other in enumerate(stands_for) if other == word)]
+def _heat(
+    guide: Guide, page: Page, search: Search, word: int, term: str, grid: tuple[int, int]
+) -> Tensor:
+    """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W].
+
+    Of the words that it is only related to, the one that matched best counts, `term`.
+    """
+    words, others, stands_for, strengths = search.terms
+    bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
+    rows = [word, *(i for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term))]
     height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     cosines = search.cosines[rows, :height, :width].amax(0).float()
     likeness = guide.likeness(cosines).sigmoid()

@@ -35,15 +35,22 @@ class Match(NamedTuple):
 
     Attributes:
         word: of the question.
-        term: what was looked for: the word, or another of the lexicon that stands for it.
+        term: what was looked for: the word, or another that stands for it.
         likeness: in [0, 1], that the best place shows the term.
         place: (y, x) of that place's middle, in shares of the picture's height and width.
+        strength: in (0, 1], how much the term has to do with the word: 1 for itself and what the lexicon lists.
     """
 
     word: str
     term: str
     likeness: float
     place: tuple[float, float]
+    strength: float = 1.0
+
+    @property
+    def weight(self) -> float:
+        """What a match counts beside others of its word: likeness times strength."""
+        return self.likeness * self.strength
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +72,10 @@ class Coupling:
     matches: tuple[Match, ...] = ()
 
     def best(self, least: float = 0.5) -> tuple[Match, ...]:
-        """Of each word of the question its best match, if its likeness is at least `least`."""
+        """Of each word of the question its best match, if its weight is at least `least`."""
         best: dict[str, Match] = {}
         for match in self.matches:
-            if match.likeness >= max(least, best[match.word].likeness if match.word in best else 0.0):
+            if match.weight >= max(least, best[match.word].weight if match.word in best else 0.0):
                 best[match.word] = match
         return tuple(best.values())
 
@@ -159,7 +166,7 @@ def _samples(side: int, cells: int, place: int) -> Tensor:
 def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
     """The content words of a question and what stands for them, with the best place of each."""
     height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
-    words, others, stands_for = search.terms
+    words, others, stands_for, strengths = search.terms
     best = search.cosines[:, :height, :width].flatten(1).max(1)
     likeness = guide.likeness(best.values).sigmoid().tolist()
     places = [divmod(index, width) for index in best.indices.tolist()]
@@ -173,7 +180,8 @@ def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
                 min(1.0, (at + 0.5) * px / side)
                 for at, px, side in zip(places[index], PLACE, page.size, strict=True)
             )
-            listed.append(Match(word, term, likeness[index], (y, x)))
+            strength = 1.0 if index < len(words) else strengths[index - len(words)]
+            listed.append(Match(word, term, likeness[index], (y, x), strength))
     return tuple(listed)
 
 

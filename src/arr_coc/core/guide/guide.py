@@ -124,16 +124,23 @@ class Guide(nn.Module):
         """The maps of likeness of a question's words, [T, MAPS, H, W] in [0, 1]; see `head.MAPS`."""
         count = len(search.own)
         direct, others = search.cosines[:count], search.cosines[count:]
-        synonym = torch.full_like(direct, -1.0)
-        if len(others):
-            rows = torch.tensor(search.terms.stands_for, device=others.device)
-            synonym = synonym.scatter_reduce(0, rows[:, None, None].expand_as(others), others, "amax")
-        maps = []
-        for cosine in (direct, synonym):
-            top = cosine.amax((1, 2), keepdim=True)
-            relative = torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
-            maps += [torch.sigmoid(self.likeness(cosine)), relative]
+        places = torch.tensor(search.terms.stands_for, device=others.device, dtype=torch.long)
+        strengths = torch.tensor(search.terms.strengths, device=others.device)
+        listed, related = strengths == 1, strengths < 1
+        synonym = _gathered(others[listed], places[listed], torch.full_like(direct, -1.0))
+        maps = [*self._likenesses(direct), *self._likenesses(synonym)]
+        for likeness in self._likenesses(others[related]):
+            weighed = likeness * strengths[related][:, None, None]
+            maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
         return torch.stack(maps, 1)
+
+    def _likenesses(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
+        """How likely each place shows each word, and how near it comes to the page's best: [W, H, W] each."""
+        if not len(cosine):
+            return cosine, cosine
+        top = cosine.amax((1, 2), keepdim=True)
+        relative = torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
+        return torch.sigmoid(self.likeness(cosine)), relative
 
     def _cosines(self, page: Page, words: Tensor) -> Tensor:
         """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
@@ -143,6 +150,11 @@ class Guide(nn.Module):
         return torch.maximum(
             F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter)
         )
+
+
+def _gathered(others: Tensor, places: Tensor, maps: Tensor) -> Tensor:
+    """Maps of words [T, H, W], with the best of the others [n, H, W] that stand for each."""
+    return maps.scatter_reduce(0, places[:, None, None].expand_as(others), others, "amax")
 
 
 def _half(light: Tensor) -> Tensor:

@@ -27,9 +27,9 @@ PLACE = (16, 32)
 WIDTH = 96
 HEADS = 4
 BLOCKS = 3
-MAPS = 4
-"""Maps of a word: its likeness and that relative to the page's best place, its own and that of its
-synonyms."""
+MAPS = 6
+"""Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
+that of words it is related to."""
 
 
 class Judgement(NamedTuple):

@@ -3,8 +3,8 @@
     terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
 
 Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
-due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`) are looked for beside
-each.
+due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`) and words that have to
+do with one (`meanings`) are looked for beside each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arr_coc.core.guide.lexicon import expand, hints
+from arr_coc.core.guide.lexicon import STOP_WORDS, expand, hints
+from arr_coc.core.guide.meanings import WIDTH as MEANING
+from arr_coc.core.guide.meanings import meaning, related
 from arr_coc.core.guide.words import DIM, split_words
 
 MOST = 48
@@ -43,13 +45,19 @@ GENERAL_WORDS = frozenset(
 
 
 class Terms(NamedTuple):
-    """What a question makes one look for: its words, and others with the index of the word each stands
-    for.
+    """What a question makes one look for.
+
+    Attributes:
+        words: its own.
+        others: words that may be printed for one of them.
+        stands_for: the index of that word, one per other.
+        strengths: of that bond, in (0, 1]: 1 for what the lexicon lists, less for what is merely related.
     """
 
     words: tuple[str, ...]
     others: tuple[str, ...]
     stands_for: tuple[int, ...]
+    strengths: tuple[float, ...]
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +72,12 @@ def terms(question: str) -> Terms:
         for word in split_words(hint):
             if word not in words:
                 others.setdefault(word, asks)
-    return Terms(tuple(words), tuple(others), tuple(others.values()))
+    strengths = dict.fromkeys(others, 1.0)
+    for index, word in enumerate(words):
+        for other, strength in () if word in STOP_WORDS else related(word):
+            if other not in words and strength > strengths.get(other, 0.0):
+                others[other], strengths[other] = index, strength
+    return Terms(tuple(words), tuple(others), tuple(others.values()), tuple(strengths[o] for o in others))
 
 
 class Reading(NamedTuple):
@@ -81,6 +94,8 @@ class QuestionEncoder(nn.Module):
         super().__init__()
         self.meaning = nn.Embedding(MEANINGS, 64)
         self.join = nn.Linear(DIM + 64, WIDTH)
+        self.learned = nn.Linear(MEANING, WIDTH, bias=False)
+        nn.init.zeros_(self.learned.weight)
         self.place = nn.Parameter(torch.randn(MOST, WIDTH) * 0.02)
         layer = nn.TransformerEncoderLayer(
             WIDTH, 4, 2 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
@@ -102,6 +117,7 @@ class QuestionEncoder(nn.Module):
         joined = self.join(
             torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
         )
-        x = joined + self.place[: len(words)]
+        known = torch.stack([meaning(word) for word in words]).to(joined)
+        x = joined + self.learned(known) + self.place[: len(words)]
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))

@@ -1,0 +1,50 @@
+"""The table of meanings: near words are related, none of a word's own stem, unknown words have nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from arr_coc.core.guide.lexicon import stem
+from arr_coc.core.guide.meanings import MOST, WIDTH, meaning, meanings, related
+from arr_coc.core.guide.question import terms
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [("salary", "wages"), ("cyclists", "bicycle"), ("luggage", "baggage"), ("author", "writer")],
+)
+def test_words_of_one_matter_are_related(word: str, other: str) -> None:
+    assert other in dict(related(word))
+
+
+def test_related_words_are_few_near_and_of_other_stems() -> None:
+    for word in ("pay", "breakfast", "doctor", "stroll"):
+        pairs = related(word)
+        strengths = [strength for _, strength in pairs]
+        assert 0 < len(pairs) <= MOST
+        assert strengths == sorted(strengths, reverse=True)
+        assert all(0 < strength <= 1 for strength in strengths)
+        keys = [stem(other) for other, _ in pairs]
+        assert stem(word) not in keys
+        assert len(set(keys)) == len(keys)
+    assert len(related("pay", most=3)) == 3
+    assert related("pay", least=0.9999) == ()
+
+
+def test_vectors_are_of_unit_length_and_zero_for_what_has_no_row() -> None:
+    assert torch.allclose(meanings().vectors.norm(dim=1), torch.ones(len(meanings().words)), atol=1e-5)
+    assert meaning("salary").shape == (WIDTH,)
+    assert torch.equal(meaning("cyclist"), meaning("cyclists"))
+    for nothing in ("inv-204", "xqzzv", "", "%"):
+        assert not meaning(nothing).any()
+        assert related(nothing) == ()
+
+
+def test_a_question_looks_for_related_words_beside_listed_ones() -> None:
+    question = terms("How much luggage may the author of it carry?")
+    bonds = dict(zip(question.others, zip(question.stands_for, question.strengths, strict=True), strict=True))
+    assert len(question.others) == len(question.stands_for) == len(question.strengths) == len(bonds)
+    assert bonds["writer"][0] == question.words.index("author")
+    assert not set(question.others) & set(question.words)
+    assert 0 < min(question.strengths) < 1 == max(question.strengths)
