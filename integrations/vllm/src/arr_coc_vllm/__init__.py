@@ -1,0 +1,26 @@
+"""A vLLM plugin: of every image the server encodes only the cells that the question needs.
+
+    pip install vllm arr-coc-vllm
+    vllm serve Qwen/Qwen3-VL-8B-Instruct --hf-overrides '{"architectures": ["ARRCOCQwen3VL"]}'
+
+vLLM calls `register` in each of its processes. The checkpoint stays as it is; without the override nothing
+changes. Settings go into the same override: {"architectures": [...], "arr_coc": {"budget": 150}}.
+"""
+
+from __future__ import annotations
+
+ARCHITECTURES = {
+    "ARRCOCQwen3VL": "Qwen3VLForConditionalGeneration",
+    "ARRCOCQwen3VLMoe": "Qwen3VLMoeForConditionalGeneration",
+    "ARRCOCQwen3_5": "Qwen3_5ForConditionalGeneration",
+    "ARRCOCQwen3_5Moe": "Qwen3_5MoeForConditionalGeneration",
+}
+"""Names for --hf-overrides, and the architectures of checkpoints that each is for."""
+
+
+def register() -> None:
+    """Tell vLLM of the architectures; their classes are imported when one is used."""
+    from vllm import ModelRegistry
+
+    for name in ARCHITECTURES:
+        ModelRegistry.register_model(name, f"arr_coc_vllm.models:{name}")

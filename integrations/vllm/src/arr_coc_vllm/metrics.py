@@ -1,0 +1,12 @@
+"""Prometheus counters of the plugin, on the server's own /metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+IMAGES = Counter("arr_coc_images", "Images whose cells were chosen.")
+SEEN = Counter("arr_coc_cells_seen", "Cells of these images.")
+ENCODED = Counter("arr_coc_cells_encoded", "Cells of these images that were passed to the encoder.")
+FALLBACKS = Counter("arr_coc_fallbacks", "Images of which all cells were encoded because choosing failed.")
+UNASKED = Counter("arr_coc_images_without_question", "Images that came with no words at all: nothing chosen.")
+SECONDS = Counter("arr_coc_selection_seconds", "Seconds spent on choosing.")

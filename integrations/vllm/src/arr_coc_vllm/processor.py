@@ -1,0 +1,196 @@
+"""The processor's half of the plugin: it asks for the cells of each image and hands on those patches alone.
+
+vLLM keeps what a processor made, what the encoder made of it and the prefixes of prompts under hashes of
+images. Here a result depends on the question too, so each image's hash takes in the question that decides
+its cells, and the settings; nothing of the rest of the prompt, so that later turns of a conversation still
+hit. An image is expanded to as many placeholder tokens as cells are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from arr_coc.seam.partial import patch_rows
+from transformers import BatchFeature
+from vllm.inputs import MultiModalHashes
+from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
+from vllm.multimodal.hasher import MultiModalHasher
+from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItems
+from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
+from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, PromptUpdate
+
+from arr_coc_vllm.choosing import Chooser, chooser_for
+from arr_coc_vllm.conversation import Tokens, questions, split
+from arr_coc_vllm.settings import KEY, Settings, read_settings
+
+KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
+"""Fields beside the pixels: kept cells of all images in a row, how many of each, the decision's number."""
+CHOICE = "arr_coc_choice"
+"""Among the keyword arguments of a processor: per image what decides its cells."""
+
+
+class SelectingProcessor(Qwen3VLMultiModalProcessor):
+    """vLLM's processor for Qwen3-VL and Qwen3.5, of whose patches only those of chosen cells go on."""
+
+    @property
+    def settings(self) -> Settings:
+        """Of the server."""
+        return read_settings(getattr(self.info.ctx.model_config.hf_config, KEY, None))
+
+    @property
+    def chooser(self) -> Chooser:
+        """What chooses, shared by all requests of this process."""
+        return chooser_for(self.settings.allocator)
+
+    def apply(self, inputs: ProcessorInputs, *args: Any, **more: Any) -> Any:
+        """As vLLM's, after what decides about each image was put among the keyword arguments.
+
+        Raises:
+            ValueError: a video, or settings of the request that are wrong.
+        """
+        plain = dict(inputs.hf_processor_mm_kwargs)
+        settings = self.settings.merged(plain.pop(KEY, None))
+        if inputs.mm_data_items.get("video"):
+            raise ValueError("arr-coc can't choose in videos yet: send images, or serve without the plugin")
+        images = inputs.mm_data_items.get("image")
+        if isinstance(images, ImageProcessorItems) and len(images):
+            plain[CHOICE] = self.choices(inputs.prompt, images, settings, plain)
+        return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
+
+    def choices(
+        self,
+        prompt: Sequence[int],
+        images: ImageProcessorItems,
+        settings: Settings,
+        kwargs: Mapping[str, object],
+    ) -> list[tuple[str | None, Settings]]:
+        """Per image the question that decides its cells, None where there is none, and the settings."""
+        texts = questions(split(prompt, self._tokens()))
+        texts += [[] for _ in range(len(images) - len(texts))]  # a prompt without placeholders fails later
+        return [
+            (
+                self.chooser.deciding(images.get(i), texts[i], self._grid(images, i, kwargs), settings),
+                settings,
+            )
+            for i in range(len(images))
+        ]
+
+    def _grid(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> tuple[int, int]:
+        """(H, W) cells of an image after it was resized."""
+        width, height = images.get_image_size(i)
+        resized, _ = self.info._get_vision_info(
+            image_width=width,
+            image_height=height,
+            image_processor=self.info.get_image_processor(**kwargs),
+            mm_kwargs=kwargs,
+            modality="image",
+        )
+        vision = self.info.get_hf_config().vision_config
+        cell = vision.patch_size * vision.spatial_merge_size
+        return resized.height // cell, resized.width // cell
+
+    def _tokens(self) -> Tokens:
+        """What the structure of a prompt is read by."""
+        tokenizer, config = self.info.get_tokenizer(), self.info.get_hf_config()
+        vocabulary = tokenizer.get_vocab()
+        names = ("vision_start_token_id", "vision_end_token_id", "video_token_id")
+        ignored = frozenset(getattr(config, name) for name in names)
+        return Tokens(
+            config.image_token_id,
+            ignored,
+            vocabulary.get("<|im_start|>"),
+            vocabulary.get("<|im_end|>"),
+            lambda ids: tokenizer.decode(ids, skip_special_tokens=True),
+        )
+
+    def _get_mm_hashes(self, inputs: ProcessorInputs) -> MultiModalHashes:
+        plain, choices = _parted(inputs.hf_processor_mm_kwargs)
+        hashes = dict(super()._get_mm_hashes(replace(inputs, hf_processor_mm_kwargs=plain)))
+        if choices and "image" in hashes:
+            algorithm = self.info.ctx.get_mm_config().mm_hasher_algorithm
+            hashes["image"] = [
+                MultiModalHasher.hash_kwargs(
+                    algorithm, image=own, question=question or "", settings=settings.print()
+                )
+                for own, (question, settings) in zip(hashes["image"], choices, strict=True)
+            ]
+        return hashes
+
+    def _get_cache_missing_processor_kwargs(
+        self, inputs: ProcessorInputs, mm_is_cached: Mapping[str, list[bool]]
+    ) -> Mapping[str, object]:
+        plain, choices = _parted(inputs.hf_processor_mm_kwargs)
+        inner = super()._get_cache_missing_processor_kwargs(
+            replace(inputs, hf_processor_mm_kwargs=plain), mm_is_cached
+        )
+        if not choices:
+            return inner
+        hits = mm_is_cached.get("image", [])
+        return {**inner, CHOICE: [one for one, hit in zip(choices, hits, strict=True) if not hit]}
+
+    def _apply_hf_processor_main(
+        self, mm_items: MultiModalDataItems, hf_kwargs: Mapping[str, object]
+    ) -> BatchFeature:
+        plain, choices = _parted(hf_kwargs)
+        processed = super()._apply_hf_processor_main(mm_items, plain)
+        images = mm_items.get("image")
+        if "pixel_values" not in processed or not isinstance(images, ImageProcessorItems):
+            return processed
+        merge = self.info.get_hf_config().vision_config.spatial_merge_size
+        grids = [(h // merge, w // merge) for _, h, w in processed["image_grid_thw"].tolist()]
+        choices = choices or [(None, self.settings)] * len(grids)
+        chosen = [
+            self.chooser.choose(images.get(i), question, grid, settings)
+            for i, (grid, (question, settings)) in enumerate(zip(grids, choices, strict=True))
+        ]
+        sizes = [h * w * merge**2 for h, w in grids]
+        pixels = torch.split(processed["pixel_values"], sizes)
+        rows = [patch_rows(choice.keep, merge**2) for choice in chosen]
+        processed["pixel_values"] = torch.cat([p[row] for p, row in zip(pixels, rows, strict=True)])
+        processed[KEEP] = torch.cat([choice.keep for choice in chosen])
+        processed[COUNT] = torch.tensor([len(choice.keep) for choice in chosen])
+        processed[NUMBER] = torch.tensor([choice.number for choice in chosen])
+        return processed
+
+    def _get_mm_fields_config(
+        self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
+    ) -> Mapping[str, MultiModalFieldConfig]:
+        fields = dict(super()._get_mm_fields_config(hf_inputs, _parted(hf_processor_mm_kwargs)[0]))
+        if COUNT in hf_inputs:
+            counts = hf_inputs[COUNT]
+            unit = self.info.get_hf_config().vision_config.spatial_merge_size ** 2
+            fields["pixel_values"] = MultiModalFieldConfig.flat_from_sizes("image", counts * unit)
+            fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", counts, keep_on_cpu=True)
+            for name in (COUNT, NUMBER):
+                fields[name] = MultiModalFieldConfig.batched("image", keep_on_cpu=True)
+        return fields
+
+    def _get_prompt_updates(
+        self,
+        mm_items: MultiModalDataItems,
+        hf_processor_mm_kwargs: Mapping[str, Any],
+        out_mm_kwargs: MultiModalKwargsItems,
+    ) -> Sequence[PromptUpdate]:
+        updates = super()._get_prompt_updates(mm_items, _parted(hf_processor_mm_kwargs)[0], out_mm_kwargs)
+        token = self.info.get_hf_config().image_token_id
+
+        def placeholders(i: int) -> list[int]:
+            return [token] * int(out_mm_kwargs["image"][i][COUNT].data)
+
+        items = out_mm_kwargs.get("image") or []
+        if not all(COUNT in item for item in items):
+            return updates
+        others = [update for update in updates if update.modality != "image"]
+        return [PromptReplacement(modality="image", target=[token], replacement=placeholders), *others]
+
+
+def _parted(
+    kwargs: Mapping[str, object],
+) -> tuple[dict[str, object], list[tuple[str | None, Settings]] | None]:
+    """Keyword arguments without what decides about each image, and that."""
+    plain = dict(kwargs)
+    choices: Any = plain.pop(CHOICE, None)
+    return plain, choices

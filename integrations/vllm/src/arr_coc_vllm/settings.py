@@ -1,0 +1,81 @@
+"""Settings of the plugin: for a server in --hf-overrides, for a request in mm_processor_kwargs.
+
+    --hf-overrides '{"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 150}}'
+    extra_body={"mm_processor_kwargs": {"arr_coc": {"budget": "auto"}}}      with --trust-request-mm-kwargs
+
+A request may change what it costs, not which files are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, parse_budget
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+KEY = "arr_coc"
+"""Of the settings among a model's overrides and a request's keyword arguments."""
+OWN = frozenset({"budget", "mode", "follow"})
+"""Settings that a request may have of its own."""
+
+
+class Settings(BaseModel):
+    """How cells are chosen; the text under each field says what it means."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    budget: int | float | str = DEFAULT_BUDGET
+    """cells of an image that are encoded: a count, a share below 1, or auto, as many as the question needs"""
+    mode: Literal["sparse", "full"] = "sparse"
+    """sparse: the cells that matter are encoded; full: all of them, as without the plugin"""
+    follow: Literal["auto", "first", "last"] = "auto"
+    """by which question an image of an earlier turn is read: auto: its own, unless a later one needs other
+    cells; first: always its own, so that the prefix cache holds; last: the latest"""
+    allocator: str | None = None
+    """folder of an allocator with a stem that was trained for this checkpoint; none: the guide decides"""
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _budget(cls, value: Any) -> Budget:
+        return parse_budget(value)
+
+    def merged(self, own: Any) -> Settings:
+        """These settings with those of a request.
+
+        Args:
+            own: what the request says, any JSON value; None: nothing.
+
+        Raises:
+            ValueError: it isn't a mapping, or has a setting that is unknown, wrong or the server's alone.
+        """
+        if own is None:
+            return self
+        if not isinstance(own, Mapping):
+            raise ValueError(f"{KEY} is {type(own).__name__}: give an object such as {{'budget': 64}}")
+        if wrong := sorted(map(str, own.keys() - OWN)):
+            raise ValueError(f"{KEY} of a request has {wrong[0]!r}: use {', '.join(sorted(OWN))}")
+        return read_settings(self.model_dump() | dict(own))
+
+    def print(self) -> str:
+        """What the choice of cells depends on, as text: part of the name under which results are cached."""
+        return json.dumps(self.model_dump(exclude={"follow"}), sort_keys=True)
+
+
+def read_settings(plain: Any) -> Settings:
+    """Settings from what --hf-overrides or a request says; None: the defaults.
+
+    Raises:
+        ValueError: a setting is unknown or wrong; one line.
+    """
+    if plain is None:
+        return Settings()
+    try:
+        return Settings.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or KEY
+        names = ", ".join(Settings.model_fields)
+        hint = f": use one of {names}" if first["type"] == "extra_forbidden" else ""
+        raise ValueError(f"{KEY}: {place}: {first['msg']}{hint}") from error

@@ -1,0 +1,152 @@
+"""The plugin in vLLM beside the same model by way of transformers, and what is cached of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import engine, prompt
+from vllm import SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, logprobs=20)
+CASES = [(page, number) for page in range(10) for number in range(5)]
+BUDGETS = (64, 100, 0.5, "auto", 1024)
+
+
+def run(llm, text, images, **more):
+    """The one output for a prompt."""
+    wanted = {"prompt": text, "multi_modal_data": {"image": images}}
+    if more:
+        wanted["mm_processor_kwargs"] = {"arr_coc": more}
+    return llm.generate(wanted, GREEDY, use_tqdm=False)[0]
+
+
+def by_transformers(wrapped, text, images, budget):
+    """Log-probabilities of the first token, greedy tokens and the length, by transformers."""
+    inputs = wrapped.processor(text=[text], images=images, return_tensors="pt")
+    with torch.no_grad():
+        prepared = wrapped.prepare(inputs, budget=budget, mode="sparse")
+        first = prepared.model(**prepared.compacted.kwargs).logits[0, -1].log_softmax(-1)
+        tokens = wrapped.generate(**inputs, budget=budget, mode="sparse", max_new_tokens=8, do_sample=False)
+    answer = tokens[0, inputs["input_ids"].shape[1] :] if tokens.shape[1] > 8 else tokens[0]
+    return first, answer.tolist(), int(prepared.compacted.columns.shape[1])
+
+
+def agrees(wrapped, output, text, images, budget) -> float:
+    """Compare an output with that of transformers; returns the largest difference of log-probabilities."""
+    first, tokens, length = by_transformers(wrapped, text, images, budget)
+    assert len(output.prompt_token_ids) == length
+    ours = output.outputs[0]
+    end = wrapped.processor.tokenizer.eos_token_id
+    cut = [token for token in tokens if token != end]
+    assert [token for token in ours.token_ids if token != end] == cut
+    top = ours.logprobs[0]
+    return max(abs(float(first[token]) - value.logprob) for token, value in top.items())
+
+
+@pytest.mark.parametrize(("page", "number"), CASES)
+def test_answers_are_those_of_transformers(llm, wrapped, pages, page, number) -> None:
+    questions = pages[page].questions
+    budget = BUDGETS[number]
+    text = prompt(wrapped.processor, (1, questions[number % len(questions)].text))
+    output = run(llm, text, [pages[page].image], budget=budget)
+    assert agrees(wrapped, output, text, [pages[page].image], budget) < 2e-3
+
+
+def test_several_images_share_a_prompt(llm, wrapped, pages) -> None:
+    images = [pages[0].image, pages[1].image]
+    text = prompt(wrapped.processor, (2, pages[1].questions[0].text))
+    assert agrees(wrapped, run(llm, text, images), text, images, 64) < 2e-3
+
+
+def test_shifted_positions_are_noticed(llm, wrapped, pages, monkeypatch) -> None:
+    import arr_coc_vllm.models as models
+
+    right = models.prompt_positions
+    monkeypatch.setattr(models, "prompt_positions", lambda n, images: right(n, images) * 2)
+    text = prompt(wrapped.processor, (1, "What stands at the very top of this page?"))
+    output = run(llm, text, [pages[2].image])
+    first, _, _ = by_transformers(wrapped, text, [pages[2].image], 64)
+    top = output.outputs[0].logprobs[0]
+    assert max(abs(float(first[token]) - value.logprob) for token, value in top.items()) > 2e-2
+
+
+def hashes(llm, text, images, **more) -> list[str]:
+    """The names under which results about the images of a prompt are cached."""
+    processor = llm.llm_engine.renderer.get_mm_processor()
+    items = processor.info.parse_mm_data({"image": images})
+    kwargs = {"arr_coc": more} if more else {}
+    ids = llm.get_tokenizer().encode(text)
+    return processor(ids, items, hf_processor_mm_kwargs=kwargs)["mm_hashes"]["image"]
+
+
+def test_names_in_caches(llm, wrapped, pages) -> None:
+    image, processor = pages[0].image, wrapped.processor
+    one = prompt(processor, (1, "What is the total?"))
+    (first,) = hashes(llm, one, [image])
+    assert hashes(llm, one, [image]) == [first]
+    assert hashes(llm, prompt(processor, (1, "Who paid?")), [image]) != [first]
+    assert hashes(llm, one, [pages[1].image]) != [first]
+    assert hashes(llm, one, [image], budget=100) != [first]
+    later = prompt(processor, (1, "What is the total?"), "12", (0, "Thanks!"))
+    assert hashes(llm, later, [image], follow="first") == [first]
+    other = prompt(processor, (1, "What is the total?"), "12", (0, "Who paid?"))
+    assert hashes(llm, other, [image], follow="last") == hashes(llm, prompt(processor, (1, "Who paid?")), [image])
+    beside = prompt(processor, (1, "What is the total?"), "12", (1, "And there?"))
+    assert hashes(llm, beside, [image, pages[1].image], follow="first")[0] == first
+
+
+def test_a_name_without_the_question_is_noticed(llm, wrapped, pages, monkeypatch) -> None:
+    """The negative control of the law above: with vLLM's own hashes two questions share an entry."""
+    from arr_coc_vllm.processor import SelectingProcessor, _parted
+    from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
+
+    def unaware(self, inputs):
+        from dataclasses import replace
+
+        plain, _ = _parted(inputs.hf_processor_mm_kwargs)
+        return Qwen3VLMultiModalProcessor._get_mm_hashes(self, replace(inputs, hf_processor_mm_kwargs=plain))
+
+    monkeypatch.setattr(SelectingProcessor, "_get_mm_hashes", unaware)
+    texts = [prompt(wrapped.processor, (1, question)) for question in ("What is the total?", "Who paid?")]
+    image = pages[3].image
+    assert hashes(llm, texts[0], [image]) == hashes(llm, texts[1], [image])
+    run(llm, texts[0], [image])
+    output = run(llm, texts[1], [image])
+    first, _, _ = by_transformers(wrapped, texts[1], [image], 64)
+    top = output.outputs[0].logprobs[0]
+    assert max(abs(float(first[token]) - value.logprob) for token, value in top.items()) > 2e-3
+
+
+def test_what_a_prefix_cache_keeps(llm, wrapped, pages) -> None:
+    image, processor = pages[4].image, wrapped.processor
+    first, second = pages[4].questions[0].text, pages[4].questions[1].text
+    one = prompt(processor, (1, first))
+    output = run(llm, one, [image])
+    length = len(output.prompt_token_ids)
+    again = run(llm, one, [image])
+    assert again.num_cached_tokens >= (length - 1) // 32 * 32
+    later = prompt(processor, (1, first), output.outputs[0].text or "-", (0, "Thanks!"))
+    assert run(llm, later, [image], follow="first").num_cached_tokens >= length // 32 * 32
+    other = run(llm, prompt(processor, (1, second)), [image])
+    assert other.num_cached_tokens < 32
+
+
+def test_a_chunked_prefill_answers_the_same(wrapped, pages) -> None:
+    small = engine(max_num_batched_tokens=96, max_num_seqs=4, enable_prefix_caching=False)
+    for page in pages[:4]:
+        text = prompt(wrapped.processor, (1, page.questions[0].text))
+        assert agrees(wrapped, run(small, text, [page.image], budget=150), text, [page.image], 150) < 2e-3
+
+
+def test_what_is_refused(llm, wrapped, pages) -> None:
+    text = prompt(wrapped.processor, (1, "What is it?"))
+    for wrong in ({"budget": 0}, {"mode": "saccade"}, {"allocator": "/"}, {"colour": 1}):
+        with pytest.raises(ValueError, match="arr_coc|budget"):
+            run(llm, text, [pages[0].image], **wrong)
+    assert run(llm, text, [pages[0].image]).outputs[0].token_ids
+
+
+def test_an_image_without_a_question_is_read_whole(llm, wrapped, pages) -> None:
+    image = pages[5].image
+    output = run(llm, prompt(wrapped.processor, (1, "")), [image])
+    assert len(output.prompt_token_ids) > image.width * image.height // 1024

@@ -1,0 +1,97 @@
+"""Settings, conversations and positions: what needs no engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc_vllm.choosing import Chooser, covered
+from arr_coc_vllm.conversation import Tokens, Turn, questions, split
+from arr_coc_vllm.models import prompt_positions
+from arr_coc_vllm.settings import Settings, read_settings
+from PIL import Image
+
+IMAGE, START, END, VISION = 1, 2, 3, 4
+TOKENS = Tokens(IMAGE, frozenset({VISION}), START, END, lambda ids: "".join(map(chr, ids)))
+
+
+def ids(*parts: str | int) -> list[int]:
+    """Token ids: letters by their code, others as they are."""
+    return [i for part in parts for i in ([part] if isinstance(part, int) else map(ord, part))]
+
+
+def test_settings_are_checked() -> None:
+    assert read_settings(None) == Settings()
+    assert read_settings({"budget": 0.25}).budget == 0.25
+    server = read_settings({"budget": 150, "allocator": "folder"})
+    assert server.merged(None) == server
+    assert server.merged({"budget": "auto"}).allocator == "folder"
+    for wrong in ({"budget": 0}, {"budget": "much"}, {"mode": "saccade"}, {"colour": 1}, [1], "x"):
+        with pytest.raises(ValueError):
+            read_settings(wrong)
+    for wrong in ({"allocator": "/etc"}, {"budget": -1}, 5, [1], "x", {1: 2}):
+        with pytest.raises(ValueError):
+            server.merged(wrong)
+
+
+def test_what_a_choice_depends_on_is_in_the_print() -> None:
+    base = Settings()
+    assert base.print() != Settings(budget=64).print()
+    assert base.print() != Settings(mode="full").print()
+    assert base.print() == Settings(follow="last").print()
+
+
+def test_turns_and_the_questions_of_images() -> None:
+    chat = ids(
+        START, "system\nBe brief.", END, "\n",
+        START, "user\n", VISION, IMAGE, VISION, "What?", END, "\n",
+        START, "assistant\nThat.", END, "\n",
+        START, "user\n", VISION, IMAGE, VISION, "And here?", END, "\n",
+        START, "assistant\n",
+    )  # fmt: skip
+    turns = split(chat, TOKENS)
+    said = [turn for turn in turns if turn.text]
+    assert [turn.role for turn in said] == ["system", "user", "assistant", "user"]
+    assert questions(turns) == [["What?", "And here?"], ["And here?"]]
+
+
+def test_prompts_without_turns_or_words() -> None:
+    assert questions(split(ids(IMAGE, "Read it."), TOKENS)) == [["Read it."]]
+    assert questions(split(ids(START, "user\n", IMAGE, END), TOKENS)) == [[]]
+    assert questions(split(ids("no image"), TOKENS)) == []
+    later = [Turn("user", "", (0,)), Turn("assistant", "Yes?", ()), Turn("user", "Now?", ())]
+    assert questions(later) == [["Now?"]]
+
+
+def test_positions_keep_cells_at_their_place_and_go_on_after_the_whole_grid() -> None:
+    keep = np.array([1, 5, 11])
+    positions = prompt_positions(9, [(2, keep, (3, 4))])
+    assert positions[:, :2].tolist() == [[0, 1]] * 3
+    assert positions[:, 2:5].tolist() == [[2, 2, 2], [2, 3, 4], [3, 3, 5]]
+    assert positions[:, 5:].tolist() == [[6, 7, 8, 9]] * 3
+    assert prompt_positions(3, []).tolist() == [[0, 1, 2]] * 3
+
+
+class Refusing:
+    """A selector that fails."""
+
+    def __call__(self, *args: object) -> None:
+        raise RuntimeError("no")
+
+
+def test_where_choosing_fails_all_cells_are_encoded_and_counted() -> None:
+    from arr_coc_vllm import metrics
+
+    before = metrics.FALLBACKS._value.get()
+    choice = Chooser(Refusing()).choose(Image.new("RGB", (64, 64)), "What?", (2, 2), Settings())  # type: ignore[arg-type]
+    assert choice.keep.tolist() == [0, 1, 2, 3]
+    assert metrics.FALLBACKS._value.get() == before + 1
+
+
+def test_how_much_of_a_need_is_covered() -> None:
+    logits = torch.full((2, 2), -20.0)
+    logits[0, 1] = 4.0
+    guided = Coupling(logits, 1.0, 0.0, 0.0)
+    assert covered(torch.tensor([1]), guided) > 0.99
+    assert covered(torch.tensor([0, 2, 3]), guided) < 0.01
