@@ -44,7 +44,12 @@ def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:
             "num_key_value_heads": 2,
             "head_dim": 64,
             "max_position_embeddings": 32768,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]},
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_interleaved": True,  # transformers always does; vLLM believes the file
+                "mrope_section": [12, 10, 10],
+            },
             "tie_word_embeddings": True,
             "eos_token_id": ids["im_end"],
             "pad_token_id": ids["endoftext"],

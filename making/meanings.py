@@ -4,9 +4,9 @@
     python -m making.meanings src/arr_coc/core/guide
 
 Two words mean something alike if much the same words stand near them: how much more often each stands near
-each other one than chance would have it (positive pointwise mutual information, with the smoothing of Levy et
-al. 2015), of which a singular value decomposition keeps `WIDTH` numbers a word. Definitions are a good text to
-count in: they say what a word is in other words of the same matter. Only common words get a row. Some four
+each other one than chance would have it (positive pointwise mutual information, with the smoothing of Levy
+et al. 2015), of which a singular value decomposition keeps `WIDTH` numbers a word. Definitions are a good
+text to count in: they say what a word is in other words of the same matter. Only common words get a row. Two
 minutes of a core, the same table each time but for rounding.
 """
 
@@ -41,8 +41,8 @@ RELATIONS = ("@", "+", "&", "^", "=", "#p", "%p", "*", ">", "$")
 RELATED = 12
 """The most words that pointers add to a definition."""
 EMPTY = frozenset(
-    "the of a an to in and or is by for that as with on it be are which from at this its not was also has have "
-    "one any used his their he who into but such can you if".split()
+    "the of a an to in and or is by for that as with on it be are which from at this its not was also has "
+    "have one any used his their he who into but such can you if".split()
 )
 """Words that stand near every other."""
 
@@ -94,7 +94,8 @@ def gcide() -> Iterator[str]:
 
 def near(texts: list[list[int]], words: int) -> Tensor:
     """How often each word stands near each other, sparse [words, words], nearer ones counting for more."""
-    counts = torch.sparse_coo_tensor(size=(words, words)).coalesce()
+    nowhere = torch.zeros(2, 0, dtype=torch.long)
+    counts = torch.sparse_coo_tensor(nowhere, torch.zeros(0), (words, words)).coalesce()
     for start in tqdm(range(0, len(texts), 20_000), desc="counting"):
         pairs, weights = [], []
         for text in texts[start : start + 20_000]:
@@ -109,13 +110,15 @@ def near(texts: list[list[int]], words: int) -> Tensor:
 
 
 def learn() -> tuple[list[str], Tensor]:
-    """The words with a row, the most frequent in definitions first, and their vectors [N, WIDTH] of unit length."""
+    """The words with a row, the most frequent in definitions first, and unit vectors of them [N, WIDTH]."""
     lines = [
-        [word for word in WORD.findall(text) if word not in EMPTY] for source in (wordnet, gcide) for text in source()
+        [word for word in WORD.findall(text) if word not in EMPTY]
+        for source in (wordnet, gcide)
+        for text in source()
     ]
-    seen = Counter(word for line in lines for word in line)
+    frequencies = Counter(word for line in lines for word in line)
     common = set(top_n_list("en", COMMON))
-    words = [word for word, times in seen.most_common() if times >= LEAST and word in common]
+    words = [word for word, times in frequencies.most_common() if times >= LEAST and word in common]
     rows = {word: row for row, word in enumerate(words)}
     texts = [[rows[word] for word in line if word in rows] for line in lines]
     counts = near([text for text in texts if len(text) > 1], len(words))
@@ -124,7 +127,9 @@ def learn() -> tuple[list[str], Tensor]:
     chance = each[first] * (each**0.75 / (each**0.75).sum())[second]
     gain = (values / chance).log()
     kept = gain > 0
-    matrix = torch.sparse_coo_tensor(torch.stack((first, second))[:, kept], gain[kept], counts.shape).coalesce()
+    matrix = torch.sparse_coo_tensor(
+        torch.stack((first, second))[:, kept], gain[kept], counts.shape
+    ).coalesce()
     torch.manual_seed(0)
     u, s, _ = torch.svd_lowrank(matrix, WIDTH + 16, niter=4)
     vectors = (u * s.sqrt())[:, :WIDTH]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 os.environ |= {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -14,10 +13,11 @@ os.environ |= {
 }
 
 import pytest
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
 from arr_coc import ARRCOCModel
 from arr_coc.core.saved import BUNDLED
 from arr_coc.world.page import Page, draw_page
-from transformers import AutoModelForImageTextToText, AutoProcessor
 
 FOLDER = str(BUNDLED / "model")
 SIZES = ((512, 512), (448, 640), (640, 384), (608, 608), (512, 768))
@@ -25,7 +25,7 @@ OVERRIDES = {"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 64}}
 
 
 def engine(**settings):
-    """vLLM on the bundled model in float32."""
+    """An engine on the bundled model in float32."""
     from vllm import LLM
 
     return LLM(
@@ -46,9 +46,9 @@ def engine(**settings):
 
 
 @pytest.fixture(scope="session")
-def llm() -> Iterator:
+def llm():
     """The plugin's engine."""
-    yield engine()
+    return engine()
 
 
 @pytest.fixture(scope="session")

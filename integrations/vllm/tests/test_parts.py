@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc_vllm.choosing import Chooser, covered
 from arr_coc_vllm.conversation import Tokens, Turn, questions, split
 from arr_coc_vllm.models import prompt_positions
 from arr_coc_vllm.settings import Settings, read_settings
-from PIL import Image
 
 IMAGE, START, END, VISION = 1, 2, 3, 4
 TOKENS = Tokens(IMAGE, frozenset({VISION}), START, END, lambda ids: "".join(map(chr, ids)))
@@ -28,10 +29,10 @@ def test_settings_are_checked() -> None:
     assert server.merged(None) == server
     assert server.merged({"budget": "auto"}).allocator == "folder"
     for wrong in ({"budget": 0}, {"budget": "much"}, {"mode": "saccade"}, {"colour": 1}, [1], "x"):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="arr_coc"):
             read_settings(wrong)
     for wrong in ({"allocator": "/etc"}, {"budget": -1}, 5, [1], "x", {1: 2}):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="arr_coc"):
             server.merged(wrong)
 
 

@@ -1,4 +1,4 @@
-"""Schemas of two operators, for the third-party CPU build of vLLM, where torchvision's compiled ones don't load.
+"""Schemas of two operators, for a CPU build of vLLM beside which torchvision's compiled ones don't load.
 
 torchvision describes them to torch when it is imported and fails where they aren't there. Nothing here calls
 them. `make test-vllm` puts this file into the test environment and has each of its processes import it.

@@ -140,9 +140,7 @@ def read_guidance(
     return replace(plain, spots=spots)
 
 
-def _heat(
-    guide: Guide, page: Page, search: Search, word: int, term: str, grid: tuple[int, int]
-) -> Tensor:
+def _heat(guide: Guide, page: Page, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
     """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W].
 
     Of the words that it is only related to, the one that matched best counts, `term`.

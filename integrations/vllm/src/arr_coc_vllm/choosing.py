@@ -1,8 +1,8 @@
 """Choosing the cells of an image for a server: one selector, any number of threads, never an exception.
 
-    chooser = chooser_for(None)
-    chooser.choose(picture, "What is the total?", (32, 32), settings) -> Choice: cells, number
-    chooser.record(choice.number) -> the whole decision, for a while
+chooser = chooser_for(None)
+chooser.choose(picture, "What is the total?", (32, 32), settings) -> Choice: cells, number
+chooser.record(choice.number) -> the whole decision, for a while
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from vllm.logger import init_logger
+
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.trust import SHARPNESS, SURE
 from arr_coc.core.question import check_question
 from arr_coc.core.selector import Selector
-from torch import Tensor
-from vllm.logger import init_logger
-
 from arr_coc_vllm import metrics
 from arr_coc_vllm.settings import Settings
 

@@ -3,8 +3,8 @@
     VLLM_PLUGINS=arr_coc vllm serve ...        vLLM adds routes of plugins only where they are named
     curl -d @request.json localhost:8000/arr_coc/trace
 
-The body is that of /v1/chat/completions. The reply says of each image its grid, how many cells are kept of how
-many, their places, the question that decided, and the allocation with its relevance, which
+The body is that of /v1/chat/completions. The reply says of each image its grid, how many cells are kept of
+how many, their places, the question that decided, and the allocation with its relevance, which
 `arr_coc.Allocation` describes.
 """
 
@@ -66,4 +66,8 @@ async def trace(body: ChatCompletionRequest, request: Request) -> dict[str, Any]
                 "allocation": None if record is None else record.allocation.to_dict(),
             }
         )
-    return {"images": images, "kept": sum(i["kept"] for i in images), "total": sum(i["total"] for i in images)}
+    return {
+        "images": images,
+        "kept": sum(i["kept"] for i in images),
+        "total": sum(i["total"] for i in images),
+    }

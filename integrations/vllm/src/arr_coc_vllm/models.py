@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from arr_coc.seam.partial import patch_rows
 from torch import Tensor
 from vllm.config import VllmConfig
 from vllm.model_executor.layers.attention.mm_encoder_attention import MMEncoderAttention
@@ -34,6 +33,7 @@ from vllm.model_executor.models.qwen3_vl_moe import (
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 
+from arr_coc.seam.partial import patch_rows
 from arr_coc_vllm.processor import COUNT, KEEP, SelectingProcessor
 from arr_coc_vllm.settings import KEY, read_settings
 
@@ -67,7 +67,7 @@ class Selecting(Base):
         return features.split(sizes)
 
     def _encode(self, pixels: Tensor, grids: list[list[int]], keep: Sequence[Tensor]) -> Tensor:
-        """Encode kept patches of images, `pixels` [rows, values], with grids (1, h, w) of all their patches."""
+        """Encode kept patches, `pixels` [rows, values], of images with grids (1, h, w) of patches."""
         visual = self.visual
         unit = visual.spatial_merge_unit
         starts = np.cumsum([0, *(t * h * w for t, h, w in grids)])
@@ -120,9 +120,7 @@ class Selecting(Base):
         return replace(super().get_encoder_cudagraph_config(), modalities=[])
 
 
-def prompt_positions(
-    tokens: int, images: Sequence[tuple[int, np.ndarray, tuple[int, int]]]
-) -> np.ndarray:
+def prompt_positions(tokens: int, images: Sequence[tuple[int, np.ndarray, tuple[int, int]]]) -> np.ndarray:
     """Positions of a prompt's tokens in time, down and across: int64 [3, tokens].
 
     Args:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from arr_coc.seam.partial import patch_rows
 from transformers import BatchFeature
 from vllm.inputs import MultiModalHashes
 from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
@@ -22,6 +21,7 @@ from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItems
 from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, PromptUpdate
 
+from arr_coc.seam.partial import patch_rows
 from arr_coc_vllm.choosing import Chooser, chooser_for
 from arr_coc_vllm.conversation import Tokens, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings

@@ -12,8 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from arr_coc.core.attending import DEFAULT_BUDGET, Budget, parse_budget
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, parse_budget
 
 KEY = "arr_coc"
 """Of the settings among a model's overrides and a request's keyword arguments."""

@@ -38,7 +38,8 @@ class Match(NamedTuple):
         term: what was looked for: the word, or another that stands for it.
         likeness: in [0, 1], that the best place shows the term.
         place: (y, x) of that place's middle, in shares of the picture's height and width.
-        strength: in (0, 1], how much the term has to do with the word: 1 for itself and what the lexicon lists.
+        strength: in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon
+            lists.
     """
 
     word: str

@@ -1,4 +1,4 @@
-"""Meanings of words: vectors learned from dictionaries, and what may be printed for a word though nobody listed it.
+"""Meanings of words as vectors learned from dictionaries, and which words have to do with one another.
 
     related("salary")           (("wages", 0.83), ("remuneration", 0.82), ("payroll", 0.75), ...)
     meaning("salary")           [WIDTH], of unit length; zeros for a word without a row
@@ -29,7 +29,7 @@ LEAST = 0.5
 
 
 class Meanings(NamedTuple):
-    """The table: words in the order of their rows, the row of each word and of each stem, vectors [N, WIDTH]."""
+    """The table: words in the order of their rows, rows by word and by stem, vectors [N, WIDTH]."""
 
     words: tuple[str, ...]
     rows: dict[str, int]
@@ -63,7 +63,7 @@ def meaning(word: str) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def related(word: str, most: int = MOST, least: float = LEAST) -> tuple[tuple[str, float], ...]:
-    """Words that have to do with a normal word, with their cosines, the nearest first; none of its own stem."""
+    """Words that have to do with a normal word and their cosines, nearest first; none of its own stem."""
     table = meanings()
     row = table.row(word)
     if row is None:
