@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from arr_coc.core.guide.coupling import couple, view
 from arr_coc.core.guide.lexicon import stem
 from arr_coc.core.guide.meanings import MOST, WIDTH, meaning, meanings, related
 from arr_coc.core.guide.question import terms
+from arr_coc.core.guide.store import load_guide
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,12 @@ def test_a_question_looks_for_related_words_beside_listed_ones() -> None:
     assert bonds["writer"][0] == question.words.index("author")
     assert not set(question.others) & set(question.words)
     assert 0 < min(question.strengths) < 1 == max(question.strengths)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_guide_in_any_dtype_looks_for_related_words(dtype: torch.dtype) -> None:
+    guide = load_guide(dtype=dtype)
+    page = view(guide, torch.rand(3, 96, 160))
+    coupling = couple(guide, page, "Which salary does the author get?", (3, 5))
+    assert coupling.logits.isfinite().all()
+    assert min(match.strength for match in coupling.matches) < 1

@@ -130,7 +130,7 @@ class Guide(nn.Module):
         synonym = _gathered(others[listed], places[listed], torch.full_like(direct, -1.0))
         maps = [*self._likenesses(direct), *self._likenesses(synonym)]
         for likeness in self._likenesses(others[related]):
-            weighed = likeness * strengths[related][:, None, None]
+            weighed = likeness * strengths[related][:, None, None].to(likeness.dtype)
             maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
         return torch.stack(maps, 1)
 
