@@ -56,7 +56,7 @@ def wrapped() -> ARRCOCModel:
     """The same model and the same guide by way of transformers, with nothing trained for it."""
     processor = AutoProcessor.from_pretrained(FOLDER)
     base = AutoModelForImageTextToText.from_pretrained(FOLDER, attn_implementation="eager")
-    return ARRCOCModel.wrap(base.eval(), processor, mode="sparse", budget=64)
+    return ARRCOCModel.wrap(base.eval(), processor, mode="sparse", budget=64, relevance="guide")
 
 
 @pytest.fixture(scope="session")

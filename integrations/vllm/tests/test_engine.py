@@ -131,12 +131,6 @@ def test_what_a_prefix_cache_keeps(llm, wrapped, pages) -> None:
     assert other.num_cached_tokens < 32
 
 
-def test_a_chunked_prefill_answers_the_same(wrapped, pages) -> None:
-    small = engine(max_num_batched_tokens=96, max_num_seqs=4, enable_prefix_caching=False)
-    for page in pages[:4]:
-        assert agrees(small, wrapped, page.questions[0].text, [page.image], 150)
-
-
 def test_what_is_refused(llm, wrapped, pages) -> None:
     text = prompt(wrapped.processor, (1, "What is it?"))
     for wrong in ({"budget": 0}, {"mode": "saccade"}, {"allocator": "/"}, {"colour": 1}):
@@ -149,3 +143,10 @@ def test_an_image_without_a_question_is_read_whole(llm, wrapped, pages) -> None:
     image = pages[5].image
     output = run(llm, prompt(wrapped.processor, (1, "")), [image])
     assert len(output.prompt_token_ids) > image.width * image.height // 1024
+
+
+def test_a_chunked_prefill_answers_the_same(wrapped, pages) -> None:
+    """The last test of the file: a second engine in a process ends the first."""
+    small = engine(max_num_batched_tokens=96, max_num_seqs=4, enable_prefix_caching=False)
+    for page in pages[:4]:
+        assert agrees(small, wrapped, page.questions[0].text, [page.image], 150)
