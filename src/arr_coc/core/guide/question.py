@@ -117,7 +117,7 @@ class QuestionEncoder(nn.Module):
         joined = self.join(
             torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
         )
-        known = torch.stack([meaning(word) for word in words]).to(joined)
-        x = joined + self.learned(known) + self.place[: len(words)]
+        vectors = torch.stack([meaning(word) for word in words]).to(joined)
+        x = joined + self.learned(vectors) + self.place[: len(words)]
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))
