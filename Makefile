@@ -5,9 +5,10 @@
 #                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required)
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
+#   make test-lmms   a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
-#   make clean   remove .venv, .venv-oldest and what the tools leave behind
+#   make clean   remove .venv, .venv-oldest, .venv-lmms and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
 # Installing takes some minutes and gigabytes (torch); it is done once and again only when pyproject.toml changes.
@@ -15,10 +16,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
+LMMS ?= .venv-lmms
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask app test test-oldest lint types clean
+.PHONY: ask app test test-oldest test-lmms lint types clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -33,6 +35,9 @@ test: $(VENV)/installed-dev
 test-oldest: $(OLDEST)/installed-dev
 	$(OLDEST)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
 
+test-lmms: $(LMMS)/installed
+	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,7 +46,7 @@ types: $(VENV)/installed-dev
 	$(BIN)/ty check --python $(VENV) src making
 
 clean:
-	rm -rf $(VENV) $(OLDEST) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
+	rm -rf $(VENV) $(OLDEST) $(LMMS) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -66,4 +71,9 @@ $(OLDEST)/installed-dev: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST) || { rm -rf $(OLDEST); exit 1; }
 	$(OLDEST)/bin/python -m pip install --disable-pip-version-check uv
 	$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --resolution lowest-direct -e '.[dev]'
+	@touch $@
+
+$(LMMS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(LMMS) || { rm -rf $(LMMS); exit 1; }
+	$(LMMS)/bin/python -m pip install --disable-pip-version-check -e '.[lmms]' 'pytest>=8.3'
 	@touch $@

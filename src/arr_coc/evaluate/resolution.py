@@ -5,8 +5,7 @@ answers from the first look at which the model is sure: its first new token is a
 
 CARES (arXiv 2510.19496) trains a small model to foretell the least resolution that will do for a question.
 Here the model's own confidence says so, and nothing is trained. It is not CARES: that pays for one look, this
-for all that it takes. In time they count as choosing; the tokens stated are those of the look that is answered
-from.
+for all that it takes. In time they count as choosing; the tokens stated are of the look that answers.
 
 NAME:P in place of `SURE`, such as "resolution by question:0.5".
 """
