@@ -4,8 +4,8 @@
 
 The kit is a checkout with its own requirements installed; what stands behind `--` goes to its `run.py`, with
 `--model` of the name that `--name` gives. In a script of your own `register("my-name", mode=..., budget=...)`
-does the same, before the kit looks at `vlmeval.config.supported_VLM`. Tested against a small stand-in with the
-interface that the kit documents, not with the kit itself.
+does the same, before the kit looks at `vlmeval.config.supported_VLM`. Tested with a small stand-in that has
+the interface that the kit documents, not with the kit itself.
 """
 
 from __future__ import annotations
