@@ -6,9 +6,10 @@
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm
+#   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
-#   make clean   remove .venv, .venv-oldest, .venv-vllm and what the tools leave behind
+#   make clean   remove .venv, its likes and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
 # Installing takes some minutes and gigabytes (torch); it is done once and again only when pyproject.toml changes.
@@ -20,7 +21,8 @@ SERVED ?= .venv-vllm
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask app test test-oldest test-vllm lint types clean
+LMMS ?= .venv-lmms
+.PHONY: ask app test test-oldest test-vllm test-lmms lint types clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -38,6 +40,9 @@ test-oldest: $(OLDEST)/installed-dev
 test-vllm: $(SERVED)/installed
 	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider $(ARGS)
 
+test-lmms: $(LMMS)/installed
+	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,7 +51,7 @@ types: $(VENV)/installed-dev
 	$(BIN)/ty check --python $(VENV) src making
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
+	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -82,4 +87,9 @@ $(SERVED)/installed: pyproject.toml integrations/vllm/pyproject.toml integration
 	packages=$$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	    cp integrations/vllm/tests/torchvision_schemas.py $$packages && \
 	    echo 'import torchvision_schemas' > $$packages/torchvision_schemas.pth
+	@touch $@
+
+$(LMMS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(LMMS) || { rm -rf $(LMMS); exit 1; }
+	$(LMMS)/bin/python -m pip install --disable-pip-version-check -e '.[lmms]' 'pytest>=8.3'
 	@touch $@

@@ -30,6 +30,7 @@ FLOORS = (
     ("training",),
     ("app",),
     ("cli",),
+    ("integrations",),  # harnesses of others, thin
 )
 """The rooms from the ground up; an import points to the same room or to one that stands before it."""
 CORE = ("texture", "knowing", "balancing", "attending", "realizing")

@@ -150,7 +150,13 @@ RUNNERS: dict[str, Callable[..., None]] = {
 
 
 def test_every_link_leads_somewhere() -> None:
-    for name in ("README.md", "docs/RESULTS.md", "docs/ARCHITECTURE.md", "docs/EXTENDING.md"):
+    for name in (
+        "README.md",
+        "docs/RESULTS.md",
+        "docs/ARCHITECTURE.md",
+        "docs/EXTENDING.md",
+        "docs/HARNESSES.md",
+    ):
         page = (ROOT / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)", page):
             assert not target or (ROOT / name).parent.joinpath(target).exists(), f"{name}: {target}"

@@ -143,6 +143,31 @@ def test_questions_that_were_not_asked_are_reported(capsys: Capture) -> None:
     assert "questions      1, images 1" in out
 
 
+def test_a_report_of_what_downsampling_fails(capsys: Capture) -> None:
+    scores = [{"full": 1.0, "divprune@64": float(i), "downsample@64": float(i)} for i in range(2)]
+    tokens = {"full": 256, "divprune@64": 64, "downsample@64": 64}
+    rows = [
+        {"id": f"{i}", "image": "test:0", "score": score, "tokens": tokens} for i, score in enumerate(scores)
+    ]
+    write_results("out.jsonl", {}, rows)
+    code, out, _ = run(capsys, "report", "--vtc-filter", "out.jsonl")
+    assert code == 0
+    assert "all tokens answer 2 of 2 questions" in out
+    assert "| divprune@64 | 64 | 1 | 0.0%" in out
+    write_results("alone.jsonl", {}, [{"id": "0", "image": "test:0", "score": {"full": 1.0}}])
+    code, _, error = run(capsys, "report", "--vtc-filter", "alone.jsonl")
+    assert code == 2
+    assert "'downsample'" in error
+
+
+def test_the_filter_is_refused_before_a_run_that_could_not_have_it(capsys: Capture) -> None:
+    words = ("eval", "--vtc-filter", "--methods", "full,arr-coc", "--budgets", "9", "--questions", "1")
+    code, _, error = run(capsys, *words, "--size", "192", "--timed", "0")
+    assert code == 2
+    assert "downsample: name it among --methods, too" in error
+    assert not Path("arr-coc-eval.jsonl").exists()
+
+
 # ---- draw -----------------------------------------------------------------------------------------------
 
 

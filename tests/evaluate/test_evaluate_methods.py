@@ -199,7 +199,8 @@ def test_methods_that_cannot_run_are_noted() -> None:
     found, notes = pick_methods(llava, None, [], None)
     before = {name for name, method in METHODS.items() if "sparse" in method.needs}
     convs = {"coc conv4", "coc conv16"}
-    assert set(notes) == {"downsample", "visionselector", "idpruner"} | before | convs
+    resized = {"downsample", "resolution by question"}
+    assert set(notes) == {"visionselector", "idpruner"} | resized | before | convs
     assert "llava" in notes["downsample"]
     assert "llava" in notes["arr-coc sparse"]
     assert {m.name for m in found} | set(notes) == set(METHODS)

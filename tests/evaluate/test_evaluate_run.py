@@ -480,6 +480,9 @@ def test_the_command_repeats_the_run(tmp_path: Path) -> None:
         f"arr-coc eval --out {tmp_path}/run --allocator 'x=a b' --methods 'even grid,full' "
         "--budgets 9,18,auto --questions 6 --size 192 --per-image 3 --timed 3"
     )
+    filtered = replace(given, vtc_filter=True)
+    assert filtered.command == given.command + " --vtc-filter"
+    assert filtered.to_dict() == given.to_dict()  # a view of the lines, which go on in the same file
     for name in ("run", "run.jsonl", "run.json", "run.png"):
         same = replace(given, out=tmp_path / name)
         assert same.lines == tmp_path / "run.jsonl"

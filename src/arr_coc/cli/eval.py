@@ -47,6 +47,12 @@ def command(
     query_blind: Annotated[
         str | None, typer.Option(metavar="FILE.safetensors", help="The trained query-blind scorer, a rival.")
     ] = None,
+    vtc_filter: Annotated[
+        bool,
+        typer.Option(
+            "--vtc-filter", help="Score only what all tokens answer and the image shrunk to as many doesn't."
+        ),
+    ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     out: Annotated[
@@ -81,6 +87,7 @@ def command(
             query_blind=query_blind,
             device=None if device == "auto" else device,  # as files of earlier runs have it
             dtype=None if dtype == "auto" else dtype,
+            vtc_filter=vtc_filter,
             out=local_path(out),
         )
         if data == WORLD:

@@ -53,6 +53,12 @@ def command(
         str | None,
         typer.Option("--out", "-o", metavar="PICTURE", help="The plot; beside the result if not given."),
     ] = None,
+    vtc_filter: Annotated[
+        bool,
+        typer.Option(
+            "--vtc-filter", help="Score only what all tokens answer and the image shrunk to as many doesn't."
+        ),
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Table and Pareto plot of a result file; no model is loaded.
@@ -72,7 +78,7 @@ def command(
         if out is None:
             raise ValueError("joining parts needs a name for the whole: give --out NAME")
         header, records = join_results(paths)
-        summary = summarise(header, records)
+        summary = summarise(header, records, vtc_filter)
         try:
             write_results(stem.with_name(f"{stem.name}.jsonl"), header, records)
             text = json.dumps(summary, indent=1) + "\n"
@@ -81,7 +87,7 @@ def command(
             reason = f"cannot be written ({error.strerror}): choose another with --out"
             raise ValueError(f"result {str(stem)!r} {reason}") from error
     else:
-        summary = read_summary(paths[0])
+        summary = read_summary(paths[0], vtc_filter)
     show_summary(summary, stem.with_name(f"{stem.name}.png"), columns, as_json)
 
 

@@ -3,7 +3,7 @@
     methods, notes = pick_methods(model, ("arr-coc", "divprune"), [], scorer)
 
 The table itself is `arr_coc.rivals.METHODS`: rivals and nulls register there in `arr_coc.rivals`, ours in
-`arr_coc.evaluate.ours`, and anyone's own wherever it is written (`arr_coc.rivals.register`).
+`arr_coc.evaluate.ours` and `resolution`, and anyone's own wherever it is written (`arr_coc.rivals.register`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from arr_coc.core.paths import input_file
 from arr_coc.core.saved import one_line
 from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES
 from arr_coc.evaluate.ours import ours
+from arr_coc.evaluate.resolution import resolution_by_question
 from arr_coc.evaluate.view import check_tower
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import METHODS, QueryBlindScorer
@@ -36,6 +37,7 @@ __all__ = [
     "load_scorer",
     "load_variant",
     "pick_methods",
+    "resolution_by_question",
     "split_allocators",
 ]
 

@@ -102,6 +102,8 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
             below = -30 if METHODS[line.name].fixed else -16  # one may be right of the other
             _write(panels[1], line.name, (x, y), (0, below), line.style["color"], ha="left", weight="bold")
     heading = title or f"{summary['questions']:,} questions about {summary['images']:,} images"
+    if summary.get("filter"):
+        heading += ", those alone that downsampling fails"
     figure.text(left, 0.93, heading, fontsize=12, weight="bold", color=_INK)
     figure.savefig(path)
 

@@ -16,7 +16,7 @@ import logging
 import platform
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -51,6 +51,7 @@ from arr_coc.store.results.files import (
     write_results,
 )
 from arr_coc.store.results.fingerprint import fingerprint
+from arr_coc.store.results.kinds import DOWNSAMPLE, FULL
 from arr_coc.store.results.summary import Summary
 from arr_coc.store.validation import short
 from arr_coc.world import PAGES, pages_of
@@ -64,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made from; all but `out` and `command` decide its result.
+    """What a run is made from; all but `out`, `vtc_filter` and `command` decide its lines.
 
     Attributes:
         out: OUT.jsonl and OUT.json are written; an ending .jsonl, .json or .png of it does not count.
@@ -88,6 +89,7 @@ class Settings:
             `results.join_results` puts their files together.
         device: of the model; None: the CPU.
         dtype: of the base model's weights; None: as saved.
+        vtc_filter: OUT.json scores each method only on what downsampling fails; OUT.jsonl is the same.
 
     Raises:
         ValueError: a value out of range.
@@ -111,6 +113,7 @@ class Settings:
     part: tuple[int, int] = (1, 1)
     device: str | None = None
     dtype: str | None = None
+    vtc_filter: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers; the rest is checked where it is used."""
@@ -152,7 +155,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """What a result file's header holds of them, JSON-safe."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "out"}
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("out", "vtc_filter")]
+        values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @property
@@ -164,7 +168,9 @@ class Settings:
             if field.name == "out" or value == field.default:
                 continue
             flag = "--" + field.name.replace("_", "-").replace("allocators", "allocator")
-            if field.name == "allocators":
+            if isinstance(value, bool):
+                words += [flag]
+            elif field.name == "allocators":
                 words += [word for spec in value for word in (flag, spec)]
             else:
                 sign = "/" if field.name == "part" else ","
@@ -200,6 +206,8 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
     scorer = load_scorer(settings.query_blind, model)
     layers = [(label, load_variant(folder, model)) for label, folder in variants]
     methods, notes = pick_methods(model, settings.methods, layers, scorer)
+    if settings.vtc_filter:
+        _check_filter([method.name for method in methods], notes)
     header = settings.to_dict() | {
         "split": settings.split or ("test" if settings.data == WORLD else None),
         "questions": total,
@@ -246,7 +254,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         count = len(read_results(settings.lines)[1])
         message = f"stopped after {count:,} of {total:,} questions; the same command goes on from there"
         raise KeyboardInterrupt(message) from error
-    summary = summarise(header, records)
+    summary = summarise(header, records, settings.vtc_filter)
     write_whole((json.dumps(summary, indent=1) + "\n").encode(), settings.file(".json"))
     if failed := summary.get("failed"):
         names = ", ".join(list(failed["images"])[:3]) + (", ..." if len(failed["images"]) > 3 else "")
@@ -366,6 +374,16 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
         )  # fmt: skip
         write_results(path, before, answered)
     return before, answered
+
+
+def _check_filter(methods: Sequence[str], notes: Mapping[str, str]) -> None:
+    """Raise a ValueError, before anything is asked, where the filter would have nothing to compare."""
+    for name in (FULL, DOWNSAMPLE):
+        if name not in methods:
+            reason = notes.get(name, "name it among --methods, too")
+            raise ValueError(
+                f"--vtc-filter scores what {FULL} answers and {DOWNSAMPLE} fails; {name}: {reason}"
+            )
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from arr_coc.world.vocabulary import FAMILIES
 __all__ = ["kind", "read_summary", "summarise"]
 
 
-def summarise(header: dict[str, Any], records: Sequence[Record]) -> Summary:
+def summarise(header: dict[str, Any], records: Sequence[Record], vtc_filter: bool = False) -> Summary:
     """Every figure that tables and plots show; see `arr_coc.store.results.summary.summarise`."""
-    return results.summarise(header, records, FAMILIES)
+    return results.summarise(header, records, FAMILIES, vtc_filter)
 
 
-def read_summary(path: Path) -> Summary:
+def read_summary(path: Path, vtc_filter: bool = False) -> Summary:
     """The summary of a result file; see `arr_coc.store.results.summary.read_summary`."""
-    return results.read_summary(path, FAMILIES)
+    return results.read_summary(path, FAMILIES, vtc_filter)

@@ -145,7 +145,8 @@ class View:
     scorer: QueryBlindScorer | None = None
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made at the first call with this key and kept with the view."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
@@ -180,7 +181,7 @@ class View:
         Raises:
             ValueError: the tower was not watched.
         """
-        return self._once(("received", layer, joined), lambda: self._received(layer, joined))
+        return self.once(("received", layer, joined), lambda: self._received(layer, joined))
 
     def _received(self, layer: int, joined: bool) -> Tensor:
         tower = self._watched()
@@ -240,13 +241,13 @@ class View:
         scorer = self.scorer
         if scorer is None:
             raise ValueError("there is no trained query-blind scorer: give its .safetensors file")
-        return self._once("blind", lambda: scorer(self.tokens.to(scorer.query.weight)))
+        return self.once("blind", lambda: scorer(self.tokens.to(scorer.query.weight)))
 
     # ---- a question -----------------------------------------------------------------------------------
 
     def question(self, i: int) -> Tensor:
         """[L, D], embeddings of the content tokens of question i."""
-        return self._once(
+        return self.once(
             ("question", i),
             lambda: question_embeddings(self.model.adapter, self.prompts[i], self.tokens)[0],
         )
@@ -262,7 +263,7 @@ class View:
         prompt = self.others[i] if other else self.prompts[i]
         assert prompt is not None, "run only on questions that have another image's"
         watch = Stopwatch(self.model.device)
-        return self._once(
+        return self.once(
             ("relevance", layer, i, other),
             lambda: score(layer, self._cues(layer, prompt), watch)[0],
         )
@@ -293,18 +294,18 @@ class View:
 
     def _encoded(self, layer: ARRCOCLayer) -> EncodedImages:
         """What layers of the same texture share."""
-        return self._once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
+        return self.once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
 
     def evidence(self, i: int) -> Tensor | None:
         """Bool [H, W], the evidence cells of question i; None where there are none or they are unknown.
 
         A LLaVA tower sees the middle square of an image, so boxes have a place on squares alone.
         """
-        return self._once(("evidence", i), lambda: self._cells_of(self.source.queries[i].boxes))
+        return self.once(("evidence", i), lambda: self._cells_of(self.source.queries[i].boxes))
 
     def possible_evidence(self) -> list[Tensor]:
         """Bool [H, W] each, the evidence of every question that the image could be own, as far as known."""
-        return self._once("possible", lambda: self._all_evidence())
+        return self.once("possible", lambda: self._all_evidence())
 
     def _all_evidence(self) -> list[Tensor]:
         own = [query.boxes for query in self.source.queries]

@@ -250,9 +250,13 @@ def _figures(path: str | Path, model: Described) -> str:
     The table has a row for all tokens, and for each budget ours, two nulls and the best rival.
 
     Raises:
-        ValueError: the file can't be read, or was measured with other weights.
+        ValueError: the file can't be read, is filtered, or was measured with other weights.
     """
     summary = read_summary(input_file(path))
+    if summary.get("filter"):
+        raise ValueError(
+            f"result {str(path)!r} is of a filtered part of its questions: report it without one"
+        )
     header = summary["header"]
     if header.get("weights", {}).get("arr-coc") != fingerprint(model.layer):
         raise ValueError(

@@ -117,7 +117,7 @@ class QuestionEncoder(nn.Module):
         joined = self.join(
             torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
         )
-        vectors = torch.stack([meaning(word) for word in words]).to(joined)
-        x = joined + self.learned(vectors) + self.place[: len(words)]
+        definitions = torch.stack([meaning(word) for word in words]).to(joined)
+        x = joined + self.learned(definitions) + self.place[: len(words)]
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))

@@ -116,6 +116,14 @@ class _Failures(_Strict):
     images: dict[str, str] = Field(min_length=1)
 
 
+class _Filter(_Strict):
+    right: Share
+    questions: Count
+    answered: Count
+    left: dict[Name, Count] = Field(min_length=1)
+    left_out: list[Name] = Field(alias="left out")
+
+
 class Summed(_Strict):
     """A summary, as `summarise` makes it."""
 
@@ -126,3 +134,4 @@ class Summed(_Strict):
     timed: Count
     methods: dict[Name, _Figures] = Field(min_length=1)
     failed: _Failures | None = None
+    filter: _Filter | None = None

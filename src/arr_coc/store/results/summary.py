@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from arr_coc.store.results.files import ERROR, Record, read_results
+from arr_coc.store.results.filtering import beyond_downsampling
 from arr_coc.store.results.intervals import bootstrap_interval, paired_interval
 from arr_coc.store.results.kinds import FULL, KINDS, OURS, kind, split_method
 from arr_coc.store.results.lines import Summed
@@ -75,18 +76,23 @@ def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
     return best
 
 
-def read_summary(path: Path, families: Sequence[str] = ()) -> Summary:
+def read_summary(path: Path, families: Sequence[str] = (), vtc_filter: bool = False) -> Summary:
     """The summary of a result file: a .json as it is, of a .jsonl or .jsonl.gz made anew.
 
     Args:
         path: of the file.
         families: of questions, those to be named first, as of `summarise`.
+        vtc_filter: as of `summarise`; a .json has no questions to filter.
 
     Raises:
         ValueError: it can't be read, or is none.
     """
     if path.suffix != ".json":
-        return summarise(*read_results(path), families)
+        return summarise(*read_results(path), families, vtc_filter)
+    if vtc_filter:
+        raise ValueError(
+            f"result {str(path)!r} has no single questions to filter: give the .jsonl of its run"
+        )
     reason = ""
     try:
         with path.open("rb") as file:
@@ -103,13 +109,20 @@ def read_summary(path: Path, families: Sequence[str] = ()) -> Summary:
     raise ValueError(f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote")
 
 
-def summarise(header: dict[str, Any], records: Sequence[Record], families: Sequence[str] = ()) -> Summary:
+def summarise(
+    header: dict[str, Any],
+    records: Sequence[Record],
+    families: Sequence[str] = (),
+    vtc_filter: bool = False,
+) -> Summary:
     """Every figure that tables and plots show.
 
     Args:
         header: of the result file; kept in the summary.
         records: its questions.
         families: of questions, those to be named first and in this order; others follow by name.
+        vtc_filter: score each method only on what downsampling fails (`filtering`); the summary then has the
+            counts as "filter", and every figure of a method is of the questions that are left to it.
 
     Returns:
         "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
@@ -127,7 +140,7 @@ def summarise(header: dict[str, Any], records: Sequence[Record], families: Seque
           "stages" {name: median ms}; "peak_mb", the largest.
 
     Raises:
-        ValueError: there are no records, or none of a question that was asked.
+        ValueError: there are no records, none of a question that was asked, or none that a filter leaves.
     """
     failed = [record for record in records if ERROR in record]
     records = [record for record in records if ERROR not in record]
@@ -138,6 +151,10 @@ def summarise(header: dict[str, Any], records: Sequence[Record], families: Seque
         raise ValueError("there are no questions to summarise: the run was killed before its first image")
     names = list(dict.fromkeys(method for record in records for method in record["score"]))
     scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}
+    counts = None
+    if vtc_filter:
+        reads = {m: _mean(_values(records, "tokens", m), 1) for m in names}
+        scores, counts = beyond_downsampling(scores, reads)
     shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
     summary = {
         "header": header,
@@ -146,8 +163,10 @@ def summarise(header: dict[str, Any], records: Sequence[Record], families: Seque
         "images": len({r["image"] for r in records}),
         "timed": sum(bool(r.get("ms")) for r in records),
         "evidence share": _mean(shares),
-        "methods": {m: _figures(m, scores, records, families) for m in names},
+        "methods": {m: _figures(m, scores, records, families) for m in scores},
     }
+    if counts is not None:
+        summary["filter"] = counts
     if failed:
         images = {record["image"]: record[ERROR] for record in failed}
         summary["failed"] = {"questions": len(failed), "images": images}
@@ -168,6 +187,7 @@ def _figures(
     kept = {} if full is None else {name: _retained(own[at], full[at]) for name, at in families.items()}
     shares = {name: share for name, share in kept.items() if share is not None}
     worst = min(shares, key=lambda name: shares[name], default=None) if method != FULL else None
+    records = [record for record, one in zip(records, answered, strict=True) if one]
     times = [r.get("ms", {}) for r in records]
     stages = [t[method] for t in times if method in t]
     total = [sum(stage.values()) for stage in stages]

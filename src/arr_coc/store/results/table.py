@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from arr_coc.store.results.filtering import sentence
 from arr_coc.store.results.kinds import FULL, SACCADE, SPARSE, kind, split_method
 from arr_coc.store.results.summary import Figures, Summary, at_equal_time, by_budget
 from arr_coc.store.validation import nearest
@@ -54,7 +55,8 @@ def table(summary: Summary, columns: str = "short") -> str:
         text = _time_table(summary)
     else:
         text = _short_table(summary, rows)
-    return "\n\n".join([text, *_failures(summary)])
+    filtered = [plain(sentence(summary["filter"]))] if summary.get("filter") else []
+    return "\n\n".join([text, *filtered, *_failures(summary)])
 
 
 def _failures(summary: Summary) -> list[str]:
@@ -74,6 +76,7 @@ def _failures(summary: Summary) -> list[str]:
 def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
     forms: list[tuple[str, Callable[[Figures], str | None]]] = [
         ("tokens", _formatted("tokens", ",.0f")),
+        ("questions", _formatted("n", ",d") if summary.get("filter") else lambda _: None),
         (
             summary["metric"],
             lambda r: f"{r['score']:.1%} ({points(r['interval'][0])}-{points(r['interval'][1])})",
