@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.kept import KeptPrompts
+from arr_coc.seam.kept import KeptPrompts, unread
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -73,11 +73,9 @@ class TestAnswers:
                 whole = model.prepare(session.inputs(question), mode="full")
                 if not prompts_kept.columns:
                     prompts_kept.read_image(model.base, model.adapter, whole.compacted)
-                kwargs = prompts_kept.continued(model.adapter, whole.compacted).kwargs
+                kwargs = unread(prompts_kept.continued(model.adapter, whole.compacted))
                 start = kwargs["past_key_values"].get_seq_length()
-                for name in ("input_ids", "position_ids", "mm_token_type_ids", "token_type_ids"):
-                    if kwargs.get(name) is not None:
-                        kwargs[name] = kwargs[name][..., start:]
+                assert kwargs["input_ids"].shape[1] + start == whole.compacted.columns.shape[1]
                 logits = model.base(**kwargs).logits
                 stock = model.base(**session.inputs(question)).logits[:, start:]
                 closeness = 1e-4 if family in MASKABLE else 5e-3  # chunks of recurrent layers begin elsewhere

@@ -123,6 +123,14 @@ class KeptPrompts:
         self._last = KeptPrompt(ids[: cache.get_seq_length()], cache)
 
 
+def unread(compacted: Compacted) -> dict[str, Any]:
+    """Arguments of `forward` for a continued prompt: what its cache lacks; `generate` sees to that itself."""
+    kwargs = dict(compacted.kwargs)
+    start = kwargs["past_key_values"].get_seq_length()
+    names = [name for name in PER_COLUMN if name != "attention_mask" and kwargs.get(name) is not None]
+    return kwargs | {name: kwargs[name][..., start:] for name in names}
+
+
 def _explicit(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments without images, which columns that were read don't need again, and with their positions.
 
