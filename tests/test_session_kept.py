@@ -167,6 +167,18 @@ class TestWhatIsRead:
                 session.ask(question, max_new_tokens=5, on_text=stop)
             assert session.ask(question, max_new_tokens=5).text == text
 
+    def test_one_copy_is_held(self, model: ARRCOCModel) -> None:
+        session = model.session(IMAGE, keep_image_after=0)
+        for question in QUESTIONS:
+            session.ask(question, max_new_tokens=2)
+        kept = session._kept
+        assert kept is not None
+        assert kept._image is not None
+        assert kept._last is not None
+        pairs = zip(kept._image.cache.layers, kept._last.cache.layers, strict=True)
+        assert all(a.keys.data_ptr() == b.keys.data_ptr() for a, b in pairs)
+        assert kept.columns == len(kept._last.ids)
+
     def test_a_prompt_about_another_image_is_refused(self, model: ARRCOCModel) -> None:
         kept = KeptPrompts()
         one, two = (model.session(picture(1, size)) for size in ((48, 40), (96, 96)))

@@ -119,8 +119,11 @@ class KeptPrompts:
             ids: long [S + new], the prompt and its answer.
             compacted: of `continued`; its cache was filled by `generate`.
         """
-        cache = compacted.kwargs["past_key_values"]
-        self._last = KeptPrompt(ids[: cache.get_seq_length()], cache)
+        cache, image = compacted.kwargs["past_key_values"], self._image
+        last = KeptPrompt(ids[: cache.get_seq_length()], cache)
+        if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
+            self._image = KeptPrompt(image.ids, last.beginning(len(image.ids)))
+        self._last = last
 
 
 def unread(compacted: Compacted) -> dict[str, Any]:
