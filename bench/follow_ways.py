@@ -123,7 +123,7 @@ class Kept(Way):
         name: of the way.
         most: tokens of an answer.
         method: None: all tokens stay.
-        count: how many it keeps.
+        count: how many it keeps, all of a smaller image.
         scorer: for methods that need one.
     """
 
@@ -194,14 +194,15 @@ class Kept(Way):
             self._tokens = float((inputs["input_ids"] == model.adapter.image_token_id).sum())
             return self._read(inputs)
         features, tower = encode(model, inputs, "tower" in method.needs)
+        count = min(self._count, len(features.cells[0]))
         if method.between_layers is not None:
             rule, cut = method.between_layers, self._cut
-            self._pruned = pruned_prefill(model, inputs, features, rule, self._count, layer=cut)
-            self._tokens = (features.counts[0] * cut + self._count * (self._layers - cut)) / self._layers
+            self._pruned = pruned_prefill(model, inputs, features, rule, count, layer=cut)
+            self._tokens = (features.counts[0] * cut + count * (self._layers - cut)) / self._layers
             return self._pruned.logits
         assert method.select is not None, "`find_way` takes no others"
         view = View(model, self.source, (inputs,), features, tower, scorer=self._scorer)
-        kept = method.select(view, 0, self._count)
+        kept = method.select(view, 0, count)
         self._tokens = float(len(kept.keep))
         compacted = model.adapter.compact(inputs, with_merged(features, [kept]), [kept.keep])
         return self._read(compacted.kwargs)
