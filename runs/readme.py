@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
 
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
+from follow_table import follow_text  # noqa: E402
 from guide_table import guide_more_text, guide_text  # noqa: E402
 from remarks import SWEEP, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
 from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
@@ -353,6 +354,9 @@ def blocks() -> dict[str, str]:
         found["fastv"] = cut_text(read("sparse"))
     if list((ROOT / "bench" / "results").glob("*.json")):
         found["bench"] = bench_text()
+    follow = sorted((ROOT / "bench" / "results").glob("follow*.json"))
+    if follow:
+        found["follow"] = follow_text([json.loads(path.read_text(encoding="utf-8")) for path in follow])
     found["familiarity"] = familiarity_text()
     if (RESULTS / "training-free.json").is_file():
         found["training-free"] = training_free_text()

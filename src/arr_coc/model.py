@@ -373,13 +373,15 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         sequences = output if plain else output.sequences
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
-    def session(self, image: ImageSource | Sequence[ImageSource]) -> Session:
-        """Open an image, or a list of images, for many questions; each is encoded once.
+    def session(
+        self, image: ImageSource | Sequence[ImageSource], *, keep_image_after: int | None = None
+    ) -> Session:
+        """Open an image, or a list of images, for many questions; each is encoded once. See `Session`.
 
         Raises:
-            ValueError: an image that can't be read.
+            ValueError: an image that can't be read, or a `keep_image_after` that is no count.
         """
-        return Session(self, image)
+        return Session(self, image, keep_image_after=keep_image_after)
 
     def ask(
         self,

@@ -1,8 +1,11 @@
 """A session: one image, or several together, encoded once, and any number of questions about them.
 
 Texture, patches, vision tokens and what the language model makes of a gestalt depend on the image alone, so
-they are computed for the first question and reused. Each question is independent: a session is not a
-conversation and keeps nothing of earlier answers. Each of several images has a budget of its own.
+they are computed for the first question and reused. Each question is independent unless it comes with a
+`history`: a session itself keeps nothing of earlier answers. Each of several images has a budget of its own.
+
+Who asks often about one image may have it read whole, once (`keep_image_after`): each question costs its own
+words then and no choice, for the memory of all its keys and values.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, thumbnail
 from arr_coc.core.familiarity import FOREIGN
 from arr_coc.core.images import ImageSource, open_image
-from arr_coc.core.question import check_question
+from arr_coc.core.question import check_history, check_question
 from arr_coc.core.realizing import Stopwatch
-from arr_coc.modes import MODES, find_mode
+from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
 from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings
+from arr_coc.seam.kept import KeptPrompts
 from arr_coc.seam.prefix import Prefix, after, read_prefix
-from arr_coc.seam.prompt import ImagePrompt, chat_prompt
+from arr_coc.seam.prompt import ImagePrompt, Turn, chat_prompt
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
 if TYPE_CHECKING:
@@ -53,16 +57,30 @@ class Session:
         model: the model that answers.
         image: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image; or a list of
             them, for questions about all of them at once.
+        keep_image_after: questions that are answered by choosing; those after them that name no mode are
+            answered by the stock model from every token, whose keys and values are kept from then on. 0: all
+            questions; None: no question. See `keep_image`.
 
     Attributes:
         images: the opened pictures.
 
     Raises:
-        ValueError: an image that can't be read, several that the model's processor doesn't take, or a model
-            without processor or chat template.
+        ValueError: an image that can't be read, several that the model's processor doesn't take, a model
+            without processor or chat template, or a `keep_image_after` that is no count.
     """
 
-    def __init__(self, model: ARRCOCModel, image: ImageSource | Sequence[ImageSource]) -> None:
+    def __init__(
+        self,
+        model: ARRCOCModel,
+        image: ImageSource | Sequence[ImageSource],
+        *,
+        keep_image_after: int | None = None,
+    ) -> None:
+        count = keep_image_after
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+            raise ValueError(
+                f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
+            )
         processor = model.processor
         if getattr(processor, "chat_template", None) is None:
             raise ValueError(
@@ -76,6 +94,8 @@ class Session:
         self.images = tuple(open_image(source) for source in sources)
         self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
+        self._kept: KeptPrompts | None = None
+        self._after, self._answers = keep_image_after, 0
         self._strange: bool | None = None
         self._prompt = ImagePrompt(processor, self.images)
         self._visual = self._on_device(self._prompt.visual)
@@ -114,7 +134,20 @@ class Session:
 
     def forget(self) -> None:
         """Forget all that was computed of the image, so that the next answer takes as long as the first."""
-        self._encoded, self._prefixes = {}, {}
+        self._encoded, self._prefixes, self._kept, self._answers = {}, {}, None, 0
+
+    def keep_image(self) -> None:
+        """Read the whole image now, and keep its keys and values for every later question in mode "full".
+
+        As a session with `keep_image_after` does by itself when it comes to that. Called between two
+        questions, while nobody waits, it spares the next one the wait.
+        """
+        if self._kept is None:
+            prompts = KeptPrompts()
+            with torch.no_grad():
+                whole = self.model.prepare(self.inputs("?"), mode=FULL.name, encoded=self.encoded(FULL.name))
+                prompts.read_image(whole.model, self.model.adapter, whole.compacted)
+            self._kept = prompts
 
     def fresh(self) -> Session:
         """A session of the same image that has computed nothing yet; both share what the processor made."""
@@ -122,33 +155,40 @@ class Session:
         other.forget()
         return other
 
-    def prompt(self, question: str) -> str:
+    def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
         """`chat_prompt` of the model's processor."""
-        return chat_prompt(self.model.processor, question, len(self.images))
+        return chat_prompt(self.model.processor, question, len(self.images), history)
 
-    def inputs(self, question: str) -> dict[str, Any]:
+    def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """Ordinary processor inputs for a question about this image, without processing the image again.
+
+        Args:
+            question: any text.
+            history: as in `ask`.
 
         Raises:
             ValueError: what is no question, one that holds the model's image placeholder, or one that is
             too long.
         """
         check_question(question)
+        earlier = check_history(history)
         processor = self.model.processor
         for name in ("image_token", "video_token"):
             token = getattr(processor, name, None)
-            if token and token in question:
-                raise ValueError(f"the question holds {token!r}, the model's own placeholder; leave it out")
-        prompt = self._prompt.inputs(question)
+            for what, texts in (("question", [question]), ("history", earlier)):
+                if token and any(token in text for text in texts):
+                    raise ValueError(f"the {what} holds {token!r}, the model's own placeholder; leave it out")
+        prompt = self._prompt.inputs(question, history)
         inputs = self._on_device({name: prompt[name] for name in PROMPT_NAMES if name in prompt})
         inputs |= self._visual
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         longest = int(self.model.adapter.positions(inputs).max()) + 1
         if limit is not None and longest > limit:
+            remedy = "leave out the oldest turns, or " if history else ""
             raise ValueError(
-                f"the question is too long: image and question take {longest} positions and the model "
-                "has "
-                f"{limit}; ask a shorter question ({len(question.split())} words now)"
+                f"the question is too long: image and {'history, ' if history else ''}question take "
+                f"{longest} positions and the model has {limit}; {remedy}ask a shorter question "
+                f"({len(question.split())} words now)"
             )
         return inputs
 
@@ -206,6 +246,7 @@ class Session:
         max_new_tokens: int = 32,
         gestalt: str | None = None,
         on_text: Callable[[str], None] | None = None,
+        history: Sequence[Turn] = (),
     ) -> Answer:
         """Answer a question, greedily.
 
@@ -213,27 +254,32 @@ class Session:
             question: any text.
             budget: visual tokens to keep of each image: a count, of which a smaller image keeps all, a
                 fraction or "auto"; None: the model's own.
-            mode: one of `MODES`; None: the model's own.
+            mode: one of `MODES`; None: the model's own, or after `keep_image_after` questions "full".
             max_new_tokens: where an answer is cut off.
             gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
             on_text: told the whole answer so far after each new token. What it raises ends the answer and
                 comes through; the session stays as good as before.
+            history: a conversation's earlier questions with their answers, which the model reads before this
+                one. What is chosen from the image is chosen for this question alone, and anew.
 
         Raises:
-            ValueError: no question or one that is too long, or a bad budget, mode or gestalt.
+            ValueError: no question or one that is too long, a history that isn't pairs of texts, or a bad
+                budget, mode or gestalt.
         """
         model = self.model
-        mode = model.mode if mode is None else mode
+        keeps = self._after is not None and self._answers >= self._after
+        mode = (FULL.name if keeps else model.mode) if mode is None else mode
         watch = Stopwatch(model.device)
         first = NewTokens(watch.now, self._text, on_text)
         with watch("total"), torch.no_grad():
             with watch("prompt"):
-                inputs = self.inputs(question)
+                inputs = self.inputs(question, history)
             if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
-            prepared = model.prepare(
-                inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=self.encoded(mode)
-            )
+            with self.encoded(mode).in_conversation(bool(history)) as encoded:
+                prepared = model.prepare(
+                    inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=encoded
+                )
             with watch("gestalt"):
                 kind = (prepared.mode, gestalt)
                 if kind not in self._prefixes:
@@ -242,14 +288,22 @@ class Session:
                     self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
                 compacted = after(self._prefixes[kind], prepared.compacted)
             start = watch.now()
+            if keeps and find_mode(mode).stock:
+                self.keep_image()
+            kept = self._kept if find_mode(mode).stock else None
+            if kept is not None:
+                compacted = kept.continued(model.adapter, compacted)
             options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
             ids = generate_whole(prepared.model, inputs, compacted, **options)
             end = watch.now()
+            if kept is not None:
+                kept.keep(ids[0], compacted)
             new = ids[0, inputs["input_ids"].shape[1] :]
             text = self._text(new.tolist())
         watch.ms["prefill"] = 1000.0 * (first.arrived() - start)
         watch.ms["decode"] = 1000.0 * (end - first.arrived())
         watch.settle()
+        self._answers += 1
         foreign = self._foreign(inputs, prepared.mode)
         bundled = model.base_name == BUNDLED
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None

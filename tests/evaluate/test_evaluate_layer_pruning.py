@@ -14,7 +14,12 @@ import torch
 from torch import Tensor
 
 from arr_coc import ARRCOCModel
-from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES, pruned_answers, pruned_prefill
+from arr_coc.evaluate.layer_pruning import (
+    LAYER_FAMILIES,
+    pruned_answers,
+    pruned_continuation,
+    pruned_prefill,
+)
 from arr_coc.rivals import fastv
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import GREEDY
@@ -133,6 +138,22 @@ def test_a_batch_is_its_rows(family: str) -> None:
         assert together.ids[row] == alone.ids[0]
         assert torch.equal(together.keep[row], alone.keep[0])
         assert len(alone.ids[0]) == 6
+
+
+@pytest.mark.parametrize("family", LAYER_FAMILIES)
+def test_more_text_at_once_is_token_by_token(family: str) -> None:
+    model, inputs, features = ready(family)
+    more = torch.tensor([[40, 41, 42], [43, 44, 45], [46, 47, 48]])
+    at_once, one_by_one = (pruned_prefill(model, inputs, features, fastv, 5, layer=1) for _ in range(2))
+    position = at_once.position
+    at_once = pruned_continuation(model, at_once, more, layer=1)
+    for i in range(3):
+        one_by_one = pruned_continuation(model, one_by_one, more[:, i : i + 1], layer=1)
+    assert (at_once.logits - one_by_one.logits).abs().max() < 1e-4
+    assert torch.equal(at_once.position, position + 3)
+    assert [mask.shape[1] for mask in at_once.masks] == [
+        layer.keys.shape[2] for layer in at_once.cache.layers
+    ]
 
 
 def test_images_of_different_sizes_in_one_batch() -> None:

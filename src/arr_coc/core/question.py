@@ -1,6 +1,8 @@
-"""The one check of a question, before it is tokenized."""
+"""The one check of a question and of the turns before it, before they are tokenized."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def check_question(question: object) -> str:
@@ -16,14 +18,42 @@ def check_question(question: object) -> str:
         raise ValueError(f"the question is {_kind(question)}: give a text, such as 'What is it?'")
     if not question.strip():
         raise ValueError(f"the question is empty ({question[:20]!r}); ask something about the image")
+    _check_characters("question", question)
+    return question
+
+
+def check_history(history: object) -> list[str]:
+    """All texts of a conversation so far, in their order.
+
+    Args:
+        history: pairs of a question and its answer, which may be empty.
+
+    Raises:
+        ValueError: not a sequence of such pairs, or a text that `check_question` refuses.
+    """
+    texts: list[str] = []
+    if isinstance(history, str) or not isinstance(history, Sequence):
+        raise ValueError(f"the history is {_kind(history)}: give a list of pairs (question, answer)")
+    for turn in history:
+        if isinstance(turn, str) or not isinstance(turn, Sequence) or len(turn) != 2:
+            raise ValueError(f"the history holds {turn!r:.40}: give pairs (question, answer)")
+        question, answer = turn
+        if not isinstance(answer, str):
+            raise ValueError(f"an answer in the history is {_kind(answer)}: give a text")
+        _check_characters("history", answer)
+        texts += [check_question(question), answer]
+    return texts
+
+
+def _check_characters(what: str, text: str) -> None:
+    """Raise a ValueError where a text has half of a character."""
     try:
-        question.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"the question has half of a character ({question[error.start]!r}) at place {error.start}, which "
+            f"the {what} has half of a character ({text[error.start]!r}) at place {error.start}, which "
             "can't be read: decode the text again, or leave it out"
         ) from None
-    return question
 
 
 def _kind(value: object) -> str:

@@ -14,7 +14,7 @@ B rows, S columns of the prompt, S' of them after the cut, N visual tokens of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,14 +51,14 @@ class PrunedAnswers:
 
 @dataclass(frozen=True)
 class PrunedPrefill:
-    """A batch up to its first new token.
+    """A batch up to its next new token.
 
     Attributes:
-        logits: Float [B, vocabulary] of the first new token.
+        logits: Float [B, vocabulary] of the next token.
         keep: Per row long [k], the cells kept after the cut, in raster order.
         cache: Keys and values, of S columns before the cut and S' after it.
         masks: 0 for padding, before the cut [B, S] and after it [B, S'].
-        position: Long [B], the position of the first new token.
+        position: Long [B], the position of the next token.
     """
 
     logits: Tensor = field(repr=False)
@@ -148,6 +148,32 @@ def pruned_prefill(
 
 
 @torch.no_grad()
+def pruned_continuation(
+    model: ARRCOCModel, before: PrunedPrefill, ids: Tensor, *, layer: int = 2
+) -> PrunedPrefill:
+    """Read more text after a prompt whose visual tokens were dropped: an answer, or the next question.
+
+    Args:
+        model: As in `pruned_prefill`.
+        before: What was read so far; its cache grows, everything else of it stays as it was.
+        ids: Long [B, n], the text that follows.
+        layer: As in `pruned_prefill`.
+    """
+    text = _text_model(model, layer)
+    masks = [torch.cat([mask, torch.ones_like(ids)], dim=1) for mask in before.masks]
+    position = before.position[:, None] + torch.arange(ids.shape[1], device=ids.device)  # [B, n]
+    if not model.adapter.plain_positions:
+        position = position.expand(3, *position.shape)
+    hidden = model.base.get_input_embeddings()(ids)
+    hidden = _run(text, range(layer), hidden, masks[0], position, before.cache)
+    hidden = _run(text, range(layer, len(text.layers)), hidden, masks[1], position, before.cache)
+    following = before.position + ids.shape[1]
+    return replace(
+        before, logits=_logits(model, text, hidden), masks=(masks[0], masks[1]), position=following
+    )
+
+
+@torch.no_grad()
 def pruned_answers(
     model: ARRCOCModel,
     inputs: Mapping[str, Any],
@@ -176,26 +202,20 @@ def pruned_answers(
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens {max_new_tokens} is below 1; ask for at least one new token")
-    start = pruned_prefill(model, inputs, features, rule, count, layer=layer)
-    text = _text_model(model, layer)
-    total, (early, late) = len(text.layers), start.masks
-    leading = model.adapter.positions(inputs).shape[:-1]  # (3, B) or (B,)
+    run = pruned_prefill(model, inputs, features, rule, count, layer=layer)
+    total, keep = len(_text_model(model, layer).layers), run.keep
     end = setting(model.base, {}, "eos_token_id")
-    ends = torch.tensor([] if end is None else end, dtype=torch.long, device=start.logits.device).flatten()
-    new = [start.logits.argmax(-1)]
+    ends = torch.tensor([] if end is None else end, dtype=torch.long, device=run.logits.device).flatten()
+    new = [run.logits.argmax(-1)]
     while len(new) < max_new_tokens and not bool(torch.isin(torch.stack(new), ends).any(0).all()):
-        position = (start.position + len(new) - 1)[:, None].expand(*leading, 1)
-        early, late = (torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1) for mask in (early, late))
-        hidden = model.base.get_input_embeddings()(new[-1][:, None])
-        hidden = _run(text, range(layer), hidden, early, position, start.cache)
-        hidden = _run(text, range(layer, total), hidden, late, position, start.cache)
-        new.append(_logits(model, text, hidden).argmax(-1))
+        run = pruned_continuation(model, run, new[-1][:, None], layer=layer)
+        new.append(run.logits.argmax(-1))
 
     rows = torch.stack(new, dim=1)
     ended = torch.isin(rows, ends).cumsum(1) > 0
     answers = [row[~over].tolist() for row, over in zip(rows, ended, strict=True)]
     tokens = [(len(cells) * layer + count * (total - layer)) / total for cells in features.cells]
-    return PrunedAnswers(answers, start.keep, sum(tokens) / len(tokens))
+    return PrunedAnswers(answers, keep, sum(tokens) / len(tokens))
 
 
 def cut_layer(model: ARRCOCModel, layers: int = 2) -> int:

@@ -8,7 +8,8 @@ Law: whatever fails in deciding, the answer still comes, from all tokens, and sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -63,6 +64,18 @@ class EncodedImages:
     stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
+
+    @contextmanager
+    def in_conversation(self, history: bool = True) -> Generator[EncodedImages]:
+        """The same for a call with turns before its question, on which alone `neutral` depends too.
+
+        Args:
+            history: whether there are any; without them it is this object itself.
+        """
+        other = replace(self, neutral={}) if history else self
+        yield other
+        self.features = self.features or other.features
+        self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from arr_coc.seam import PROMPT_NAMES, Compacted
+from arr_coc.seam import Compacted
 from arr_coc.seam.compaction import GESTALT
-
-PER_COLUMN = (*PROMPT_NAMES, "position_ids")
-"""Arguments of the base model with a value for every column of the prompt."""
+from arr_coc.seam.kept import PER_COLUMN
 
 
 @dataclass(frozen=True)

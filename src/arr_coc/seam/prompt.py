@@ -23,6 +23,9 @@ from arr_coc.core.question import check_question
 from arr_coc.seam.features import PROMPT_NAMES
 from arr_coc.seam.template import render
 
+Turn = tuple[str, str]
+"""A question that was asked, and the answer that came."""
+
 
 class Expansion(NamedTuple):
     """The replacement of an image's one token: its id, and by name of a prompt tensor its columns [n]."""
@@ -31,14 +34,30 @@ class Expansion(NamedTuple):
     columns: dict[str, Tensor]
 
 
-def chat_prompt(processor: Any, question: str, images: int = 1) -> str:
+def chat_prompt(processor: Any, question: str, images: int = 1, history: Sequence[Turn] = ()) -> str:
     """The chat template's text for one question about so many images, with one placeholder for each.
+
+    Args:
+        processor: with the template.
+        question: the one to answer.
+        images: they stand before the first question.
+        history: earlier questions of the conversation with their answers.
 
     Raises:
         ValueError: what is no question; see `check_question`.
     """
-    content = [{"type": "image"}] * images + [{"type": "text", "text": check_question(question)}]
-    return render(processor, [{"role": "user", "content": content}])
+    turns: list[dict[str, Any]] = []
+    for earlier, answer in history:
+        turns.append({"role": "user", "content": _text(check_question(earlier))})
+        turns.append({"role": "assistant", "content": _text(answer)})
+    turns.append({"role": "user", "content": _text(check_question(question))})
+    turns[0]["content"] = [{"type": "image"}] * images + turns[0]["content"]
+    return render(processor, turns)
+
+
+def _text(words: str) -> list[dict[str, Any]]:
+    """The content of a message of words alone."""
+    return [{"type": "text", "text": words}]
 
 
 class ImagePrompt:
@@ -72,9 +91,9 @@ class ImagePrompt:
         one = len(images) == 1
         self._expansion = _expansion(self._tokenize(text), prompt, added) if one else None
 
-    def inputs(self, question: str) -> dict[str, Any]:
-        """The processor's outputs for a question: prompt tensors [1, S], and `visual`."""
-        text = chat_prompt(self._processor, question, len(self._images))
+    def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
+        """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`."""
+        text = chat_prompt(self._processor, question, len(self._images), history)
         ids = self._tokenize(text)
         if self._expansion is None or ids.count(self._expansion.token) != 1:
             prompt = {name: value for name, value in self._process(text).items() if name in PROMPT_NAMES}
