@@ -18,10 +18,10 @@ PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
 SERVED ?= .venv-vllm
+LMMS ?= .venv-lmms
 ARGS ?=
 BIN := $(VENV)/bin
 
-LMMS ?= .venv-lmms
 .PHONY: ask app test test-oldest test-vllm test-lmms lint types clean
 .DEFAULT_GOAL := ask
 
