@@ -3,7 +3,7 @@
     selector = Selector.from_pretrained()
     selector("page.png", "What is the total?", budget=64) -> Allocation
 
-What a server's front end calls, before any encoder: it needs torch and the ten megabytes of the guide, neither
+What a server's front end calls, before any encoder: it needs torch and the guide's ten megabytes, neither
 transformers nor a tokenizer. The pages of the last pictures are kept, so that a second question about one
 costs the guide's head alone.
 """
