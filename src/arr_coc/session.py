@@ -130,8 +130,7 @@ class Session:
         """Ordinary processor inputs for a question about this image, without processing the image again.
 
         Raises:
-            ValueError: what is no question, one that holds the model's image placeholder, or one that is
-            too long.
+            ValueError: what is no question, one that holds the model's image placeholder, or one too long.
         """
         check_question(question)
         processor = self.model.processor
