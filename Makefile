@@ -9,6 +9,11 @@
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
+#   make docs    the documentation as a site in site/, every broken link an error
+#   make notebook   run docs/quickstart.ipynb from top to bottom (no network)
+#   make dist    wheel and sdist of arr-coc and of what lies in integrations/ in dist/, checked
+#   make from-wheel   dist, then install the wheel alone in an empty environment and ask the built-in sample
+#   make lint-shipping   the release workflow, the Dockerfiles and CITATION.cff
 #   make clean   remove .venv, its likes and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
@@ -22,7 +27,7 @@ LMMS ?= .venv-lmms
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask app test test-oldest test-vllm test-lmms lint types clean
+.PHONY: ask app test test-oldest test-vllm test-lmms lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -50,8 +55,33 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	$(BIN)/ty check --python $(VENV) src making
 
+# mkdocs-material warns of a MkDocs 2 that pyproject.toml excludes.
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+notebook: $(VENV)/installed-dev
+	$(BIN)/jupyter execute --kernel_name=python3 --timeout=300 docs/quickstart.ipynb
+
+# Every distribution of the repository: the package itself, and a folder of integrations/ each.
+dist: $(VENV)/installed-ship
+	rm -rf dist
+	for each in . $(patsubst %/pyproject.toml,%,$(wildcard integrations/*/pyproject.toml)); do \
+	    $(BIN)/python -m build --outdir dist $$each || exit 1; \
+	done
+	$(BIN)/python -m twine check --strict dist/*
+
+lint-shipping: $(VENV)/installed-ship
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/cffconvert --validate
+	$(BIN)/hadolint Dockerfile $(wildcard integrations/*/Dockerfile)
+
+from-wheel: dist
+	PYTHON=$(PYTHON) .ci/from-wheel dist
+
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) dist build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png arr-coc-pages
+	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) dist site build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png
+	rm -rf arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -70,6 +100,10 @@ $(VENV)/installed-app: pyproject.toml | $(BIN)/python
 $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-app
+
+$(VENV)/installed-ship: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[ship]'
+	@touch $@ $(VENV)/installed
 
 # uv resolves every direct dependency to its floor, which pip can't; it lives in the environment it fills.
 $(OLDEST)/installed-dev: pyproject.toml

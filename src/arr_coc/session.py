@@ -167,8 +167,7 @@ class Session:
             history: as in `ask`.
 
         Raises:
-            ValueError: what is no question, one that holds the model's image placeholder, or one that is
-            too long.
+            ValueError: what is no question, one that holds the model's image placeholder, or one too long.
         """
         check_question(question)
         earlier = check_history(history)

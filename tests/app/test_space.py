@@ -1,6 +1,6 @@
 """The folder of a Space: its app starts, its front matter is what the Hub reads, nothing is lost.
 
-Run: pytest tests/test_space.py
+Run: pytest tests/app/test_space.py
 """
 
 from __future__ import annotations
@@ -8,22 +8,38 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from huggingface_hub import SpaceCard
+from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
 from arr_coc import __version__
 from arr_coc.app.space import space_files, write_space
+from arr_coc.app.wheel import own_wheel
 from arr_coc.cli.space import command
 
 pytest.importorskip("gradio", reason="the extra app is not installed")
 
+cached_wheel = cache(own_wheel)
 app = typer.Typer()
 app.command()(command)
+
+
+@pytest.fixture(autouse=True)
+def _wheel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel is the same for every Space of this file."""
+    monkeypatch.setattr("arr_coc.app.wheel.own_wheel", cached_wheel)
+
+
+def text(name: str, *arguments: str, **settings: Any) -> str:
+    """One file of a Space that is text."""
+    return str(space_files(*arguments, **settings)[name])
 
 
 def run(*arguments: str) -> str:
@@ -36,17 +52,34 @@ class TestFiles:
         run(str(tmp_path), "--model", "me/mine")
         check = "import gradio, app; assert isinstance(app.demo, gradio.Blocks); print('built')"
         done = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True)
-        assert done.stdout.strip() == "built", done.stderr
+        assert done.stdout.splitlines()[-1:] == ["built"], done.stderr
+
+    def test_it_runs_from_the_wheel_it_carries(self, tmp_path: Path) -> None:
+        """As in a Space, where no other arr-coc is: code and weights come from the wheel."""
+        run(str(tmp_path))
+        check = (
+            "import sys; from pathlib import Path\n"
+            "sys.path = [p for p in sys.path if not (Path(p) / 'arr_coc').is_dir()]\n"
+            "import app, arr_coc\n"
+            "from arr_coc.app.space import space_files\n"
+            "from arr_coc.core.saved import BUNDLED\n"
+            "assert Path(arr_coc.__file__).is_relative_to(app.PACKAGES.name), arr_coc.__file__\n"
+            "answer = app.demo.models.submit(lambda m: m.ask(BUNDLED / 'sample.png', 'What is the title?'))\n"
+            "print('answered', bool(answer.result().text))"
+        )
+        done = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1:] == ["answered True"], done.stderr
+        assert done.stdout.startswith("a GPU: ")
 
     def test_front_matter(self) -> None:
-        front = SpaceCard(space_files("me/mine", title="Mine: an app")["README.md"]).data.to_dict()
+        front = SpaceCard(text("README.md", "me/mine", title="Mine: an app")).data.to_dict()
         assert front["title"] == "Mine: an app"
         assert (front["sdk"], front["sdk_version"]) == ("gradio", metadata.version("gradio"))
         assert front["app_file"] in space_files()
         assert front["models"] == ["me/mine"]
         assert len(front["short_description"]) <= 60
-        assert "suggested_hardware" not in front
-        bundled = SpaceCard(space_files()["README.md"]).data.to_dict()
+        assert front["suggested_hardware"] == "a10g-small"
+        bundled = SpaceCard(text("README.md")).data.to_dict()
         assert "models" not in bundled
         assert bundled["suggested_hardware"] == "cpu-basic"
 
@@ -61,8 +94,16 @@ class TestFiles:
         with pytest.raises(ValueError, match="dtype 'int8' is unknown: use auto, float32"):
             space_files(dtype="int8")
 
-    def test_pinned(self) -> None:
-        assert space_files()["requirements.txt"] == f"arr-coc[app]=={__version__}\n"
+    def test_what_is_installed(self) -> None:
+        """No line names the package itself, which no index may have, until it is said that one has."""
+        lines = text("requirements.txt").splitlines()
+        names = {Requirement(line).name for line in lines}
+        assert {"torch", "transformers", "gradio"} <= names
+        assert not names & {"arr-coc", "pytest", "accelerate"}
+        released = space_files(released=True)
+        assert released["requirements.txt"] == f"arr-coc[app]=={__version__}\n"
+        assert not [name for name in released if name.endswith(".whl")]
+        assert "zipfile" not in str(released["app.py"])
 
     @pytest.mark.parametrize("name", ["not a name!", 'x"); import os; ("', "a/b/c", "", "."])
     def test_names(self, name: str) -> None:
@@ -106,7 +147,7 @@ class TestWriting:
         facts = json.loads(run(str(tmp_path / "a"), "--json"))
         assert facts == {
             "folder": str(tmp_path / "a"),
-            "files": ["app.py", "requirements.txt", "README.md"],
+            "files": ["app.py", "requirements.txt", "README.md", f"arr_coc-{__version__}-py3-none-any.whl"],
             "model": "bundled",
         }
         assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(facts["files"])

@@ -22,14 +22,23 @@ def command(
     ] = "auto",
     dtype: options.Dtype = "auto",
     title: Annotated[str, typer.Option(metavar="TEXT", help="Of the Space.")] = "See what it saw",
+    released: Annotated[
+        bool,
+        typer.Option(
+            "--released", help="Install arr-coc from the package index; else the folder carries it."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write the folder of a Space that shows a model in the app; nothing is uploaded."""
+    """Write the folder of a Space that shows a model in the app; nothing is uploaded.
+
+    The package that runs here goes along as a wheel of some 33 MB, so that no package index is needed.
+    """
     with terminal.starting(as_json):
         from arr_coc.app.space import space_files, write_space
 
-        files = space_files(model, title, device=device, dtype=dtype)
+        files = space_files(model, title, device=device, dtype=dtype, released=released)
     write_space(local_path(folder), files, force)
     if as_json:
         terminal.print_json({"folder": folder, "files": list(files), "model": model})

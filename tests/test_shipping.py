@@ -1,0 +1,281 @@
+"""What is released: metadata, archives, workflow, images, documentation and notebook fit the package.
+
+Run: pytest tests/test_shipping.py
+
+What needs tools of the extra `ship` (linting the workflow and the Dockerfiles) is skipped without them; the
+release workflow has them. Images are built where a Docker daemon answers: `-m slow`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import arr_coc
+from arr_coc.core.saved import BUNDLED
+from command_line import run
+
+ROOT = Path(__file__).parents[1]
+WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
+DOCKERFILES = [ROOT / "Dockerfile", ROOT / "integrations" / "vllm" / "Dockerfile"]
+PROJECTS = [ROOT / "pyproject.toml", *sorted((ROOT / "integrations").glob("*/pyproject.toml"))]
+TOOLS = Path(sys.executable).parent
+
+
+def project(path: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+
+
+def tool(name: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A tool of this environment, run in the root; the test is skipped where it isn't installed."""
+    path = TOOLS / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not installed: pip install -e '.[dev,ship]'")
+    command = [str(path), *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | environment, check=False
+    )
+
+
+class TestVersions:
+    @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
+    def test_all_distributions_have_one(self, path: Path) -> None:
+        assert project(path)["version"] == arr_coc.__version__
+
+    def test_it_is_cited(self) -> None:
+        citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+        assert citation["version"] == arr_coc.__version__
+        assert citation["license"] == project()["license"]
+        assert citation["cff-version"] == "1.2.0"
+        assert citation["authors"]
+
+    def test_it_heads_the_changelog(self) -> None:
+        versions = re.findall(r"^## \[(.+?)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+        assert versions[0][0] == arr_coc.__version__
+        assert re.fullmatch(r"unreleased|\d{4}-\d\d-\d\d", versions[0][1])
+        assert [Version(v) for v, _ in versions] == sorted((Version(v) for v, _ in versions), reverse=True)
+
+
+class TestPlugins:
+    """A distribution of `integrations/` is one that the release workflow can build and its image install."""
+
+    @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
+    def test_it_needs_this_package_and_plugs_in(self, path: Path) -> None:
+        facts = project(path)
+        needs = {need.name: need for need in map(Requirement, facts["dependencies"])}
+        assert arr_coc.__version__ in needs["arr-coc"].specifier
+        package = facts["name"].replace("-", "_")
+        assert (path.parent / "src" / package / "__init__.py").is_file()
+        assert facts["license"] == project()["license"]
+        assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+        values = [value for group in facts["entry-points"].values() for value in group.values()]
+        assert values
+        for value in values:
+            module = value.partition(":")[0].replace(".", "/")
+            places = [path.parent / "src" / f"{module}{end}" for end in (".py", "/__init__.py")]
+            assert any(place.is_file() for place in places), value
+
+
+def test_the_source_archive_can_be_built_from() -> None:
+    """It has what the wheel is made of, what its tests read first, and nothing heavy beside."""
+    builders = pytest.importorskip("hatchling.builders.sdist")
+    builder = builders.SdistBuilder(str(ROOT))
+    files = {file.distribution_path for file in builder.recurse_included_files()}
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "mkdocs.yml"):
+        assert name in files, name
+    assert {"src/arr_coc/__init__.py", "docs/quickstart.ipynb", "tests/test_shipping.py"} <= files
+    assert not [name for name in files if name.startswith(("runs/", "bench/", "dist/", "site/", ".venv"))]
+
+
+@pytest.fixture(scope="module")
+def jobs() -> dict[str, Any]:
+    """Those of the release workflow."""
+    return yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+
+
+class TestWorkflow:
+    def test_its_steps_name_what_is_there(self, jobs: dict[str, Any]) -> None:
+        text = "\n".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        targets = re.findall(r"\bmake ([\w-]+)", text)
+        assert "dist" in targets
+        for target in targets:
+            assert re.search(rf"^{target}:", makefile, re.M), target
+        scripts = set(re.findall(r"(?<!\S)(\.ci/[\w-]+)", text))
+        assert scripts == {".ci/run", ".ci/from-wheel"}
+        for script in scripts:
+            assert os.access(ROOT / script, os.X_OK), script
+
+    def test_what_is_uploaded_was_tested(self, jobs: dict[str, Any]) -> None:
+        publish = jobs["publish"]
+        assert {"test", "build", "install", "images"} <= set(publish["needs"])
+        assert "github.ref_type == 'tag'" in publish["if"]
+
+    def test_nobodys_password_is_used(self, jobs: dict[str, Any]) -> None:
+        text = WORKFLOW.read_text(encoding="utf-8")
+        assert not re.search(r"secrets\.|password|api[-_]token", text.partition("\nname:")[2])
+        assert jobs["publish"]["permissions"] == {"id-token": "write"}
+        assert jobs["publish"]["environment"] == "release"
+        writers = {
+            name for name, job in jobs.items() if "write" in str(job.get("permissions", {}).get("id-token"))
+        }
+        assert writers == {"publish", "pages"}
+
+    def test_the_pages_are_built_as_here(self, jobs: dict[str, Any]) -> None:
+        steps = " ".join(step.get("run", "") for step in jobs["pages"]["steps"])
+        for line in project()["optional-dependencies"]["docs"]:
+            assert f'"{line}"' in steps, line
+
+    def test_linted(self) -> None:
+        done = tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", WORKFLOW)
+        assert done.returncode == 0, done.stdout
+        done = tool("zizmor", "--offline", "--quiet", WORKFLOW.parent)
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_citation_is_valid() -> None:
+    done = tool("cffconvert", "--validate")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
+class TestImages:
+    def test_what_it_copies_is_sent(self, path: Path) -> None:
+        """Every source of a COPY is in the repository, and .dockerignore lets it through."""
+        sent = [
+            line.removeprefix("!")
+            for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+            if line.startswith("!")
+        ]
+        sources = [
+            source
+            for arguments in re.findall(r"^COPY (?!--from)(.+)$", path.read_text(encoding="utf-8"), re.M)
+            for source in arguments.split()[:-1]
+        ]
+        assert {"pyproject.toml", "src"} <= set(sources)
+        for source in sources:
+            assert (ROOT / source).exists(), source
+            parts = Path(source).parts
+            rules = [Path(rule).parts[: len(parts)] for rule in sent]
+            assert any(all(map(fnmatch, parts, rule)) for rule in rules if len(rule) == len(parts)), source
+
+    def test_it_ends_as_nobody_in_particular(self, path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        (user,) = [line.split()[1] for line in lines if line.startswith("USER ")]
+        assert user.isdecimal()
+        assert int(user) > 0
+        last = max(number for number, line in enumerate(lines) if line.startswith("FROM "))
+        assert any(line.startswith("USER ") for line in lines[last:])
+        assert "ARG TORCH=cpu" in lines
+
+    def test_its_entry_point_is_json(self, path: Path) -> None:
+        (command,) = re.findall(r"^ENTRYPOINT (.+)$", path.read_text(encoding="utf-8"), re.M)
+        words = json.loads(command)
+        if "--hf-overrides" in words:
+            overrides = json.loads(words[words.index("--hf-overrides") + 1])
+            assert overrides == {"architectures": ["ARRCOCQwen3VL"]}
+        else:
+            assert words == list(project()["scripts"])
+
+    def test_linted(self, path: Path) -> None:
+        done = tool("hadolint", path)
+        assert done.returncode == 0, done.stdout
+
+    @pytest.mark.slow
+    def test_it_builds(self, path: Path) -> None:
+        docker = shutil.which("docker")
+        if not docker or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
+            pytest.skip("no Docker daemon answers")
+        tag = f"arr-coc-test-{path.parent.name.lower()}"
+        subprocess.run([docker, "build", "--tag", tag, "--file", path, ROOT], check=True)
+        if path.parent == ROOT:
+            ask = [docker, "run", "--rm", "--network", "none", tag, "ask", "--json", "--budget", "64"]
+            done = subprocess.run(ask, capture_output=True, text=True, check=True)
+            truth = json.loads((BUNDLED / "sample.json").read_text(encoding="utf-8"))
+            assert json.loads(done.stdout)["answer"] == truth["answer"]
+
+
+class TestNotebook:
+    def test_it_is_committed_without_results(self) -> None:
+        for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                assert cell["outputs"] == []
+                assert cell["execution_count"] is None
+
+    def test_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From top to bottom in a kernel, offline, as `make notebook` does."""
+        pytest.importorskip("ipykernel")
+        nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        ran = nbformat.read(NOTEBOOK, as_version=4)
+        nbclient.NotebookClient(ran, timeout=600, kernel_name="python3").execute()
+        text = "".join(
+            output["text"] for cell in ran.cells for output in cell.get("outputs", ()) if "text" in output
+        )
+        assert "(from 50 of 400 tokens)" in text
+
+
+class TestDocumentation:
+    def test_it_builds_strictly(self, tmp_path: Path) -> None:
+        done = tool("mkdocs", "build", "--strict", "--site-dir", tmp_path, NO_MKDOCS_2_WARNING="1")
+        assert done.returncode == 0, done.stderr
+        pages = {path.parent.name for path in tmp_path.rglob("index.html")}
+        assert {"quickstart", "modes", "training", "EXTENDING", "api", "LOG"} <= pages
+        api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+        assert 'id="arr_coc.model.ARRCOCModel.ask"' in api
+        start = (tmp_path / "quickstart" / "index.html").read_text(encoding="utf-8")
+        assert 'id="two-lines-on-a-loaded-model"' in start, "the section of the README is missing"
+        assert not re.search(r'(src|href)="https?://(?!127\.0\.0\.1)[^"]+\.(js|css|woff2?)"', start)
+
+    def test_every_public_name_is_in_the_reference(self) -> None:
+        reference = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text("utf-8"), re.M)
+        names = {line.rpartition(".")[2] for line in reference}
+        plain = {"MODES", "DEFAULT_BUDGET", "__version__"}
+        assert set(arr_coc.__all__) - plain <= names
+
+    def test_a_section_that_is_gone_is_said(self) -> None:
+        import runpy
+
+        hook = runpy.run_path(str(ROOT / "docs" / "readme.py"))["on_page_markdown"]
+        with pytest.raises(ValueError, match=r"README\.md has no section 'Nonsense': it has Install"):
+            hook("<!-- readme: Nonsense -->")
+        page = hook("<!-- readme: Install -->")
+        assert page.startswith("## Install\n")
+        assert "](docs/" not in hook("<!-- readme -->")
+
+    def test_the_example_of_the_modes_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        arr_coc.open_image(BUNDLED / "sample.png").resize((320, 320)).save("page.png")
+        page = (ROOT / "docs" / "modes.md").read_text(encoding="utf-8")
+        (example,) = re.findall(r"^```python\n(.+?)^```$", page, re.S | re.M)
+        names: dict[str, Any] = {}
+        exec(compile(example, "modes.md", "exec"), names)
+        assert names["answer"].kept == names["answer"].total, "the last mode is full"
+
+    def test_its_commands_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("gradio")
+        monkeypatch.chdir(tmp_path)
+        page = (ROOT / "docs" / "app.md").read_text(encoding="utf-8")
+        lines = re.findall(r"^arr-coc (.+?)(?:  +#.*)?$", page, re.M)
+        assert len(lines) >= 2
+        for line in lines:
+            code, _, err = run(capsys, *shlex.split(line))
+            assert code == 0, err
+        assert "me/my-allocator" in Path("my-space/app.py").read_text(encoding="utf-8")
