@@ -240,6 +240,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=1024, help="of the pictures, in px")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
     with tempfile.TemporaryDirectory() as folder:
         model = BUNDLED / "model" if options.shape == "bundled" else write_mid(Path(folder) / "mid")
         servers = {"stock": None} | {str(budget): {"budget": budget} for budget in options.budgets}
