@@ -1,6 +1,6 @@
 """Five questions about one image, one after another: what each costs, and whether it still finds its tokens.
 
-    python bench/follow.py --pages 200 --rounds 15 --out bench/results/follow.json
+    python bench/follow.py --pages 100 --rounds 15 --out bench/results/follow.json
     python bench/follow.py --shape 2B --rounds 2 --settings session --out bench/results/follow-2b.json
     python bench/follow.py --table bench/results/follow.json OTHER.json
 
@@ -28,7 +28,7 @@ loses in a conversation, it loses with all tokens too; that is why "retained" is
 
 The break-even: "stock from" is the number of questions about one image from which stock with its cache has
 cost less in all, by operations and by time; "keep after" how many questions to choose for before all tokens
-are kept (`Session(keep_image_after=...)`): so many cost as much as reading the whole image once.
+are kept (`Session(keep_image_after=...)`): so many cost as much as going over does.
 
 With --shape, random weights in a published shape (`prefill.py`): times and operations alone.
 """
@@ -62,7 +62,7 @@ from arr_coc.world import PAGES
 
 TURNS = 5
 SETTINGS = ("session", "chat")
-OURS = "sparse@64,sparse@273,prune@64,prune@273,sparse@64+keep1"
+OURS = "sparse@64,sparse@273,prune@64,prune@273,sparse@64+keep1,prune@64+keep1"
 WAYS = f"{STOCK},{OURS},fastv@64,fastv@273,visionzip@64,visionzip@273"
 MOST = 8
 """Tokens of an answer."""
@@ -206,7 +206,10 @@ def rows_of(
 def break_even(rows: Sequence[dict[str, Any]], setting: str, name: str, unit: str) -> dict[str, Any]:
     """From how many questions on stock costs less than a way; how many to choose for before keeping all.
 
-    Turns behind the last are taken to cost the mean of turns 2 to 5. None: never, as far as measured.
+    Turns behind the last are taken to cost the mean of turns 2 to 5. "stock from" None: never. "stock until"
+    is there where the way costs more at first and less in the end. "keep after" is there where the way was
+    also measured with "+keep1": going over is what that pays at question 2, and what was spent on choices by
+    then should be as much, so that nobody who stops at any number pays more than about twice the best for it.
 
     Args:
         rows: of the result.
@@ -221,15 +224,17 @@ def break_even(rows: Sequence[dict[str, Any]], setting: str, name: str, unit: st
 
     first, later = of(name)[0], fmean(of(name)[1:])
     stock_first, stock_later = of(STOCK)[0], fmean(of(STOCK)[1:])
-    if first > stock_first:
-        return {"stock from": 1, "keep after": 0}
-    if later <= stock_later:
-        return {"stock from": None, "keep after": None}
-    # n questions: first + (n - 1) later > stock_first + (n - 1) stock_later
-    spare = (stock_first - first) / (later - stock_later)
-    # Going over costs a stock_first; what was spent on choices by then should be as much, so that nobody
-    # who stops at any number pays more than twice the cheaper of the two.
-    return {"stock from": math.floor(spare) + 2, "keep after": max(1, round(stock_first / later))}
+    # n questions cost first + (n - 1) later, and stock_first + (n - 1) stock_later.
+    ahead, slower = stock_first - first, later - stock_later
+    if ahead < 0:
+        line: dict[str, Any] = {"stock from": 1}
+        if slower < 0:
+            line["stock until"] = math.ceil(ahead / slower)
+    else:
+        line = {"stock from": None if slower <= 0 else math.floor(ahead / slower) + 2}
+    if going := of(f"{name}+keep1")[1:2]:
+        line["keep after"] = max(1, round(going[0] / later))
+    return line
 
 
 def summary(rows: Sequence[dict[str, Any]], settings: Sequence[str], names: Sequence[str]) -> list[dict]:
@@ -312,7 +317,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pages", type=int, default=200, help="of five questions each, to be answered")
+    parser.add_argument("--pages", type=int, default=100, help="of five questions each, to be answered")
     parser.add_argument("--rounds", type=int, default=15, help="of time, each on a page of its own")
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--ways", default=WAYS)

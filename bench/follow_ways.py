@@ -279,7 +279,9 @@ class Ours(Way):
             self._kept.read_image(model.base, adapter, whole.compacted)
         self._compacted = self._kept.continued(adapter, whole.compacted)
         self._read, self._ids = sum(whole.read), inputs["input_ids"][0]
-        return model.base(**unread(self._compacted), logits_to_keep=1).logits[:, -1]
+        logits = model.base(**unread(self._compacted), logits_to_keep=1).logits[:, -1]
+        self._kept.keep(self._ids, self._compacted)
+        return logits
 
     def absorb(self, ids: Tensor) -> Tensor | None:
         if self._kept is None or self._ids is None:

@@ -82,8 +82,9 @@ def _end(line: dict[str, Any], timed: bool) -> str:
     texts = []
     for unit, name in (("time", "by time"), ("operations", "by operations")):
         if unit in line and (unit == "operations" or timed):
-            start = line[unit]["stock from"]
-            texts.append(f"{'never' if start is None else f'question {start}'} {name}")
+            start, until = line[unit]["stock from"], line[unit].get("stock until")
+            text = "never" if start is None else f"question {start}" + (f" to {until}" if until else "")
+            texts.append(f"{text} {name}")
     return "; ".join(texts) or "-"
 
 

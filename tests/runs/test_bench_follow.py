@@ -132,12 +132,14 @@ def rows(**costs: list[float]) -> list[dict[str, Any]]:
 
 class TestBreakEven:
     def test_by_hand(self, follow: Any) -> None:
-        late = [0.2] + [0.01] * 4
-        table = rows(stock=[1.0] + [0.05] * 4, ours=[0.2] * 5, later=late, slow=[2.0] * 5)
+        cheap, dear = [0.2] + [0.01] * 4, [1.2] + [0.01] * 4
+        table = rows(stock=[1.0] + [0.05] * 4, ours=[0.2] * 5, cheap=cheap, dear=dear, slow=[2.0] * 5)
+        table += rows(**{"ours+keep1": [0.2, 1.0, 0.05, 0.05, 0.05]})
         # 6 questions: 1.2 and 1.25; 7: 1.4 and 1.3
         assert follow.break_even(table, "session", "ours", "cost") == {"stock from": 7, "keep after": 5}
-        assert follow.break_even(table, "session", "later", "cost")["stock from"] is None
-        assert follow.break_even(table, "session", "slow", "cost")["stock from"] == 1
+        assert follow.break_even(table, "session", "cheap", "cost") == {"stock from": None}
+        assert follow.break_even(table, "session", "slow", "cost") == {"stock from": 1}
+        assert follow.break_even(table, "session", "dear", "cost") == {"stock from": 1, "stock until": 5}
 
     @pytest.mark.parametrize("seed", range(20))
     def test_it_is_the_first_at_which_the_sum_is_less(self, follow: Any, seed: int) -> None:
@@ -146,7 +148,7 @@ class TestBreakEven:
         table = rows(stock=[1.0] + [stock] * 4, ours=[first] + [later] * 4)
         sums = (first + np.arange(5000) * later, 1.0 + np.arange(5000) * stock)
         cheaper = int(np.argmax(sums[0] > sums[1])) + 1
-        assert follow.break_even(table, "session", "ours", "cost")["stock from"] == cheaper
+        assert follow.break_even(table, "session", "ours", "cost") == {"stock from": cheaper}
 
 
 def test_retained_is_over_stock(follow: Any) -> None:
