@@ -4,7 +4,7 @@
     requirements("app")                 ["gradio<7,>=6.27", "huggingface-hub<3,>=1.31", ...]
 
 Laws: the same files give the same bytes; what a wheel of the repository holds is in it, to the last file
-(`tests/app/test_wheel.py`); no build tool is needed, so that an installed package can do it, too.
+(`tests/app/test_own_wheel.py`); no build tool is needed, so that an installed package can do it, too.
 """
 
 from __future__ import annotations

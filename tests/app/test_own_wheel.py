@@ -1,6 +1,6 @@
 """The wheel that a running package makes of itself: a built one's files, and always the same bytes.
 
-Run: pytest tests/app/test_wheel.py
+Run: pytest tests/app/test_own_wheel.py
 """
 
 from __future__ import annotations
