@@ -102,7 +102,9 @@ def test_every_entry_is_there_and_spends_its_budget(records: list[dict[str, Any]
         expected = {"arr-coc@auto", "arr-coc sparse@auto"} | fixed
         expected |= {f"{name}@{k}" for name in set(METHODS) - fixed for k in (9, 18)}
         assert set(record["said"]) == set(record["score"]) == set(record["tokens"]) == expected
-        chosen = {m for m in expected if m != "full" and not m.startswith(("downsample", "coc "))}
+        chosen = {
+            m for m in expected if m != "full" and not m.startswith(("downsample", "coc ", "resolution"))
+        }
         assert set(record["kept"]) == chosen
         for method, text in record["kept"].items():
             count = int(decode_kept(text, record["total"]).sum())

@@ -116,7 +116,8 @@ def _unprinted(coupling: Coupling) -> float:
     """How unlikely it is that any word of a question is printed that has none but those of DENSE; else 0."""
     if not coupling.matches or not all(match.word in DENSE for match in coupling.matches):
         return 0.0
-    return 1 - max(match.weight for match in coupling.matches)
+    # A word that is merely related, as "theorem" to "formula", says nothing of what is printed.
+    return 1 - max(match.likeness for match in coupling.matches if match.strength == 1)
 
 
 def is_general(guide: Guide, question: str) -> bool:
