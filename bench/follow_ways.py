@@ -20,6 +20,7 @@ last (`crop`), the positions behind it counted on, the new words read. No sessio
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -71,7 +72,7 @@ def find_way(model: ARRCOCModel, name: str, scorer: QueryBlindScorer | None, mos
     raise ValueError(f"way {name!r} is unknown: use stock, prune@64, sparse@64+keep1, or visionzip@64")
 
 
-class Way:
+class Way(ABC):
     """One way; see the module.
 
     Attributes:
@@ -87,26 +88,26 @@ class Way:
         """Forget everything; the next questions are about another image."""
         self.session, self.source = session.fresh(), source
 
+    @abstractmethod
     def first_token(self, inputs: Inputs) -> Tensor:
         """Logits [1, vocabulary] of the first token of an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def absorb(self, ids: Tensor) -> Tensor | None:
         """Read an answer [n] or a part of it; logits of the token after it, None where nothing is kept."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, question: str, history: History) -> str:
         """The greedy answer."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def tokens(self) -> float:
         """Visual tokens in the cache while the last question was answered, the mean over layers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def holds(self) -> list[Any]:
         """All that waits for the next question, beside the weights and the picture."""
-        raise NotImplementedError
 
     @property
     def megabytes(self) -> float:

@@ -8,6 +8,7 @@ position of its cell, and what follows an image goes on after the *whole* grid, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,8 +116,6 @@ class Selecting(Base):
 
     def get_encoder_cudagraph_config(self) -> Any:
         """No graphs of the encoder: they are captured for whole grids."""
-        from dataclasses import replace
-
         return replace(super().get_encoder_cudagraph_config(), modalities=[])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ CHOICE = "arr_coc_choice"
 class SelectingProcessor(Qwen3VLMultiModalProcessor):
     """vLLM's processor for Qwen3-VL and Qwen3.5, of whose patches only those of chosen cells go on."""
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         """Of the server."""
         return read_settings(getattr(self.info.ctx.model_config.hf_config, KEY, None))
@@ -68,7 +69,7 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
         kwargs: Mapping[str, object],
     ) -> list[tuple[str | None, Settings]]:
         """Per image the question that decides its cells, None where there is none, and the settings."""
-        texts = questions(split(prompt, self._tokens()))
+        texts = questions(split(prompt, self.tokens))
         texts += [[] for _ in range(len(images) - len(texts))]  # a prompt without placeholders fails later
         return [
             (
@@ -92,8 +93,9 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
         cell = vision.patch_size * vision.spatial_merge_size
         return resized.height // cell, resized.width // cell
 
-    def _tokens(self) -> Tokens:
-        """What the structure of a prompt is read by."""
+    @cached_property
+    def tokens(self) -> Tokens:
+        """What the structure of a prompt is read by; the vocabulary is gone through once, not per request."""
         tokenizer, config = self.info.get_tokenizer(), self.info.get_hf_config()
         vocabulary = tokenizer.get_vocab()
         names = ("vision_start_token_id", "vision_end_token_id", "video_token_id")

@@ -45,7 +45,7 @@ class Meanings(NamedTuple):
 def meanings() -> Meanings:
     """The table; read at the first call."""
     with safe_open(Path(__file__).with_name(FILE), framework="pt") as file:
-        words = tuple(bytes(file.get_tensor("words").tolist()).decode().split("\n"))
+        words = tuple(file.get_tensor("words").numpy().tobytes().decode().split("\n"))
         vectors = file.get_tensor("vectors").float()
     by_stem: dict[str, int] = {}
     for row, word in enumerate(words):
