@@ -24,6 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 from wordfreq import top_n_list
 
+from arr_coc.core.guide.lexicon import STOP_WORDS
 from arr_coc.core.guide.meanings import FILE, WIDTH
 from arr_coc.core.saved import write_tensors
 
@@ -40,6 +41,8 @@ RELATIONS = ("@", "+", "&", "^", "=", "#p", "%p", "*", ">", "$")
 """WordNet's pointers to words of the same matter: more general, derived, alike, opposite, part of, ..."""
 RELATED = 12
 """The most words that pointers add to a definition."""
+GLOSSARY, SHORTEST = 3000, 3
+"""Words that print is compared with (`core.guide.glossary`), and the characters they have at least."""
 EMPTY = frozenset(
     "the of a an to in and or is by for that as with on it be are which from at this its not was also has "
     "have one any used his their he who into but such can you if".split()
@@ -136,12 +139,20 @@ def learn() -> tuple[list[str], Tensor]:
     return words, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9)
 
 
+def glossary(words: list[str]) -> list[int]:
+    """The rows of the words that print is compared with, the most frequent in English first."""
+    rows = {word: row for row, word in enumerate(words)}
+    fit = (word for word in top_n_list("en", COMMON) if word not in STOP_WORDS and len(word) >= SHORTEST)
+    return [rows[word] for word in fit if word in rows][:GLOSSARY]
+
+
 def main(folder: str) -> None:
     """Learn the table and write it into a folder."""
     words, vectors = learn()
     tensors = {
         "words": torch.tensor(list("\n".join(words).encode()), dtype=torch.uint8),
         "vectors": (vectors * 127).round().to(torch.int8),
+        "glossary": torch.tensor(glossary(words), dtype=torch.int32),
     }
     write_tensors(tensors, Path(folder) / FILE, {"learned from": "WordNet, GCIDE"})
 

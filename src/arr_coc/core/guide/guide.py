@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arr_coc.core.guide.eyes import Eyes, Sight, luminance
+from arr_coc.core.guide.glossary import Glossary
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
-from arr_coc.core.guide.question import QuestionEncoder, Terms, terms
+from arr_coc.core.guide.question import QuestionEncoder, Terms, definitions, terms
 from arr_coc.core.guide.words import WordEncoder
 from arr_coc.core.knowing import same_start
 
@@ -31,11 +32,12 @@ class Page(NamedTuple):
     """A picture as the guide holds it between questions.
 
     `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
-    of its size; `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of the
-    picture in px before it was padded.
+    of its size; `meanings` [MEANING, h/16, w/32] what it means; `features` [1, WIDTH, h/16, w/32] what
+    else is on it; `size` (height, width) of the picture in px before it was padded.
     """
 
     prints: tuple[Tensor, ...]
+    meanings: Tensor
     features: Tensor
     size: tuple[int, int]
 
@@ -44,12 +46,13 @@ class Search(NamedTuple):
     """Where the words of a question stand.
 
     `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/32] are those of these words, then
-    of the others of its `terms`, with every place.
+    of the others of its `terms`, with every place; `agreements` [T, h/16, w/32] those of their meanings.
     """
 
     terms: Terms
     own: Tensor
     cosines: Tensor
+    agreements: Tensor
 
 
 class Guide(nn.Module):
@@ -58,6 +61,7 @@ class Guide(nn.Module):
     Attributes:
         eyes: see `eyes`.
         words: see `words`.
+        glossary: see `glossary`.
         sharpness: logarithm of what cosines are multiplied by where words compete.
     """
 
@@ -66,6 +70,8 @@ class Guide(nn.Module):
         with same_start():
             self.eyes = Eyes()
             self.words = WordEncoder()
+            self.glossary = Glossary()
+            self.glossary.learn(self.words)
             self.sharpness = nn.Parameter(torch.tensor(math.log(14.0)))
             self.scale = nn.Parameter(torch.tensor(math.log(12.0)))
             self.threshold = nn.Parameter(torch.tensor(0.6))
@@ -97,9 +103,10 @@ class Guide(nn.Module):
 
     def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
         """What is known of a picture from what the eyes saw in it, and its colours."""
-        features = self.pages(picture[None], [sight.features for sight in sights])
         prints = tuple(sight.print[0] for sight in sights)
-        return Page(prints, features, (picture.shape[-2], picture.shape[-1]))
+        meanings = self.glossary(prints, luminance(picture[None]), self.likeness)
+        features = self.pages(picture[None], [sight.features for sight in sights], meanings)
+        return Page(prints, meanings, features, (picture.shape[-2], picture.shape[-1]))
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of a page for some questions."""
@@ -111,7 +118,7 @@ class Guide(nn.Module):
         vectors = self.words([word for t in every for word in (*t.words, *t.others)])
         parts = vectors.split([len(t.words) + len(t.others) for t in every])
         return [
-            Search(t, part[: len(t.words)], self._cosines(page, part))
+            Search(t, part[: len(t.words)], self._cosines(page, part), self._agreements(page, t))
             for t, part in zip(every, parts, strict=True)
         ]
 
@@ -132,15 +139,20 @@ class Guide(nn.Module):
         for likeness in self._likenesses(others[related]):
             weighed = likeness * strengths[related][:, None, None].to(likeness.dtype)
             maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
+        agreements = search.agreements.to(direct.dtype)
+        maps += [agreements, _relative(agreements)]
         return torch.stack(maps, 1)
 
     def _likenesses(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
         """How likely each place shows each word, and how near it comes to the page's best: [W, H, W] each."""
         if not len(cosine):
             return cosine, cosine
-        top = cosine.amax((1, 2), keepdim=True)
-        relative = torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
-        return torch.sigmoid(self.likeness(cosine)), relative
+        return torch.sigmoid(self.likeness(cosine)), _relative(cosine)
+
+    def _agreements(self, page: Page, terms: Terms) -> Tensor:
+        """How well each word of a question agrees in meaning with each place, [T, h/16, w/32] in [0, 1]."""
+        meant = definitions(terms.words).to(page.meanings)
+        return torch.einsum("tm,mhw->thw", meant, page.meanings).clamp(0, 1)
 
     def _cosines(self, page: Page, words: Tensor) -> Tensor:
         """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
@@ -150,6 +162,12 @@ class Guide(nn.Module):
         return torch.maximum(
             F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter)
         )
+
+
+def _relative(cosine: Tensor) -> Tensor:
+    """How near each place comes to the page's best, if that is any good: [W, H, W] -> [W, H, W] in [0, 1]."""
+    top = cosine.amax((1, 2), keepdim=True)
+    return torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
 
 
 def _gathered(others: Tensor, places: Tensor, maps: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from arr_coc.core.guide.eyes import WIDTH as PRINT
 from arr_coc.core.guide.eyes import convolution
+from arr_coc.core.guide.meanings import WIDTH as MEANING
 from arr_coc.core.guide.question import WIDTH as ASKED
 from arr_coc.core.guide.question import Reading
 
@@ -27,9 +28,9 @@ PLACE = (16, 32)
 WIDTH = 96
 HEADS = 4
 BLOCKS = 3
-MAPS = 6
+MAPS = 8
 """Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
-that of words it is related to."""
+that of words it is related to; and how well what is printed agrees with it in meaning, in the same two ways."""
 
 
 class Judgement(NamedTuple):
@@ -56,16 +57,19 @@ class PageEncoder(nn.Module):
             convolution(48, WIDTH, stride=(1, 2)), nn.ReLU(),
         )  # fmt: skip
         self.paint = nn.Conv2d(6 + 4, WIDTH, 1)
+        self.meant = nn.Conv2d(MEANING, WIDTH, 1, bias=False)
+        nn.init.zeros_(self.meant.weight)
         self.near = convolution(WIDTH, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
 
-    def forward(self, picture: Tensor, sights: Sequence[Tensor]) -> Tensor:
+    def forward(self, picture: Tensor, sights: Sequence[Tensor], meanings: Tensor) -> Tensor:
         """Encode a page.
 
         Args:
             picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
             sights: features of the eyes at each of the guide's scales: [1, PRINT, h/8, w/16] of the picture,
                 then of it at half and at a quarter of its size.
+            meanings: [MEANING, h/16, w/32] of `Glossary`.
         """
         dtype = self.print.weight.dtype
         near, half, quarter = sights
@@ -79,6 +83,7 @@ class PageEncoder(nn.Module):
         paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
         small = small.to(dtype, memory_format=torch.channels_last)
         x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)
+        x = x + self.meant(meanings[None].to(dtype))
         x = x + self.near(F.relu(x))
         return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 

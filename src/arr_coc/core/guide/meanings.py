@@ -29,12 +29,15 @@ LEAST = 0.5
 
 
 class Meanings(NamedTuple):
-    """The table: words in the order of their rows, rows by word and by stem, vectors [N, WIDTH]."""
+    """The table: words in the order of their rows, rows by word and by stem, vectors [N, WIDTH], and the rows
+    of the words that the glossary reads.
+    """
 
     words: tuple[str, ...]
     rows: dict[str, int]
     by_stem: dict[str, int]
     vectors: Tensor
+    glossary: tuple[int, ...]
 
     def row(self, word: str) -> int | None:
         """The row of a normal word, or of the most frequent word of its stem."""
@@ -47,11 +50,18 @@ def meanings() -> Meanings:
     with safe_open(Path(__file__).with_name(FILE), framework="pt") as file:
         words = tuple(file.get_tensor("words").numpy().tobytes().decode().split("\n"))
         vectors = file.get_tensor("vectors").float()
+        glossary = tuple(file.get_tensor("glossary").tolist())
     by_stem: dict[str, int] = {}
     for row, word in enumerate(words):
         by_stem.setdefault(stem(word), row)
     rows = {word: row for row, word in enumerate(words)}
-    return Meanings(words, rows, by_stem, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9))
+    return Meanings(words, rows, by_stem, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9), glossary)
+
+
+def glossary_words() -> tuple[str, ...]:
+    """The common words that print is compared with, the most frequent in English first."""
+    table = meanings()
+    return tuple(table.words[row] for row in table.glossary)
 
 
 def meaning(word: str) -> Tensor:

@@ -10,6 +10,7 @@ do with one (`meanings`) are looked for beside each.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -80,6 +81,11 @@ def terms(question: str) -> Terms:
     return Terms(tuple(words), tuple(others), tuple(others.values()), tuple(strengths[o] for o in others))
 
 
+def definitions(words: Sequence[str]) -> Tensor:
+    """The meanings of words, [T, MEANING] on the CPU; zeros for those that say nothing by themselves."""
+    return torch.stack([torch.zeros(MEANING) if word in STOP_WORDS else meaning(word) for word in words])
+
+
 class Reading(NamedTuple):
     """A question as the head uses it: `tokens` [T, WIDTH] one per word, `pooled` [WIDTH], their mean."""
 
@@ -117,7 +123,7 @@ class QuestionEncoder(nn.Module):
         joined = self.join(
             torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
         )
-        definitions = torch.stack([meaning(word) for word in words]).to(joined)
-        x = joined + self.learned(definitions) + self.place[: len(words)]
+        entries = torch.stack([meaning(word) for word in words]).to(joined)
+        x = joined + self.learned(entries) + self.place[: len(words)]
         tokens = self.layers(x[None])[0]
         return Reading(tokens, tokens.mean(0))

@@ -25,7 +25,7 @@ LANGUAGES = ("en", "de", "fr", "es")
 RIVALS = 256
 """Words beside those of a batch that compete for its slots."""
 
-READS = ("eyes", "words", "sharpness", "scale", "threshold")
+READS = ("eyes", "words", "glossary", "sharpness", "scale", "threshold")
 """Parts of the guide that read print."""
 Groups = list[dict[str, Any]]
 

@@ -151,10 +151,14 @@ class Run:
         return place
 
     def _open_eyes(self) -> None:
-        """Take eyes and words of the recipe's other guide, which may have learned more meanwhile."""
+        """Take eyes and words of the recipe's other guide, which may have learned more meanwhile, and what the
+        glossary's words look like now.
+        """
         if self.recipe.eyes is not None:
             for guide in (self.guide, self.mean):
                 state.load_weights(guide, self.recipe.eyes, READS)
+        for guide in (self.guide, self.mean):
+            guide.glossary.learn(guide.words)
 
     def _meet(self, stage: Stage, place: Progress) -> None:
         """Take the mean of what learns here and in the recipe's other run, if that has learned since the last

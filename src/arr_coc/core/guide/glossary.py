@@ -1,0 +1,110 @@
+"""The glossary: what is printed at each place means, read off the common words that it resembles.
+
+    Glossary()(print, light, likeness)      [MEANING, h/16, w/32]
+
+A slot's vector of print is compared with those of some thousand common words, and their meanings (`meanings`)
+are mixed by how well each agrees. So "Remuneration" on a page lies near "pay" in a question though no list
+names the two together. A place where no word of the glossary stands, such as a number or a name, means
+nothing, and the vector there is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.core.guide.meanings import WIDTH as MEANING
+from arr_coc.core.guide.meanings import glossary_words, meaning
+from arr_coc.core.guide.words import DIM, WordEncoder
+
+SHARPNESS = 60.0
+"""What cosines are multiplied by where the words of the glossary compete for a slot."""
+INK = 0.06
+"""The least difference of luminance within a slot that print may stand in."""
+CHUNK = 2048
+"""Slots that are read at once."""
+
+
+class Glossary(nn.Module):
+    """Common words with their vectors and meanings.
+
+    Attributes:
+        words: in the order of the rows.
+        vectors: [V, DIM] of `WordEncoder`; `learn` brings them up to date.
+        meanings: [V, MEANING].
+    """
+
+    vectors: Tensor
+    meanings: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = glossary_words()
+        self.register_buffer("vectors", torch.zeros(len(self.words), DIM))
+        self.register_buffer("meanings", torch.stack([meaning(w) for w in self.words]), persistent=False)
+
+    @torch.no_grad()
+    def learn(self, words: WordEncoder) -> None:
+        """Take the vectors that the words have now."""
+        self.vectors.copy_(words(self.words))
+
+    @torch.no_grad()
+    def forward(
+        self, prints: Sequence[Tensor], light: Tensor, likeness: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """What every place of a picture means.
+
+        Args:
+            prints: vectors of print of the picture, and of it at half and at a quarter of its size, each
+                [DIM, h, w] of slots.
+            light: luminance [1, 1, h, w] of the picture.
+            likeness: the logit that a slot shows a word, from the cosine of their vectors.
+
+        Returns:
+            [MEANING, h/16, w/32], vectors as long as a word is sure to stand there, at most 1.
+        """
+        height, width = light.shape[-2] // 16, light.shape[-1] // 32
+        total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
+        for scale, each in enumerate(prints):
+            ink = _ink(light, scale, each.shape[-2:])
+            if scale == 0:
+                each, ink = _darker_rows(each, ink)
+            slots = self._slots(each, ink > INK, likeness)
+            if scale == 0:
+                slots = 2 * F.avg_pool2d(slots[None], (1, 2))[0]
+            elif scale == 2:
+                slots = slots.repeat_interleave(2, -2).repeat_interleave(2, -1)
+            total += slots[:, :height, :width]
+        return total[:-1] / total[-1].clamp_min(1)
+
+    def _slots(self, prints: Tensor, inked: Tensor, likeness: Callable[[Tensor], Tensor]) -> Tensor:
+        """Meanings of slots and, last, how sure a word is to stand in each: [MEANING + 1, h, w]."""
+        read = prints[:, inked].T  # (N, DIM)
+        rows = []
+        for chunk in read.split(CHUNK):
+            cosines = chunk @ self.vectors.T.to(chunk.dtype)
+            sure = torch.sigmoid(likeness(cosines.amax(1)).float())
+            mixed = (SHARPNESS * cosines).softmax(1) @ self.meanings.to(chunk.dtype)
+            rows.append(torch.cat((mixed * sure[:, None], sure[:, None]), 1))
+        slots = prints.new_zeros(MEANING + 1, *prints.shape[1:], dtype=torch.float32)
+        if rows:
+            slots[:, inked] = torch.cat(rows).float().T
+        return slots
+
+
+def _ink(light: Tensor, scale: int, size: Sequence[int]) -> Tensor:
+    """The difference of luminance within each slot of a picture at 1/2**scale of its size, [h, w]."""
+    slot = (8 << scale, 16 << scale)
+    most, least = (F.max_pool2d(sign * light, slot, ceil_mode=True)[0, 0] for sign in (1, -1))
+    return F.pad(most + least, (0, size[1] - most.shape[1], 0, size[0] - most.shape[0]))
+
+
+def _darker_rows(prints: Tensor, ink: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each two slots above one another the one with more ink: [DIM, h, w], [h, w] -> half as high. A line
+    of print is as high as both, so that one tells what it says.
+    """
+    lower = ink[1::2] > ink[::2]
+    return torch.where(lower, prints[:, 1::2], prints[:, ::2]), torch.where(lower, ink[1::2], ink[::2])
