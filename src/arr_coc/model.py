@@ -38,6 +38,7 @@ from arr_coc.modes.call import (
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
     Generated,
     generate_whole,
@@ -256,8 +257,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         Call `.model` on `.compacted.kwargs`.
 
         Args:
-            inputs: ordinary processor inputs with images.
-            budget: visual tokens to keep per image (in mode "saccade" beside the gestalt); None: the
+            inputs: ordinary processor inputs with images or clips.
+            budget: visual tokens to keep per image or clip (in mode "saccade" beside the gestalt); None: the
                 model's own (in mode "saccade" with the default count: 529 with the gestalt).
             mode: one of `arr_coc.modes.MODES`; None: the model's own.
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
@@ -272,8 +273,9 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         find_compressor(compressor)
         if budget is not None:
             parse_budget(budget)  # before any work is done
+        framed, frames = as_frames(self.adapter, inputs)
         call = Call(
-            inputs,
+            framed,
             wanted,
             partial(budget_of, self.budget, budget),
             compressor,
@@ -281,6 +283,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             encoded or EncodedImages(),
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
+            frames,
         )
         prepared = prepare(self.chooser, call)
         note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt))
@@ -288,9 +291,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
     def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
-        stock, images = find_mode(mode).stock, self.adapter.has_images(inputs)
-        refuse_continuation(inputs, stock, images)
-        return stock or not images
+        refuse_continuation(inputs, stock := find_mode(mode).stock)
+        return stock or not self.adapter.has_images(inputs)
 
     def forward(
         self, *args: Any, budget: Budget | None = None, mode: str | None = None, **inputs: Any
@@ -305,7 +307,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
         Returns:
             The base model's own output. Its logits are those of the kept sequence. It also has
-            `allocations` (one per image), `allocation` (the first, or None), `fallback` (bool) and
+            `allocations` (one per image or clip), `allocation` (the first, or None), `fallback` (bool) and
             `columns` (long [B, S'], the original column of each position, -1 for padding and -2
             for a gestalt; None if nothing was decided). With `return_dict=False` its tuple, without these.
 
