@@ -378,11 +378,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
     def session(
         self, image: ImageSource | Sequence[ImageSource], *, keep_image_after: int | None = None
     ) -> Session:
-        """Open an image, or a list of images, for many questions; each is encoded once. See `Session`.
-
-        Raises:
-            ValueError: an image that can't be read, or a `keep_image_after` that is no count.
-        """
+        """Open an image, or a list of images, for many questions; each is encoded once. See `Session`."""
         return Session(self, image, keep_image_after=keep_image_after)
 
     def ask(

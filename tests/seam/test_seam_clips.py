@@ -77,7 +77,8 @@ class TestAsFrames:
     def test_an_image_is_left_alone(self, built: Tiny) -> None:
         inputs = inputs_of(built, [("What?", [picture(1)])])
         same, frames = as_frames(adapter_for(built.model, built.processor), inputs)
-        assert same is inputs and frames == ()
+        assert same is inputs
+        assert frames == ()
 
     def test_every_step_is_an_image(self, built: Tiny) -> None:
         inputs = inputs_of(built, CASES["an image, a clip, an image"])
@@ -170,4 +171,17 @@ class TestLaws:
         )
         length = inputs["input_ids"].shape[1]
         assert torch.equal(result.sequences[:, :length], inputs["input_ids"])
-        assert result.sequences.shape[1] == length + 3 and not result.fallback
+        assert result.sequences.shape[1] == length + 3
+        assert not result.fallback
+
+    @torch.no_grad()
+    def test_a_large_clip_has_a_coarse_one(self, built: Tiny) -> None:
+        inputs = inputs_of(built, [("What?", [clip(1, 8, (128, 96))])])
+        model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
+        prepared = model.prepare(inputs, mode="saccade")
+        assert prepared.cells == [4 * 12 * 16]
+        assert prepared.allocations[0].grid == (4, 12, 16)
+        assert prepared.read == [529]
+        coarse = model.prepare(inputs, mode="compress")
+        assert coarse.allocations[0].grid[0] == 4
+        assert coarse.read[0] <= 256

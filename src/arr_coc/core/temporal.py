@@ -143,7 +143,10 @@ def _parts(peaks: Tensor, at: tuple[int, int]) -> tuple[float, float]:
         line = peaks.movedim(axis, 0)[:, at[1 - axis]]
         low, middle, high = (float(line[(place + step) % len(line)]) for step in (-1, 0, 1))
         bend = low - 2 * middle + high
-        parts.append(0.0 if bend >= 0 else max(-0.5, min(0.5, 0.5 * (low - high) / bend)))
+        part = 0.0 if bend >= 0 else max(-0.5, min(0.5, 0.5 * (low - high) / bend))
+        parts.append(
+            part if abs(part) > 0.1 else 0.0
+        )  # a trace of a part would blur the picture and cost its rim
     return parts[0], parts[1]
 
 

@@ -188,6 +188,6 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
     rest = None if features is None else features.select(features.tokens_to_keep(none))
     compacted = adapter.assemble(call.inputs, layout, none, rest, gestalt, use_cache=call.use_cache)
     read = [len(tokens) + (0 if rest is None else rest.counts[i]) for i, tokens in enumerate(gestalt.tokens)]
-    allocations = [everything_kept(grid) for grid in gestalt.grids]
-    sizes = [len(cells) for cells in layout.cells]
+    allocations = [everything_kept(grid) for grid in call.spaces(gestalt.grids)]
+    read, sizes = call.of_visuals(read), call.of_visuals([len(cells) for cells in layout.cells])
     return Prepared(adapter.model, compacted, allocations, False, call.mode.name, read, sizes)

@@ -144,14 +144,14 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """The gestalt of every image by one compressor, made once."""
+    """The gestalt of every image by one compressor, made once; the frames of a clip share one's cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         if find_compressor(name).factor is not None:
             encoded_features(chooser, call)
         adapter, features = chooser.adapter_for(call.mode), call.encoded.features
         with call.watch("gestalt"):
-            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs)
+            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs, call.frames)
     return gestalts[name]
 
 

@@ -157,7 +157,7 @@ class FamilyAdapter(ABC):
         """
         raise self._not_sparse()
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """A coarse view of every image, as inputs for `features`.
 
         Each image is scaled down, its shape kept, to the largest grid of at most `cells` cells; an image that
@@ -165,7 +165,7 @@ class FamilyAdapter(ABC):
 
         Args:
             inputs: processor inputs with still images.
-            cells: the most cells of a coarse view, at least 1.
+            cells: the most cells of a coarse view, or of that of each image, at least 1.
 
         Returns:
             `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.

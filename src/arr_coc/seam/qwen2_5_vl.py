@@ -142,7 +142,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             kind=type(output),
         )
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The pictures scaled down and cut into patches again."""
         vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
         m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
@@ -151,8 +151,9 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             raise ValueError(f"image_grid_thw {sizes} has clips; a coarse view is made of still images only")
         rows = inputs["pixel_values"].split([h * w for _, h, w in sizes])
         views, grids = [], []
-        for patches, (_, height, width) in zip(rows, sizes, strict=True):
-            h, w = (m * side for side in coarse_grid(height // m, width // m, cells))
+        most = [cells] * len(sizes) if isinstance(cells, int) else cells
+        for patches, (_, height, width), few in zip(rows, sizes, most, strict=True):
+            h, w = (m * side for side in coarse_grid(height // m, width // m, few))
             if (h, w) != (height, width):
                 picture = shrink(to_picture(patches, (1, height, width), m, p, frames), (h * p, w * p))
                 patches = to_patches(picture, m, p, frames)
