@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -165,10 +167,10 @@ def test_the_kept_set_of_a_scrolling_page_does_not_jump(tall: Tensor, step: int)
     assert float(torch.stack(middles).var(0).max()) < 0.2
     moves = [
         len(set(a.flatten().topk(12).indices.tolist()) & set(b.flatten().topk(12).indices.tolist()))
-        for a, b in zip(noisy[:-1], noisy[1:], strict=True)
+        for a, b in itertools.pairwise(noisy)
     ]
     ours = [
         len(set(a.flatten().topk(12).indices.tolist()) & set(b.flatten().topk(12).indices.tolist()))
-        for a, b in zip(over[1:-1], over[2:], strict=True)
+        for a, b in itertools.pairwise(over)
     ]
     assert sum(ours) / len(ours) > sum(moves) / len(moves)

@@ -10,8 +10,9 @@ twice, so repeated ones are ranked far below new ones. A cut makes everything ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ FINE, BLOCK = 16, 4
 points in which content is compared: what moved by a part of a point is the same on their mean."""
 NEW = 0.06
 """Mean absolute difference, in the block of a cell that differs most, from which its content is new."""
-REPEATED = 0.02
+REPEATED = 0.001
 """Share of its relevance that a cell has left where its content was there before."""
 LONGEST_SHIFT = 0.5
 """The most that a picture moves between two frames, as a share of its side."""
@@ -63,27 +64,69 @@ class Changes:
         Raises:
             ValueError: there is no frame.
         """
-        size = (grid[0] * FINE, grid[1] * FINE)
-        rows: list[tuple[bool, tuple[float, float], Tensor, float]] = []
-        reference = last = None
-        for frame in frames:
-            small = F.adaptive_avg_pool2d(frame.float(), size)
-            difference = 0.0 if last is None else float((small - last).abs().mean())
-            if last is None or reference is None or difference > CUT:
-                rows.append((True, (0.0, 0.0), torch.ones(grid, dtype=torch.bool), difference))
-                last = reference = small
-                continue
-            shift = _shift(last, small)
-            reference, inside = _moved(reference, shift)
-            fresh = _is_new(small, reference, inside)
-            points = fresh.repeat_interleave(FINE, 0).repeat_interleave(FINE, 1)
-            reference = torch.where(points, small, reference)
-            rows.append((False, (shift[0] / FINE, shift[1] / FINE), fresh.cpu(), difference))
-            last = small
-        if not rows:
+        tracker = Tracker(grid)
+        return cls.joined([tracker(frame) for frame in frames])
+
+    @classmethod
+    def joined(cls, steps: Sequence[Change]) -> Changes:
+        """The changes of a clip, from those of its frames in order.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not steps:
             raise ValueError("a clip without frames has no changes: give at least one frame")
-        cuts, shifts, new, differences = zip(*rows, strict=True)
+        cuts, shifts, new, differences = zip(*steps, strict=True)
         return cls(torch.tensor(cuts), torch.tensor(shifts), torch.stack(new), torch.tensor(differences))
+
+    @property
+    def repeated(self) -> list[bool]:
+        """Per frame whether it shows what the one before showed, at the same place."""
+        moved = self.shifts.any(1) | self.new.flatten(1).any(1)
+        return (~moved).tolist()
+
+
+class Change(NamedTuple):
+    """What changes from one frame to the next; the fields are those of `Changes` of one frame."""
+
+    cut: bool
+    shift: tuple[float, float]
+    new: Tensor
+    difference: float
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the frame shows what the one before showed, at the same place."""
+        return not any(self.shift) and not bool(self.new.any())
+
+
+class Tracker:
+    """Compares each frame of a clip with what was there before, in memory that doesn't grow with the clip.
+
+    Args:
+        grid: (H, W) cells.
+    """
+
+    def __init__(self, grid: tuple[int, int]) -> None:
+        self.grid = grid
+        self._last: Tensor | None = None
+        self._reference: Tensor | None = None  # what was last new at each point, moved along
+
+    def __call__(self, frame: Tensor) -> Change:
+        """What is new in the next frame, float [3, h, w] in [0, 1]."""
+        small = F.adaptive_avg_pool2d(frame.float(), (self.grid[0] * FINE, self.grid[1] * FINE))
+        last, reference = self._last, self._reference
+        difference = 0.0 if last is None else float((small - last).abs().mean())
+        self._last = small
+        if last is None or reference is None or difference > CUT:
+            self._reference = small
+            return Change(True, (0.0, 0.0), torch.ones(self.grid, dtype=torch.bool), difference)
+        shift = _shift(last, small)
+        reference, inside = _moved(reference, shift)
+        new = _is_new(small, reference, inside)
+        points = new.repeat_interleave(FINE, 0).repeat_interleave(FINE, 1)
+        self._reference = torch.where(points, small, reference)
+        return Change(False, (shift[0] / FINE, shift[1] / FINE), new.cpu(), difference)
 
 
 def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
