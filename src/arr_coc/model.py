@@ -20,7 +20,6 @@ from transformers import PreTrainedModel
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.core.device import resolve_device, resolve_dtype
-from arr_coc.core.images import ImageSource
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
@@ -53,7 +52,7 @@ from arr_coc.seam.decoding import (
 from arr_coc.seam.frozen import freeze, restore
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
-from arr_coc.session import Answer, Session
+from arr_coc.session import Answer, Session, VisualSource
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.sharing import Shareable
@@ -376,21 +375,21 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
     def session(
-        self, image: ImageSource | Sequence[ImageSource], *, keep_image_after: int | None = None
+        self, image: VisualSource | Sequence[VisualSource], *, keep_image_after: int | None = None
     ) -> Session:
-        """Open an image, or a list of images, for many questions; each is encoded once. See `Session`."""
+        """Open images or clips, one or a list, for many questions; each is encoded once. See `Session`."""
         return Session(self, image, keep_image_after=keep_image_after)
 
     def ask(
         self,
-        image: ImageSource | Sequence[ImageSource],
+        image: VisualSource | Sequence[VisualSource],
         question: str,
         budget: Budget | None = None,
         mode: str | None = None,
         max_new_tokens: int = 32,
         gestalt: str | None = None,
     ) -> Answer:
-        """Answer one question about an image, or about a list of images together; see `Session.ask`."""
+        """Answer one question about an image, a clip or a list of them together; see `Session.ask`."""
         check_question(question)  # before an image is opened
         watch = Stopwatch(self.device)
         with watch("prompt"):
@@ -404,7 +403,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
     def look(
         self,
-        image: ImageSource | Sequence[ImageSource],
+        image: VisualSource | Sequence[VisualSource],
         question: str,
         budget: Budget | None = None,
         mode: str | None = None,
