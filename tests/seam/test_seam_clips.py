@@ -185,3 +185,10 @@ class TestLaws:
         coarse = model.prepare(inputs, mode="compress")
         assert coarse.allocations[0].grid[0] == 4
         assert coarse.read[0] <= 256
+
+    def test_times_are_no_part_of_the_question(self, built: Tiny) -> None:
+        inputs = inputs_of(built, [("What is it?", [clip(1)])])
+        adapter = adapter_for(built.model, built.processor)
+        framed, _ = as_frames(adapter, inputs)
+        words = framed["input_ids"][adapter.question_mask(framed["input_ids"], framed["attention_mask"])]
+        assert built.processor.tokenizer.decode(words) == "Whatisit?"
