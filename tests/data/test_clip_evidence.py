@@ -56,7 +56,9 @@ def test_sampled_frames() -> None:
     sampled = item.sampled(numbers)
     assert sampled == Evidence(2, 3, ((1, 0, 33, 32), (2, 0, 34, 32)))
     grid = (3, 4, 4)
-    assert torch.equal(evidence_grid((item,), grid, SIZE, numbers=numbers), evidence_grid((sampled,), grid, SIZE))
+    assert torch.equal(
+        evidence_grid((item,), grid, SIZE, numbers=numbers), evidence_grid((sampled,), grid, SIZE)
+    )
     assert Evidence(10, 10, (BOX,)).sampled(numbers) is None
     everything = torch.ones(3, 4, 4, dtype=torch.bool)
     assert clip_recall(everything, (Evidence(10, 10, (BOX,)),), SIZE, numbers=numbers) == 0

@@ -4,8 +4,8 @@
     clip_recall(kept, question.evidence, (448, 448))        -> 0 to 1
 
 A model merges `frames_per_step` frames into one time step (Qwen's temporal patch: 2), so frame f is in step
-f // frames_per_step, and a cell of a step shows what any of its frames shows there. Within a frame the rule is
-that of `data.evidence`, the same for targets and for measuring.
+f // frames_per_step, and a cell of a step shows what any of its frames shows there. Within a frame the rule
+is that of `data.evidence`, the same for targets and for measuring.
 """
 
 from __future__ import annotations

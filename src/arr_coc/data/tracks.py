@@ -4,15 +4,15 @@
     Evidence(first=4, last=5, boxes=((10, 20, 90, 60), (14, 20, 94, 60)))   one that moves
 
 A question has a tuple of items, and an answer takes all of them: "which came first" has an item for either
-thing, "how many" one for each. An item is a *track*: a run of frames with a box in each. By default any one of
-its frames is enough, since they all show the same; `every=True` says that all of them are needed, as for a path
-that is to be followed. So of one question
+thing, "how many" one for each. An item is a *track*: a run of frames with a box in each. By default any one
+of its frames is enough, since they all show the same; `every=True` says that all of them are needed, as for
+a path that is to be followed. So of one question
 
     recall = mean over its items of  max over the item's frames  of the covered share of the frame's evidence
                                      (mean over the frames where `every`)
 
-and a way of choosing cells that keeps one readable moment of each item has recall 1, however short the moment is
-against the track. `data.clip_evidence` turns items into cells and measures this.
+and a way of choosing cells that keeps one readable moment of each item has recall 1, however short the
+moment is against the track. `data.clip_evidence` turns items into cells and measures this.
 """
 
 from __future__ import annotations

@@ -57,5 +57,6 @@ def sound(path: Path) -> Path:
 def gif(path: Path, durations: list[int], size: tuple[int, int] = (40, 30)) -> Path:
     """An animation whose frames last so many milliseconds."""
     frames = [Image.fromarray(frame) for frame in numbered(len(durations), size)]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    options = {"lossless": True} if path.suffix == ".webp" else {}  # else near frames become one
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0, **options)
     return path

@@ -27,7 +27,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(source: Any, *words: str, **arguments: Any) -> str:
-    with pytest.raises(ValueError, match="clip|frame|fps|start|end") as caught:
+    with pytest.raises(ValueError, match=r"clip|frame|fps|start|end") as caught:
         list(open_clip(source, **arguments))
     message = str(caught.value)
     assert "\n" not in message
@@ -134,9 +134,10 @@ class TestRefusedFiles:
         whole = encode(tmp_path / "fast.mp4", "libx264", 300)
         import av
 
-        with av.open(str(whole)) as source, av.open(
-            str(tmp_path / "front.mp4"), "w", options={"movflags": "faststart"}
-        ) as target:
+        with (
+            av.open(str(whole)) as source,
+            av.open(str(tmp_path / "front.mp4"), "w", options={"movflags": "faststart"}) as target,
+        ):
             stream = target.add_stream_from_template(source.streams.video[0])
             for packet in source.demux(video=0):
                 if packet.size:
@@ -159,8 +160,7 @@ class TestRefusedFiles:
                 assert sum(1 for _ in clip) == len(clip)
                 results.add("read")
             except ValueError as error:
-                assert "\n" not in str(error)
-                results.add("refused")
+                results.add("refused" if str(error).isprintable() else "refused in several lines")
         assert results == {"read", "refused"}
         assert time.monotonic() - begin < 30
 
@@ -270,12 +270,12 @@ class Endless(Sequence[np.ndarray]):
         return 2000
 
     def __getitem__(self, number: Any) -> Any:
-        return np.full((240, 320, 3), number % 256, dtype=np.uint8)
+        return np.full((48, 64, 3), number % 256, dtype=np.uint8)
 
 
 class TestMemory:
     def test_it_stays_flat_over_a_long_clip(self) -> None:
-        """2,000 frames of 230 kB, of which a few live at a time."""
+        """2,000 frames of 9 kB, 18 MB in all, of which a few live at a time."""
         clip = open_clip(Endless(), rate=30.0, fps=30.0, most=2000)
         assert len(clip) == 2000
         peaks = []
@@ -288,21 +288,21 @@ class TestMemory:
         finally:
             tracemalloc.stop()
         assert peaks[-1] < peaks[0] + 100_000
-        assert peaks[-1] < 4_000_000
+        assert peaks[-1] < 2_000_000
 
     def test_a_video_is_never_whole_in_memory(self, tmp_path: Path) -> None:
-        path = write_clip((f for f in Endless()), tmp_path / "long.mp4", fps=30)
+        path = write_clip(numbered(600), tmp_path / "long.mp4", fps=30)
         living, most = [], 0
         import weakref
 
         tracemalloc.start()
-        for image in open_clip(path, fps=30, most=2000):
+        for image in open_clip(path, fps=30):
             living = [ref for ref in living if ref() is not None] + [weakref.ref(image)]
             most = max(most, len(living))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert most <= 3
-        assert peak < 10_000_000
+        assert peak < 2_000_000
 
 
 class TestWriting:
@@ -322,7 +322,7 @@ class TestWriting:
         for arguments, words in (((path, 0), "fps 0"), ((path, 2, 99), "quality 99"), ((path, 9e9), "fps")):
             with pytest.raises(ValueError, match=words):
                 write_clip(numbered(2), *arguments)
-        with pytest.raises(ValueError, match="written as .mp4"):
+        with pytest.raises(ValueError, match=r"written as \.mp4"):
             write_clip(numbered(2), tmp_path / "a.avi", 2)
         with pytest.raises(ValueError, match="cannot be written"):
             write_clip(numbered(2), tmp_path / "nowhere/a.mp4", 2)

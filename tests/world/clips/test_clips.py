@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +16,6 @@ from arr_coc.world.clips.vocabulary import (
     HELD_OUT_COLOURS,
     HELD_OUT_FIRST,
     HELD_OUT_SECOND,
-    HELD_OUT_WHAT,
     HELD_OUT_WHO,
     SLIDE_FIRST,
     SLIDE_SECOND,
@@ -56,7 +56,7 @@ class TestDrawing:
             a, b, c = (draw_clip(seed, SIZE, stories=stories) for seed in (3, 3, 4))
             assert a.questions == b.questions
             assert a.spans == b.spans
-            assert [f.tobytes() for f in a.frames[::7]] == [f.tobytes() for f in b.frames[::7]]
+            assert [f.tobytes() for f in a.frames[::11]] == [f.tobytes() for f in b.frames[::11]]
             assert a.frames[9].tobytes() == a.frames[9].tobytes()  # in any order, as often as wanted
             assert a.frames[5].tobytes() != c.frames[5].tobytes()
 
@@ -85,12 +85,12 @@ class TestDrawing:
             assert bool(drawn.questions) == (name not in EFFECTS)
 
     def test_a_pan_of_thirty_frames(self) -> None:
-        drawn = draw_clip(5, (448, 448), seconds=3.75, fps=8, stories=("scroll",))
-        frames = [np.asarray(f).astype(int) for f in drawn.frames]
+        drawn = draw_clip(5, (224, 224), seconds=3.75, fps=8, stories=("scroll",))
+        frames = [np.asarray(f)[..., 1].astype(np.int16) for f in drawn.frames]
         assert len(frames) == 30
         steps = []
-        for a, b in zip(frames[:-1], frames[1:], strict=True):
-            errors = [np.abs(a[shift:] - b[: len(b) - shift]).mean() for shift in range(41)]
+        for a, b in itertools.pairwise(frames):
+            errors = [np.abs(a[shift:] - b[: len(b) - shift]).mean() for shift in range(21)]
             steps.append(int(np.argmin(errors)))
             assert min(errors) == 0  # the page is the same, moved
         assert max(steps) - min(steps) <= 1
@@ -148,7 +148,7 @@ class TestSplits:
         assert not set(TRAIN_COLOURS) & set(HELD_OUT_COLOURS)
         assert not set(SLIDE_FIRST + SLIDE_SECOND) & set(HELD_OUT_FIRST + HELD_OUT_SECOND)
         assert not set(CAPTION_WHO) & set(HELD_OUT_WHO)
-        for seed in range(20):
+        for seed in range(8):
             train, test = (clip(seed, "slides", "caption", split=split) for split in ("train", "test"))
             for drawn, new in ((train, False), (test, True)):
                 captions = [span.name for span in drawn.spans if span.kind == "caption"]
@@ -159,7 +159,6 @@ class TestSplits:
                    for split in ("train", "test")}  # fmt: skip
         assert not colours["train"] & set(HELD_OUT_COLOURS)
         assert colours["test"] & set(HELD_OUT_COLOURS)
-        assert any(word in HELD_OUT_WHAT for word in HELD_OUT_WHAT)
 
 
 class TestEvidence:
@@ -290,7 +289,12 @@ class TestAnswers:
             start, end = question.evidence
             a, b = start.box(start.first), end.box(end.last)
             moved = (b[0] - a[0], b[1] - a[1])
-            want = {"right": moved[0] > 20, "left": moved[0] < -20, "down": moved[1] > 20, "up": moved[1] < -20}
+            want = {
+                "right": moved[0] > 20,
+                "left": moved[0] < -20,
+                "down": moved[1] > 20,
+                "up": moved[1] < -20,
+            }
             assert want[question.answer]
             assert sum(want.values()) == 1
             ways.add(question.answer)

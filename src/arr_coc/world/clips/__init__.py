@@ -4,9 +4,9 @@
     clip.frames[0], clip.times, clip.questions[0].text, clip.questions[0].answer, clip.questions[0].evidence
 
 A clip is one or more *stories* (a file each in `stories`): things that come and go, move or change colour, a
-counter, a clock, captions, a page that scrolls, slides, a flash of one frame, flicker, noise, a page that stays.
-`stage` is what stories share, `questions` what is asked across them, `clip` puts them together. Nothing is
-stored: a frame is drawn when it is asked for.
+counter, a clock, captions, a page that scrolls, slides, a flash of one frame, flicker, noise, a page that
+stays. `stage` is what stories share, `questions` what is asked across them, `clip` puts them
+together. Nothing is stored: a frame is drawn when it is asked for.
 """
 
 from arr_coc.data.tracks import Evidence

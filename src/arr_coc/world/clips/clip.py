@@ -16,9 +16,9 @@ from typing import overload
 
 from PIL import Image
 
+import arr_coc.world.clips.stories  # noqa: F401  registers them
 from arr_coc.world import blocks
 from arr_coc.world.canvas import Ink, Rect
-import arr_coc.world.clips.stories  # noqa: F401  registers them
 from arr_coc.world.clips.questions import ClipQuestion, across
 from arr_coc.world.clips.stage import STORIES, Act, Span, Stage, Story
 from arr_coc.world.clips.vocabulary import HELD_OUT_COLOURS, TRAIN_COLOURS
@@ -39,10 +39,10 @@ class DrawnFrames(Sequence[Image.Image]):
     """The frames of a clip, each drawn when it is asked for: the same number gives an equal, new image."""
 
     def __init__(self, count: int, paper: Image.Image, acts: Sequence[Act]) -> None:
-        self.count, self.paper, self.acts = count, paper, tuple(acts)
+        self.length, self.paper, self.acts = count, paper, tuple(acts)
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     @overload
     def __getitem__(self, number: int) -> Image.Image: ...
@@ -52,8 +52,8 @@ class DrawnFrames(Sequence[Image.Image]):
 
     def __getitem__(self, number: int | slice) -> Image.Image | list[Image.Image]:
         if isinstance(number, slice):
-            return [self[i] for i in range(self.count)[number]]
-        place = range(self.count)[number]
+            return [self[i] for i in range(self.length)[number]]
+        place = range(self.length)[number]
         image = self.paper.copy()
         for act in self.acts:
             image = act.paint(image, place)
@@ -150,7 +150,9 @@ def _stage(rng: random.Random, size: tuple[int, int], count: int, fps: float, sp
     paper = tuple(min(255, max(0, level + rng.randint(-10, 10))) for _ in range(3))
     colours = {**TRAIN_COLOURS, **(HELD_OUT_COLOURS if new else {})}
     clear = {name: rgb for name, rgb in colours.items() if _distance(rgb, paper) > CONTRAST}
-    return Stage(rng, size, count, fps, split, fonts, dark, (paper[0], paper[1], paper[2]), clear, list(SHAPES))
+    return Stage(
+        rng, size, count, fps, split, fonts, dark, (paper[0], paper[1], paper[2]), clear, list(SHAPES)
+    )
 
 
 def _paper(stage: Stage, rects: Sequence[Rect]) -> Image.Image:

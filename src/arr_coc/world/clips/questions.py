@@ -22,8 +22,8 @@ class ClipQuestion:
     Attributes:
         text: the question.
         answer: the answer; a time is a number of seconds.
-        family: "when", "what", "count", "order", "colour", "direction", "reading", "caption", "slide", "while"
-            or "page" (a question about a page, such as `world.page` makes them).
+        family: "when", "what", "count", "order", "colour", "direction", "reading", "caption", "slide",
+            "while" or "page" (a question about a page, such as `world.page` makes them).
         evidence: items that are all needed, at least one; see `data.tracks`.
     """
 

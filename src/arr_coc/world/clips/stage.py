@@ -1,7 +1,8 @@
 """What the stories of a clip share: the stage they are planned on, the acts they become, and their registry.
 
 A *tick* is half a second (or one frame, where frames are rarer): things happen at the beginning of a tick, so
-that answers in seconds are short numbers and most things last long enough to be sampled at two frames a second.
+that answers in seconds are short numbers and most things last long enough to be sampled at two frames a
+second.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from arr_coc.world.clips.questions import ClipQuestion
 from arr_coc.world.fonts import font
 
 Paint = Callable[[Image.Image, int], Image.Image]
-"""Draws the story's part of a frame: (frame so far, its number) -> the frame, which may be the same object."""
+"""Draws a story's part of a frame: (frame so far, its number) -> the frame, maybe the same object."""
 
 LEAST_TEXT = 20
-"""The smallest text in px, on a frame whose shorter side has `REFERENCE` px; larger frames have larger text."""
+"""The smallest text in px on a frame whose shorter side has `REFERENCE` px; it grows with the frame."""
 REFERENCE = 448
 
 
@@ -158,8 +159,8 @@ class Story:
 
     Attributes:
         name: as `draw_clip(stories=...)` takes it.
-        place: "page" (fills the middle alone), "thing" (shares it), "top" or "bottom" (a strip), "effect" (over
-            everything).
+        place: "page" (fills the middle alone), "thing" (shares it), "top" or "bottom" (a strip), or
+            "effect" (over everything).
         least: the fewest ticks it takes.
         plan: (stage, its rectangle in px) -> the act.
         often: how many may be in one clip.

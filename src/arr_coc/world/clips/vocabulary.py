@@ -11,11 +11,12 @@ TRAIN_COLOURS: dict[str, tuple[int, int, int]] = dict(COLOURS)
 HELD_OUT_COLOURS: dict[str, tuple[int, int, int]] = {"brown": (120, 70, 25), "black": (15, 15, 15)}
 
 CAPTION_WHO: tuple[str, ...] = (
-    "The train", "Our guest", "The baker", "A small boat", "The teacher", "My sister", "The museum", "The pilot",
+    "The train", "Our guest", "The baker", "A small boat", "The teacher", "My sister",
+    "The museum", "The pilot",
 )  # fmt: skip
 CAPTION_WHAT: tuple[str, ...] = (
-    "arrives at nine", "waits outside", "needs more paper", "opens the gate", "sings at noon", "finds the map",
-    "closes early", "goes home",
+    "arrives at nine", "waits outside", "needs more paper", "opens the gate", "sings at noon",
+    "finds the map", "closes early", "goes home",
 )  # fmt: skip
 HELD_OUT_WHO: tuple[str, ...] = ("The captain", "A neighbour", "The library", "Our driver")
 HELD_OUT_WHAT: tuple[str, ...] = ("buys two melons", "paints a door", "leaves on Friday", "mends the clock")

@@ -10,7 +10,17 @@ from arr_coc.data.tracks import Evidence
 from arr_coc.world.canvas import Rect
 from arr_coc.world.clips.questions import ClipQuestion, ask
 from arr_coc.world.clips.readings import strip_colours
-from arr_coc.world.clips.stage import LEAST_TEXT, Act, Span, Stage, Story, fitting, inside, register, write_line
+from arr_coc.world.clips.stage import (
+    LEAST_TEXT,
+    Act,
+    Span,
+    Stage,
+    Story,
+    fitting,
+    inside,
+    register,
+    write_line,
+)
 from arr_coc.world.clips.vocabulary import CAPTION_WHAT, CAPTION_WHO, HELD_OUT_WHAT, HELD_OUT_WHO
 from arr_coc.world.fonts import font
 
@@ -22,9 +32,7 @@ def plan(stage: Stage, rect: Rect) -> Act:
     rng = stage.rng
     who, what = (HELD_OUT_WHO, HELD_OUT_WHAT) if stage.new else (CAPTION_WHO, CAPTION_WHAT)
     count = max(1, min(rng.randint(2, 4), stage.ticks // 2, MOST))
-    texts = [
-        f"{a} {b}" for a, b in zip(rng.sample(who, count), rng.sample(what, count), strict=True)
-    ]
+    texts = [f"{a} {b}" for a, b in zip(rng.sample(who, count), rng.sample(what, count), strict=True)]
     face, (paper, ink) = rng.choice(stage.fonts), strip_colours(stage)
     x0, y0, x1, y1 = rect
     least, room = round(LEAST_TEXT * stage.unit), x1 - x0 - 12
