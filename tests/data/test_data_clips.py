@@ -214,7 +214,8 @@ class TestLongVideoBench:
 class TestMetrics:
     @pytest.mark.parametrize(
         "reply",
-        ["B", "b", "(B)", "B.", "B) a dog", "B. a dog", "**B**", "The answer is B.", "Answer: (B)", "The best "
+        ["B", "b", "(B)",
+         "B.", "B) a dog", "B. a dog", "**B**", "The answer is B.", "Answer: (B)", "The best "
          "option is B", "The correct choice is: B", "a dog", "A dog.", "dog", " B \n", "(B) a dog"],
     )  # fmt: skip
     def test_right_choices(self, reply: str) -> None:

@@ -55,8 +55,8 @@ def open_clip(
 
     Args:
         source: a path of a video file (needs the extra `video`), of an animation (GIF, PNG, WebP; a still
-            is a clip of one frame) or of a folder of images in the order of the numbers in their names; images
-            in order, as `open_image` takes them; pixels, uint8 or floating point in [0, 1].
+            is a clip of one frame) or of a folder of images in the order of the numbers in their names;
+            images in order, as `open_image` takes them; pixels, uint8 or floating point in [0, 1].
         fps: frames per second to sample, by the rule of `sampling`.
         most: the most frames.
         start: seconds from which frames are taken; None for the beginning.
