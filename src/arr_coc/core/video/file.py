@@ -97,8 +97,8 @@ class VideoFile:
         """
         check_work(self.name, self.coded, self._cost(numbers))
         with self._stream() as (container, stream):
-            shown = self._by_time(container, stream, numbers) if self.pts is not None else None
-            for frame in shown if shown is not None else self._by_count(container, stream, numbers):
+            read = self._by_count if self.pts is None else self._by_time
+            for frame in read(container, stream, numbers):
                 yield self._picture(frame)
 
     def _by_time(self, container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[Any]:

@@ -8,11 +8,12 @@ from PIL import Image
 from arr_coc.world.canvas import Rect
 from arr_coc.world.clips.stage import Act, Stage, Story, register
 
-DARKEST = 0.6
+DARKEST = 0.75
+"""The least share of the brightness: an orange thing must not look like a brown one for long."""
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """Every frame at its own brightness: 0.6 to 1 of the picture's, at random or in waves."""
+    """Every frame at its own brightness: 0.75 to 1 of the picture's, at random or in waves."""
     rng = stage.rng
     key, period, waves = rng.getrandbits(32), rng.uniform(3, 12), rng.random() < 0.5
 
