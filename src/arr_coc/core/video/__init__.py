@@ -1,7 +1,7 @@
 """Clips from disk or memory as a few frames, read one at a time.
 
     clip = open_clip("talk.mp4", fps=2.0)           len(clip), clip.times (seconds), clip.size (px)
-    for image in clip: ...                          RGB PIL images; the next one is decoded when it is asked for
+    for image in clip: ...                          RGB PIL images, each decoded when it is asked for
     write_clip(frames, "out.mp4", fps=8)
 
 `sampling` chooses the frames, `source` is what is handed out, `pictures` reads animations, folders, lists and

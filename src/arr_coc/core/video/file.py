@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,8 @@ class VideoFile:
         """
         check_work(self.name, self.coded, self._cost(numbers))
         with self._stream() as (container, stream):
-            shown = self._by_time(container, stream, numbers) if self.pts is not None else None
-            for frame in shown if shown is not None else self._by_count(container, stream, numbers):
+            read = self._by_count if self.pts is None else self._by_time
+            for frame in read(container, stream, numbers):
                 yield self._picture(frame)
 
     def _by_time(self, container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[Any]:
@@ -170,7 +170,7 @@ class VideoFile:
                     continue  # the flush at the end, and what an edit list cuts off
                 count += 1
                 if count > MAX_TOTAL_FRAMES:
-                    break
+                    break  # refused by the caller, whatever their times are
                 if packet.pts is None:
                     timed = False
                 elif timed:
@@ -179,7 +179,7 @@ class VideoFile:
                         keys.append(packet.pts)
         except self.av.FFmpegError as error:
             raise ValueError(f"{self.name} cannot be read ({_reason(error)}): {_REMEDY}") from error
-        if not timed or not count:
+        if not timed or not count or count > MAX_TOTAL_FRAMES:
             return None, np.empty(0, dtype=np.int64), count
         times = np.unique(np.frombuffer(pts, dtype=np.int64))
         return times, np.unique(np.frombuffer(keys, dtype=np.int64)) if keys else times[:0], len(times)
@@ -207,7 +207,7 @@ class VideoFile:
             return float((self.pts[number] - self.pts[0]) * stream.time_base)
 
     @contextlib.contextmanager
-    def _stream(self) -> Iterator[tuple[Any, Any]]:
+    def _stream(self) -> Generator[tuple[Any, Any]]:
         """The opened file and its first stream of moving pictures; closed at the end.
 
         Raises:

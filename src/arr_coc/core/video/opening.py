@@ -54,9 +54,9 @@ def open_clip(
     """Open a clip and choose its frames; they are decoded when the result is iterated.
 
     Args:
-        source: a path of a video file (needs the extra `video`), of an animation (GIF, PNG, WebP; a still is a
-            clip of one frame) or of a folder of images in the order of the numbers in their names; images as
-            `open_image` takes them, in order; pixels, uint8 or floating point in [0, 1].
+        source: a path of a video file (needs the extra `video`), of an animation (GIF, PNG, WebP; a still
+            is a clip of one frame) or of a folder of images in the order of the numbers in their names;
+            images in order, as `open_image` takes them; pixels, uint8 or floating point in [0, 1].
         fps: frames per second to sample, by the rule of `sampling`.
         most: the most frames.
         start: seconds from which frames are taken; None for the beginning.
@@ -65,8 +65,8 @@ def open_clip(
             of their frames up to `most`. Not for files, which say it.
 
     Raises:
-        ValueError: a missing, empty, damaged, cut off, too large or too long clip, one without pictures, or an
-            argument out of range.
+        ValueError: a missing, empty, damaged, cut off, too large or too long clip, one without pictures, or
+            an argument out of range.
     """
     reader = _reader(source, fps if rate is None else rate, rate is not None)
     index = reader.index()

@@ -154,7 +154,8 @@ class Frames(Sequence["Tensor | np.ndarray"]):
         right = first or last if hasattr(values, "is_floating_point") else last
         if not right:
             raise ValueError(
-                f"the clip's pixels have the shape {shape}: give a tensor [T, 3, h, w] or an array [T, h, w, 3]"
+                f"the clip's pixels have the shape {shape}: give a tensor [T, 3, h, w] or an array "
+                "[T, h, w, 3]"
             )
         self.values = values
 

@@ -3,10 +3,10 @@
     sample_frames(total=240, rate=24.0, fps=2.0)     -> 20 frame numbers from 0 to 239
     step_times((0.0, 0.5, 1.0, 1.5))                 -> (0.25, 1.25)
 
-The rule is that of the Qwen3-VL video processor of transformers: `total / rate * fps` frames, rounded down, at
-least 4, at most `most`, never more than there are; spread evenly from the first frame to the last, each place
-rounded to the nearest frame (a tie to the even one). So a clip that was sampled here and is given to that
-processor with its sampling off is the clip it would have sampled.
+The rule is that of the Qwen3-VL video processor of transformers: `total / rate * fps` frames, rounded down,
+at least 4, at most `most`, never more than there are; spread evenly from the first frame to the last, each
+place rounded to the nearest frame (a tie to the even one). So a clip that was sampled here and is given to
+that processor with its sampling off is the clip it would have sampled.
 """
 
 from __future__ import annotations

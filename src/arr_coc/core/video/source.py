@@ -1,6 +1,6 @@
 """The sampled frames of a clip as they are handed out: times, size, and an iterator that reads one at a time.
 
-`Index` is what a reader learns of a clip before it decodes anything; `choose` applies the sampling rule to it.
+`Index` is what a reader learns of a clip before it decodes anything; `choose` applies the rule to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_FRAME_PIXELS = 36_000_000
 MAX_TOTAL_FRAMES = 3_000_000
 """Clips with more frames are refused: a day at 30 frames per second has 2.6 million."""
 MAX_WORK = 2_000_000_000_000
-"""The most pixels that are decoded to get at the sampled frames: ten hours of 1080p at 24 frames per second."""
+"""The most pixels that are decoded to get at the sampled frames: ten hours of 1080p at 24 per second."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def choose(
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The numbers and times (seconds) of the frames to read.
 
-    With `start` or `end` the rule is applied to the frames from `start` to `end` alone, ends included; numbers
-    and times stay those of the whole clip. Where no frame lies between them, it is the nearest one.
+    With `start` or `end` the rule is applied to the frames from `start` to `end` alone, ends included;
+    numbers and times stay those of the whole clip. Where no frame lies between them, it is the nearest one.
 
     Raises:
         ValueError: a rate, count, start or end out of range.
