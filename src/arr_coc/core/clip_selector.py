@@ -8,18 +8,18 @@ not looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import torch
 from torch import Tensor
 
 from arr_coc.core.attending import Budget, budget_of, parse_budget
-from arr_coc.core.guide.coupling import couple, view
+from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.images import ImageSource
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
-from arr_coc.core.selector import Selector, image_pixels
+from arr_coc.core.selector import Selector, Sight, image_pixels
 from arr_coc.core.temporal import Change, Changes, Tracker
 from arr_coc.core.texture import generate_texture_array
 
@@ -56,28 +56,98 @@ def choose_in_clip(
     """
     check_question(question)
     allowed = parse_budget(budget)
-    layer = selector.layer
-    query, words = torch.zeros(1, 1, layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
+    guide = selector.guide
     cues: list[Cues] = []
     changes: list[Change] = []
-    tracker: Tracker | None = None
-    for picture in _steps(frames, pictures):
-        if tracker is None:
-            grid = selector.sizing.grid(*picture.shape[-2:]) if grid is None else grid
-            tracker = Tracker(grid)
-        changes.append(tracker(picture[0]))
-        if changes[-1].repeated:
+    for picture, change in _compared(selector, frames, grid, pictures):
+        changes.append(change)
+        if change.repeated:
             cues.append(cues[-1])
             continue
-        coupling = couple(selector.guide, view(selector.guide, picture[0]), question, tracker.grid)
-        texture = generate_texture_array(picture, tracker.grid, layer.config.channels)
-        cues.append(Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling))
+        sight = _sight(selector, picture, change)
+        cues.append(_cues(selector, sight, couple(guide, sight.page, question, change.grid)))
+    return _decided(selector, cues, changes, allowed)
+
+
+class ClipSight:
+    """What is known of a clip before any question: for many questions about one clip, in memory that grows.
+
+    Args:
+        selector: as of `choose_in_clip`, with the other arguments.
+        frames: the clip's pictures.
+        grid: (H, W) cells of a picture.
+        pictures: in a step.
+
+    Raises:
+        ValueError: as `choose_in_clip` of pictures.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        frames: Iterable[ImageSource],
+        grid: tuple[int, int] | None = None,
+        pictures: int = PICTURES,
+    ) -> None:
+        self.selector = selector
+        self.changes: list[Change] = []
+        self.sights: list[Sight] = []
+        self._last: tuple[str, list[Cues]] | None = None
+        with torch.no_grad():
+            for picture, change in _compared(selector, frames, grid, pictures):
+                again = change.repeated
+                self.sights.append(self.sights[-1] if again else _sight(selector, picture, change))
+                self.changes.append(change)
+
+    @torch.no_grad()
+    def decide(self, question: str, budget: Budget = 0.1) -> Decision:
+        """As `choose_in_clip`; a second budget for the last question costs the ranking alone."""
+        check_question(question)
+        allowed = parse_budget(budget)
+        if self._last is None or self._last[0] != question:
+            guide = self.selector.guide
+            every: dict[int, Cues] = {}
+            for sight, change in zip(self.sights, self.changes, strict=True):
+                if id(sight) not in every:
+                    coupling = couple(guide, sight.page, question, change.grid)
+                    every[id(sight)] = _cues(self.selector, sight, coupling)
+            self._last = question, [every[id(sight)] for sight in self.sights]
+        return _decided(self.selector, self._last[1], self.changes, allowed)
+
+
+def _compared(
+    selector: Selector, frames: Iterable[ImageSource], grid: tuple[int, int] | None, pictures: int
+) -> Iterator[tuple[Tensor, Change]]:
+    """The picture [1, 3, h, w] of each step, and what is new in it."""
+    tracker: Tracker | None = None
+    for picture in _steps(frames, pictures):
+        tracker = tracker or Tracker(grid or selector.sizing.grid(*picture.shape[-2:]))
+        yield picture, tracker(picture[0])
     if tracker is None:
         raise ValueError("the clip has no pictures: give at least one")
-    grids = [(1, *tracker.grid)] * len(cues)
-    allowed = budget_of(allowed, None, len(cues) * tracker.grid[0] * tracker.grid[1])
+
+
+def _sight(selector: Selector, picture: Tensor, change: Change) -> Sight:
+    """What is known of a step's picture before any question."""
+    height, width = change.grid
+    texture = generate_texture_array(picture, (height, width), selector.layer.config.channels)
+    return Sight(view(selector.guide, picture[0]), {(height, width): texture})
+
+
+def _cues(selector: Selector, sight: Sight, coupling: Coupling) -> Cues:
+    """What scoring reads of a step."""
+    query, words = torch.zeros(1, 1, selector.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
+    (texture,) = sight.textures.values()
+    return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
+
+
+def _decided(selector: Selector, cues: Sequence[Cues], changes: Sequence[Change], budget: Budget) -> Decision:
+    """The cells of a whole clip, from what is known of its steps."""
+    height, width = changes[0].grid
+    allowed = budget_of(budget, None, len(cues) * height * width)
     watch = Stopwatch(cues[0].texture.device)
-    return decide(layer, cues, grids, [allowed], watch, [Changes.joined(changes)])
+    grids = [(1, height, width)] * len(cues)
+    return decide(selector.layer, cues, grids, [allowed], watch, [Changes.joined(changes)])
 
 
 def _steps(frames: Iterable[ImageSource], pictures: int) -> Iterator[Tensor]:

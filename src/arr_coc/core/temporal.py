@@ -95,6 +95,12 @@ class Change(NamedTuple):
     difference: float
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """(H, W) cells."""
+        height, width = self.new.shape
+        return height, width
+
+    @property
     def repeated(self) -> bool:
         """Whether the frame shows what the one before showed, at the same place."""
         return not any(self.shift) and not bool(self.new.any())
