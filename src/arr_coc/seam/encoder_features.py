@@ -96,7 +96,7 @@ class VisionTower:
 
         with reading(
             f"{str(name)!r} can't be loaded as a vision tower",
-            "give the name or the folder of a CLIP or SigLIP checkpoint with safetensors and its image processor",
+            "give the name or the folder of a CLIP or SigLIP checkpoint in safetensors with its processor",
         ):
             processor = AutoImageProcessor.from_pretrained(str(name), trust_remote_code=False)
             model, report = AutoModel.from_pretrained(
