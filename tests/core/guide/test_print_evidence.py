@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from arr_coc.core.guide.print_evidence import text_evidence
+from arr_coc.core.guide.print_evidence import picture_inputs, text_evidence
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.texture import generate_texture_array
 
@@ -58,3 +58,12 @@ def test_the_group_marks_cells_with_print() -> None:
 def test_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match=r"picture must be \[3, h, w\], got \(1, 3, 8, 8\)"):
         text_evidence(load_guide(), torch.rand(1, 3, 8, 8))
+
+
+def test_what_a_picture_alone_gives_to_channels() -> None:
+    page = printed(16)
+    assert picture_inputs("mvp13", page) == {}
+    (evidence,) = picture_inputs(["rgb", "text_mask"], page).values()
+    assert torch.equal(evidence[0], text_evidence(load_guide(), page))
+    array = generate_texture_array(page[None], (8, 16), ["text_mask"], **picture_inputs(["text_mask"], page))
+    assert array.shape == (1, 1, 8, 16)

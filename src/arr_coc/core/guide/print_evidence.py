@@ -8,12 +8,16 @@ sure they are of the likeliest one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.core.guide.eyes import contrast, luminance
 from arr_coc.core.guide.guide import MULTIPLE, Guide
+from arr_coc.core.guide.store import load_guide
+from arr_coc.core.texture import Channels, channel_groups
 
 SIDE = 8
 """Side in px of a place."""
@@ -44,6 +48,21 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
     near, half = _printed(guide, light), _printed(guide, F.avg_pool2d(light, 2))
     evidence = torch.maximum(near, half.repeat_interleave(2, -2).repeat_interleave(2, -1))
     return evidence[: -(-height // SIDE), : -(-width // SIDE)]
+
+
+def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
+    """What channels need or read that is made of a picture alone, for `generate_texture_array`.
+
+    Args:
+        channels: a preset or a list of channel groups.
+        picture: float [3, h, w] in [0, 1].
+
+    Returns:
+        `text_evidence` [1, h / 8, w / 8] by the bundled guide, where a group wants it; else nothing.
+    """
+    if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
+        return {}
+    return {"text_evidence": text_evidence(load_guide(device=picture.device), picture)[None]}
 
 
 def _printed(guide: Guide, light: Tensor) -> Tensor:
