@@ -28,7 +28,7 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
     """How likely print stands at each place of a picture.
 
     The first half of the eyes alone is run, on the picture and on the picture at half its size, where larger
-    print is told: about a sixth of what a whole look of the guide takes.
+    print is told: about a quarter of what a whole look of the guide takes.
 
     Args:
         guide: of `load_guide`.

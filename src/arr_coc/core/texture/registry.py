@@ -13,7 +13,7 @@ from arr_coc.core.texture.context import OPTIONAL_INPUTS, ChannelContext
 Channels = str | Sequence[str]
 
 COSTS = ("free", "cheap", "costly")
-"""Cost classes: from the grid alone; a few filters; a model, or as much time again as all of mvp13."""
+"""Cost classes: from the grid alone; a few filters; a model, or rounds of clustering."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class ChannelGroup:
             a name or several. `compute` is called only where they are supplied.
         reads: Optional inputs that `compute` reads where they are supplied, and does without where not.
         neutral: The documented values of the channels where what the group reads is not supplied.
-        price: What a costly group costs, in words, with what makes its inputs.
+        price: What a costly group costs, in words, with what makes its inputs; times are CPU times of one
+            core beside that of mvp13 (`runs/results/texture-groups.json`).
 
     Raises:
         ValueError: the name is empty, the channels' names repeat or do not fit the count, the cost, a need

@@ -84,6 +84,6 @@ register_channel_group(
     ChannelGroup(
         "clusters", 3, "k-means on colour and place; size, contrast, border", "costly", clusters,
         channels=("region_size", "region_contrast", "region_border"),
-        price="8 rounds over 4 places a cell",
+        price="8 rounds over 4 places a cell: 0.3 x mvp13",
     )
 )  # fmt: skip

@@ -30,6 +30,6 @@ register_channel_group(
     ChannelGroup(
         "components", COMPONENTS, "PCA of unit features; +-2.5 deviations", "costly", components,
         needs={"coarse_features", "basis"},
-        price="an encoder's pass over a coarse view; the projection is cheap",
+        price="an encoder's pass over a coarse view, none where a mode makes a gestalt; then 0.02 x mvp13",
     )
 )  # fmt: skip
