@@ -73,6 +73,13 @@ def test_every_channel_is_finite_in_the_unit_range_and_deterministic(dtype, fram
     assert torch.equal(array, generate_texture_array(x, (4, 6), "full40", **optional))
 
 
+def test_autocast_changes_nothing():
+    optional = needed("full40") | clip_inputs(1, (64, 96), (4, 6))
+    plain = generate_texture_array(image(), (4, 6), "full40", **optional)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(generate_texture_array(image(), (4, 6), "full40", **optional), plain)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.5])
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
 def test_finite_for_blank_pages_and_any_finite_features(value, scale):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -109,12 +112,20 @@ def generate_texture_array(
         "basis": basis,
     }
     kept = TextureCache() if cache is None else cache
-    parts = [
-        kept.part(group, context.grid, sources, lambda group=group: _channels(group, context))
-        for group in groups
-    ]
+    with _full_precision(image.device):
+        parts = [
+            kept.part(group, context.grid, sources, lambda group=group: _channels(group, context))
+            for group in groups
+        ]
     texture = torch.cat(parts, dim=1)
     return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """A context without autocast, in which a matrix product of float32 is one of float32."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def _conforming(name: str, value: Tensor, shape: tuple[int | None, ...], device: torch.device) -> Tensor:
