@@ -14,6 +14,7 @@ from torch import Tensor
 
 from arr_coc.core.frames import groups
 from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch
 from arr_coc.core.temporal import Changes
@@ -78,7 +79,9 @@ def textures_of(
     channels, like = layer.config.channels, next(layer.parameters())
     if channels not in encoded.textures:
         encoded.textures[channels] = [
-            generate_texture_array(picture[None].to(like), grid[1:], channels)
+            generate_texture_array(
+                picture[None].to(like), grid[1:], channels, **picture_inputs(channels, picture.to(like))
+            )
             for picture, grid in zip(pictures(adapter, inputs, encoded), layout.grids, strict=True)
         ]
     return encoded.textures[channels]
