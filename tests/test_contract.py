@@ -572,18 +572,16 @@ def video() -> dict[str, Any]:
 
 
 class TestVideos:
+    @torch.no_grad()
     @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])
-    @pytest.mark.parametrize("call", ["forward", "generate"])
-    def test_they_are_refused_by_name(self, mode: str, call: str, folders: dict[str, Path]) -> None:
-        model = wrap(fresh(), folders["every"])
-        function = model if call == "forward" else model.generate
-        with pytest.raises(ValueError, match="pixel_values_videos"):
-            function(**video(), mode=mode)
-
-    def test_by_the_models_own_mode_too(self, folders: dict[str, Path]) -> None:
+    def test_they_are_read_in_every_mode(self, mode: str, folders: dict[str, Path]) -> None:
         model = wrap(fresh(), folders["none"])
-        with pytest.raises(ValueError, match="pixel_values_videos"):
-            model(**video())
+        output = model(**video(), mode=mode)
+        assert output.allocation.grid == (1, 2, 2)
+        assert not output.fallback
+        options = {"max_new_tokens": 2, "do_sample": False}
+        length = video()["input_ids"].shape[1]
+        assert model.generate(**video(), mode=mode, **options).shape[1] == length + 2
 
     @torch.no_grad()
     def test_full_is_the_stock_model(self, folders: dict[str, Path]) -> None:

@@ -20,7 +20,6 @@ from transformers import PreTrainedModel
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.core.device import resolve_device, resolve_dtype
-from arr_coc.core.images import ImageSource
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
@@ -38,6 +37,7 @@ from arr_coc.modes.call import (
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
     Generated,
     generate_whole,
@@ -52,7 +52,7 @@ from arr_coc.seam.decoding import (
 from arr_coc.seam.frozen import freeze, restore
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
-from arr_coc.session import Answer, Session
+from arr_coc.session import Answer, Session, VisualSource
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.sharing import Shareable
@@ -256,8 +256,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         Call `.model` on `.compacted.kwargs`.
 
         Args:
-            inputs: ordinary processor inputs with images.
-            budget: visual tokens to keep per image (in mode "saccade" beside the gestalt); None: the
+            inputs: ordinary processor inputs with images or clips.
+            budget: visual tokens to keep per image or clip (in mode "saccade" beside the gestalt); None: the
                 model's own (in mode "saccade" with the default count: 529 with the gestalt).
             mode: one of `arr_coc.modes.MODES`; None: the model's own.
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
@@ -272,8 +272,9 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         find_compressor(compressor)
         if budget is not None:
             parse_budget(budget)  # before any work is done
+        framed, frames = as_frames(self.adapter, inputs)
         call = Call(
-            inputs,
+            framed,
             wanted,
             partial(budget_of, self.budget, budget),
             compressor,
@@ -281,6 +282,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             encoded or EncodedImages(),
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
+            frames,
         )
         prepared = prepare(self.chooser, call)
         note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt))
@@ -288,9 +290,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
     def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
-        stock, images = find_mode(mode).stock, self.adapter.has_images(inputs)
-        refuse_continuation(inputs, stock, images)
-        return stock or not images
+        refuse_continuation(inputs, stock := find_mode(mode).stock)
+        return stock or not self.adapter.has_images(inputs)
 
     def forward(
         self, *args: Any, budget: Budget | None = None, mode: str | None = None, **inputs: Any
@@ -305,7 +306,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
         Returns:
             The base model's own output. Its logits are those of the kept sequence. It also has
-            `allocations` (one per image), `allocation` (the first, or None), `fallback` (bool) and
+            `allocations` (one per image or clip), `allocation` (the first, or None), `fallback` (bool) and
             `columns` (long [B, S'], the original column of each position, -1 for padding and -2
             for a gestalt; None if nothing was decided). With `return_dict=False` its tuple, without these.
 
@@ -374,25 +375,21 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
     def session(
-        self, image: ImageSource | Sequence[ImageSource], *, keep_image_after: int | None = None
+        self, image: VisualSource | Sequence[VisualSource], *, keep_image_after: int | None = None
     ) -> Session:
-        """Open an image, or a list of images, for many questions; each is encoded once. See `Session`.
-
-        Raises:
-            ValueError: an image that can't be read, or a `keep_image_after` that is no count.
-        """
+        """Open images or clips, one or a list, for many questions; each is encoded once. See `Session`."""
         return Session(self, image, keep_image_after=keep_image_after)
 
     def ask(
         self,
-        image: ImageSource | Sequence[ImageSource],
+        image: VisualSource | Sequence[VisualSource],
         question: str,
         budget: Budget | None = None,
         mode: str | None = None,
         max_new_tokens: int = 32,
         gestalt: str | None = None,
     ) -> Answer:
-        """Answer one question about an image, or about a list of images together; see `Session.ask`."""
+        """Answer one question about an image, a clip or a list of them together; see `Session.ask`."""
         check_question(question)  # before an image is opened
         watch = Stopwatch(self.device)
         with watch("prompt"):
@@ -406,7 +403,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
     def look(
         self,
-        image: ImageSource | Sequence[ImageSource],
+        image: VisualSource | Sequence[VisualSource],
         question: str,
         budget: Budget | None = None,
         mode: str | None = None,

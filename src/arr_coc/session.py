@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +25,11 @@ from arr_coc.core.answer import Answer
 from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, thumbnail
 from arr_coc.core.familiarity import FOREIGN
-from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.images import ImageSource
 from arr_coc.core.question import check_history, check_question
 from arr_coc.core.realizing import Stopwatch
+from arr_coc.core.video import FrameSource
+from arr_coc.core.visuals import Visual, first_picture, open_visual, size_text
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
@@ -37,12 +39,14 @@ from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings
 from arr_coc.seam.kept import KeptPrompts
 from arr_coc.seam.prefix import Prefix, after, read_prefix
-from arr_coc.seam.prompt import ImagePrompt, Turn, chat_prompt
+from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
 
+VisualSource: TypeAlias = "ImageSource | FrameSource"
+"""What a session opens."""
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
@@ -55,14 +59,15 @@ class Session:
 
     Args:
         model: the model that answers.
-        image: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image; or a list of
-            them, for questions about all of them at once.
+        image: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image; a clip, as
+            `open_clip` opens it, or the path of a video; or a list of these, for questions about all of them
+            at once.
         keep_image_after: questions that are answered by choosing; those after them that name no mode are
             answered by the stock model from every token, whose keys and values are kept from then on. 0: all
             questions; None: no question. See `keep_image`.
 
     Attributes:
-        images: the opened pictures.
+        images: the opened pictures and clips.
 
     Raises:
         ValueError: an image that can't be read, several that the model's processor doesn't take, a model
@@ -72,7 +77,7 @@ class Session:
     def __init__(
         self,
         model: ARRCOCModel,
-        image: ImageSource | Sequence[ImageSource],
+        image: VisualSource | Sequence[VisualSource],
         *,
         keep_image_after: int | None = None,
     ) -> None:
@@ -91,30 +96,34 @@ class Session:
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
         self.model = model
-        self.images = tuple(open_image(source) for source in sources)
+        self.images = tuple(open_visual(source) for source in sources)
         self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
         self._strange: bool | None = None
-        self._prompt = ImagePrompt(processor, self.images)
+        self._prompt = VisualPrompt(processor, self.images)
         self._visual = self._on_device(self._prompt.visual)
 
     def __repr__(self) -> str:
         """One line."""
-        sizes = ", ".join(f"{image.width}x{image.height}" for image in self.images)
-        return f"Session({sizes} px, model {self.model.base_name!r})"
+        return f"Session({', '.join(map(size_text, self.images))}, model {self.model.base_name!r})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the picture small, its size, and the model that answers."""
-        sizes = ", ".join(f"{image.width} x {image.height} px" for image in self.images)
-        pictures = [thumbnail(image, THUMBNAIL) for image in self.images]
+        sizes = ", ".join(map(size_text, self.images))
+        pictures = [thumbnail(first_picture(image), THUMBNAIL) for image in self.images]
         return figure(pictures, [("size", sizes), ("model", self.model.base_name)], "the session's picture")
 
     @property
-    def image(self) -> Image.Image:
-        """The opened picture; of several, the first."""
+    def image(self) -> Visual:
+        """The opened picture or clip; of several, the first."""
         return self.images[0]
+
+    @property
+    def has_clips(self) -> bool:
+        """Whether any of them is a clip."""
+        return not all(isinstance(image, Image.Image) for image in self.images)
 
     def encoded(self, mode: str) -> EncodedImages:
         """What is computed of the image already in a mode; modes with other LoRAs encode it in their own way.
@@ -123,9 +132,9 @@ class Session:
             ValueError: there is no such mode.
         """
         ran, _ = runs_as(self.model.adapter, find_mode(mode))
-        images = self._encoded.setdefault(
-            ran.kinds(self.model.loras.kinds), EncodedImages(sources=self.images)
-        )
+        sources = [image for image in self.images if isinstance(image, Image.Image)]
+        new = EncodedImages(sources=None if self.has_clips else sources)
+        images = self._encoded.setdefault(ran.kinds(self.model.loras.kinds), new)
         for other in list(self._encoded.values()):  # pixels are the same to all
             images.pictures = images.pictures or other.pictures
             images.pages = images.pages or other.pages
@@ -157,7 +166,8 @@ class Session:
 
     def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
         """`chat_prompt` of the model's processor."""
-        return chat_prompt(self.model.processor, question, len(self.images), history)
+        kinds = ["image" if isinstance(one, Image.Image) else "video" for one in self.images]
+        return chat_prompt(self.model.processor, question, kinds, history)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """Ordinary processor inputs for a question about this image, without processing the image again.
@@ -283,7 +293,7 @@ class Session:
                 kind = (prepared.mode, gestalt)
                 if kind not in self._prefixes:
                     # Gaps in plain positions would be cut there; between two gestalts stand chosen cells.
-                    apart = model.adapter.plain_positions or len(self.images) > 1
+                    apart = model.adapter.plain_positions or len(self.images) > 1 or self.has_clips
                     self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
                 compacted = after(self._prefixes[kind], prepared.compacted)
             start = watch.now()
@@ -329,6 +339,8 @@ class Session:
 
         From the cells as the stem sees them, which mode "sparse" reads anyway; after the answer in others.
         """
+        if self.has_clips:
+            return False
         if self._strange is None:
             model, encoded = self.model, self.encoded(mode)
             stems = (model.stem, model.familiarity_stem)

@@ -10,10 +10,12 @@ import torch
 from arr_coc.core.texture import (
     CHANNEL_GROUPS,
     ChannelContext,
+    clip,
     context,
     generate_texture_array,
     position_grid,
 )
+from texture_inputs import needed
 
 
 def pixels(height=16, width=24) -> ChannelContext:
@@ -94,10 +96,20 @@ def test_shared_maps_are_computed_once_for_all_groups(monkeypatch):
 
         monkeypatch.setattr(context, name, counted)
     everything = tuple(CHANNEL_GROUPS)
-    generate_texture_array(torch.rand(1, 3, 96, 64), (4, 4), everything)
+    generate_texture_array(torch.rand(1, 3, 96, 64), (4, 4), everything, **needed(everything))
     assert calls["sobel"] == [(1, 1, 96, 64)]
     # Brightness once of the pixels, once of the coarse image and once of the cells.
     assert sorted(calls["rgb_to_grayscale"]) == [(1, 3, 4, 4), (1, 3, 32, 32), (1, 3, 96, 64)]
+
+
+def test_small_frames_and_their_shifts_are_computed_once_for_all_groups(monkeypatch):
+    shifts = []
+    original = clip.phase_shift
+    monkeypatch.setattr(clip, "phase_shift", lambda *pair: shifts.append(1) or original(*pair))
+    channels = ("motion", "relevance_memory", "frame_change", "change_memory")
+    x = torch.rand(1, 3, 96, 64)
+    generate_texture_array(x, (4, 4), channels, previous_frames=x[:, None])
+    assert len(shifts) == 1
 
 
 def test_a_map_that_no_group_reads_is_not_computed(monkeypatch):

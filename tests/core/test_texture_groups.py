@@ -18,6 +18,7 @@ from arr_coc.core.texture import (
     groups,
 )
 from arr_coc.core.texture.groups import saliency
+from texture_inputs import needed
 
 FILES = sorted(path.stem for path in Path(groups.__file__).parent.glob("*.py") if path.stem != "__init__")
 
@@ -28,7 +29,7 @@ def image(height=64, width=64, seed=0) -> torch.Tensor:
 
 def channels(x: torch.Tensor, grid: tuple[int, int], *names: str, **optional) -> dict[str, torch.Tensor]:
     """Each channel of the named groups [B, H, W] by its name."""
-    array = generate_texture_array(x, grid, names, **optional)
+    array = generate_texture_array(x, grid, names, **needed(names, len(x)), **optional)
     return {name: array[:, i] for i, name in enumerate(channel_names(names))}
 
 
@@ -45,7 +46,7 @@ class TestFiles:
     @pytest.mark.parametrize("name", FILES)
     @pytest.mark.parametrize("size", [(1, 1), (50, 30)])
     def test_a_group_alone_has_its_shape_and_is_in_the_unit_range_unclamped(self, name, size):
-        context = ChannelContext(image(*size).expand(2, -1, -1, -1), (3, 5))
+        context = ChannelContext(image(*size).expand(2, -1, -1, -1), (3, 5), **needed([name], 2))
         part = channel_groups([name])[0].compute(context)
         assert part.shape == (2, CHANNEL_GROUPS[name].count, 3, 5)
         assert part.dtype == torch.float32
@@ -67,8 +68,8 @@ class TestFiles:
             expected = straight[channel] if channel == "x" else straight[channel].flip(-1)
             assert torch.allclose(mirrored, expected, atol=1e-4)
 
-    @pytest.mark.parametrize("name", [name for name in FILES if name != "motion"])
-    def test_a_group_of_a_still_is_not_moved_by_frames_before(self, name):
+    @pytest.mark.parametrize("name", [n for n in FILES if "previous_frames" not in CHANNEL_GROUPS[n].reads])
+    def test_a_group_that_reads_no_frames_is_not_moved_by_frames_before(self, name):
         still = channels(image(), (4, 4), name)
         for channel, value in channels(image(), (4, 4), name, previous_frames=image(seed=1)[:, None]).items():
             assert torch.equal(value, still[channel])

@@ -94,6 +94,51 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {
         "questions.jsonl",
         "line 2",
     ),
+    "videomme": (
+        {
+            "test.jsonl": [
+                {
+                    "question_id": "1",
+                    "videoID": "a",
+                    "question": "What?",
+                    "options": ["x", "y"],
+                    "answer": "A",
+                }
+            ]
+            * 2,
+            "data/a.mp4": None,
+        },
+        "test.jsonl",
+        "line 2",
+    ),
+    "mvbench": (
+        {
+            "json/moving_count.json": [
+                {"video": "a.mp4", "question": "What?", "candidates": ["a", "b"], "answer": "a"}
+            ]
+            * 2,
+            "video/clevrer/video_validation/a.mp4": None,
+        },
+        "json/moving_count.json",
+        "record 2",
+    ),
+    "longvideobench": (
+        {
+            "lvb_val.json": [
+                {
+                    "id": "1",
+                    "video_path": "a.mp4",
+                    "question": "What?",
+                    "candidates": ["a", "b"],
+                    "correct_choice": 0,
+                }
+            ]
+            * 2,
+            "videos/a.mp4": None,
+        },
+        "lvb_val.json",
+        "record 2",
+    ),
 }
 
 
@@ -101,7 +146,9 @@ def write(folder: Path, files: dict[str, Any]) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if content is None:
+        if path.suffix == ".mp4":
+            path.write_bytes(b"a video")
+        elif content is None:
             Image.new("RGB", (8, 6)).save(path)
         elif path.suffix == ".jsonl":
             path.write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from arr_coc.core.guide.print_evidence import text_evidence
+from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch, score
 from arr_coc.modes import MODES
@@ -122,6 +125,14 @@ class TestGather:
         (fewer, *_) = gather(adapter, other, inputs, encoded, layout, stopwatch)
         assert not torch.equal(fewer.texture, first[0].texture)
         assert set(encoded.textures) == {layer.config.channels, other.config.channels}
+
+    def test_channels_of_print_have_the_guides_evidence_of_each_picture(self) -> None:
+        adapter, _, inputs, encoded = set_up()
+        layer = ARRCOCLayer(ARRCOCConfig(dim=WIDTH, channels=("rgb", "sobel", "text_mask")))
+        cues = gather(adapter, layer, inputs, encoded, adapter.layout(inputs), watch())
+        for one, own in zip(cues, adapter.images(inputs), strict=True):
+            evidence = text_evidence(load_guide(), own)[None, None]
+            assert torch.equal(one.texture[:, -1:], F.adaptive_max_pool2d(evidence, one.texture.shape[-2:]))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_each_image_has_its_own_in_the_layers_dtype(self, dtype: torch.dtype) -> None:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlavaProcessor, PreTrainedTokenizerFast, Qwen3VLProcessor
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.prompt import ImagePrompt, chat_prompt
+from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from tiny import FAMILIES, LLAVA_TEMPLATE, SPECIAL, picture, tiny
 
 QUESTIONS = (
@@ -54,7 +54,7 @@ def not_begun(processor: Any, question: str) -> bool:
     return first is None or not chat_prompt(processor, question).startswith(first)
 
 
-def assert_the_processors_own(processor: Any, prompt: ImagePrompt, question: str) -> None:
+def assert_the_processors_own(processor: Any, prompt: VisualPrompt, question: str) -> None:
     inputs, own = prompt.inputs(question), expected(processor, question)
     assert inputs.keys() == own.keys()
     for name, value in own.items():
@@ -155,7 +155,7 @@ def merging(template: str) -> Any:
 def test_every_family(family: str) -> None:
     processor = tiny(family).processor
     with processed(processor) as calls:
-        prompt = ImagePrompt(processor, [IMAGE])
+        prompt = VisualPrompt(processor, [IMAGE])
         for question in QUESTIONS:
             prompt.inputs(question)
     assert calls == [1]  # the image is processed once
@@ -166,7 +166,7 @@ def test_every_family(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_question_that_holds_the_placeholder_goes_through_the_processor(family: str) -> None:
     processor = tiny(family).processor
-    prompt = ImagePrompt(processor, [IMAGE])
+    prompt = VisualPrompt(processor, [IMAGE])
     with pytest.raises((ValueError, StopIteration)):  # it has no second image for it
         prompt.inputs(f"What is {processor.image_token}?")
 
@@ -178,11 +178,11 @@ def test_a_question_that_holds_the_placeholder_goes_through_the_processor(family
 def test_frames_are_the_processors_own(cls: type, family: str) -> None:
     processor = made_of(cls, family)
     with processed(processor) as calls:
-        prompt = ImagePrompt(processor, [IMAGE])
+        prompt = VisualPrompt(processor, [IMAGE])
         for question in QUESTIONS:
             prompt.inputs(question)
     assert calls == [1]
-    plain = ImagePrompt(tiny(family).processor, [IMAGE]).inputs("?")["input_ids"]
+    plain = VisualPrompt(tiny(family).processor, [IMAGE]).inputs("?")["input_ids"]
     assert prompt.inputs("?")["input_ids"].shape[1] > plain.shape[1]  # the frame is there
     for question in QUESTIONS:
         assert_the_processors_own(processor, prompt, question)
@@ -215,7 +215,7 @@ class TestFallback:
     def test_a_frame_that_merges_with_the_text_before_it(self) -> None:
         processor = merging(self.BESIDE)
         with processed(processor) as calls:
-            prompt = ImagePrompt(processor, [IMAGE])
+            prompt = VisualPrompt(processor, [IMAGE])
             for question in QUESTIONS:
                 prompt.inputs(question)
         assert len(calls) == 1 + len(QUESTIONS)
@@ -227,7 +227,7 @@ class TestFallback:
     def test_a_frame_that_merges_with_some_questions(self) -> None:
         """The first question is not one of these."""
         processor = merging(self.BEHIND)
-        prompt = ImagePrompt(processor, [IMAGE])
+        prompt = VisualPrompt(processor, [IMAGE])
         joined = processor.tokenizer.convert_tokens_to_ids("ab")
         assert joined not in prompt.inputs("?")["input_ids"]
         assert joined in prompt.inputs("b")["input_ids"]
@@ -261,7 +261,7 @@ def test_the_first_token_is_written_once(written: bool) -> None:
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
     )
-    prompt = ImagePrompt(processor, [IMAGE])
+    prompt = VisualPrompt(processor, [IMAGE])
     for question in ("What?", "  b\n"):
         assert (prompt.inputs(question)["input_ids"] == first).sum() == 1
         assert_the_processors_own(processor, prompt, question)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arr_coc.cli import inputs, options, terminal
+from arr_coc.cli import inputs, options, strips, terminal
 from arr_coc.cli.sources import folder_images, open_picture
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def command(
         typer.Argument(
             metavar="IMAGE... QUESTION",
             help=options.IMAGE_HELP
-            + ". Several are asked about together, a folder's one by one. The last word is the question. "
-            "None: the built-in sample.",
+            + ". Or a video. Several are asked about together, a folder's one by one. The last word is the "
+            "question. None: the built-in sample.",
         ),
     ] = None,
     budget: options.Budget = None,
@@ -90,6 +90,7 @@ def command(
     boxes = inputs.read_evidence(evidence)
     if boxes and len(pictures) > 1:
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
+    strips.refuse_boxes(pictures, {"--evidence": boxes, "--trace": trace})
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -116,6 +117,8 @@ def command(
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
         terminal.print_answer(request.title, request.question, answer, full, loaded.about)
+        for picture, allocation in zip(pictures, answer.allocations, strict=True):
+            strips.print_steps(picture, allocation)
         if boxes:
             from arr_coc.inspect.evidence import score
 
@@ -124,6 +127,9 @@ def command(
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
+        from PIL import Image
+
+        from arr_coc.core.filmstrip import filmstrip
         from arr_coc.inspect.guidance import Guidance
         from arr_coc.inspect.picture import draw_allocation
 
@@ -131,6 +137,8 @@ def command(
         guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
         drawings = [
             draw_allocation(picture, allocation, request.question, answer.text, boxes, guidance)
+            if isinstance(picture, Image.Image)
+            else filmstrip(picture, allocation)
             for picture, allocation, guidance in zip(pictures, allocations, guided, strict=True)
         ]
         terminal.save_picture(_below_each_other(drawings), drawing_path, as_json, needed=out is not None)

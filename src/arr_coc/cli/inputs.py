@@ -13,9 +13,8 @@ from arr_coc.core.paths import local_path
 from arr_coc.core.question import check_question
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from arr_coc.core.attending import Budget
+    from arr_coc.core.visuals import Visual
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
 
@@ -70,8 +69,8 @@ def read_question(words: Sequence[str]) -> Request:
     return Request(names, question, local_path(folders[0]) if folders else None)
 
 
-def open_pictures(request: Request, page: int | None) -> list[Image.Image]:
-    """The images that are asked about together.
+def open_pictures(request: Request, page: int | None) -> list[Visual]:
+    """The images and clips that are asked about together.
 
     Raises:
         ValueError: one that can't be opened.
@@ -81,11 +80,22 @@ def open_pictures(request: Request, page: int | None) -> list[Image.Image]:
             raise ValueError(f"the built-in sample is no PDF, so it has no page {page}: leave --page out")
         return [open_picture(str(SAMPLE.with_suffix(".png")))]
     try:
-        return [open_picture(name, page) for name in request.names]
+        return [_open(name, page) for name in request.names]
     except ValueError as error:
         if len(request.names) > 1 and not any(map(_is_file, request.names[1:])):
             raise ValueError(f"{error}; a question of several words goes into quotes") from error
         raise
+
+
+def _open(name: str, page: int | None) -> Visual:
+    """One image or clip."""
+    from arr_coc.core.visuals import is_clip, open_visual
+
+    if not is_clip(name):
+        return open_picture(name, page)
+    if page is not None:
+        raise ValueError(f"{name!r} is no PDF, so it has no page {page}: leave --page out")
+    return open_visual(name)
 
 
 def _is_file(name: str) -> bool:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from arr_coc.cli import inputs, options, terminal
+from arr_coc.cli import inputs, options, strips, terminal
 from arr_coc.cli.sources import folder_images, open_picture
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from arr_coc.core.allocation import Allocation
     from arr_coc.core.attending import Budget
     from arr_coc.core.guide.coupling import Coupling
+    from arr_coc.core.realizing import Decision
+    from arr_coc.core.visuals import Visual
     from arr_coc.data.record import Box
 
 PICTURE = "arr-coc-look.png"
@@ -33,8 +33,8 @@ class Look(NamedTuple):
     coupling: Coupling | None
 
 
-Looker = Callable[[Sequence["Image.Image"]], Sequence[Look]]
-"""Looks at images that are asked about together."""
+Looker = Callable[[Sequence["Visual"]], Sequence[Look]]
+"""Looks at images and clips that are asked about together."""
 
 
 def command(
@@ -43,8 +43,8 @@ def command(
         typer.Argument(
             metavar="IMAGE... QUESTION",
             help=options.IMAGE_HELP
-            + ". Several, or a folder's, are shown one after the other. The last word is the question. None: "
-            "the built-in sample.",
+            + ". Or a video. Several, or a folder's, are shown one after the other. The last word is the "
+            "question. None: the built-in sample.",
         ),
     ] = None,
     budget: options.Budget = None,
@@ -92,6 +92,7 @@ def command(
         targets = _drawing_paths(out, names, several, as_json)
     record_path = inputs.optional_path("--save", save, (".safetensors",), names)
     boxes = inputs.read_evidence(evidence)
+    strips.refuse_boxes(pictures, {"--evidence": boxes})
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
@@ -99,13 +100,13 @@ def command(
         else:
             loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
 
-            def look(pictures: Sequence[Image.Image]) -> Sequence[Look]:
+            def look(pictures: Sequence[Visual]) -> Sequence[Look]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
                 prepared = session.prepared(request.question, budget=allowed, mode=mode)
                 couplings = prepared.couplings or (None,) * len(pictures)
                 return [Look(*each) for each in zip(prepared.allocations, couplings, strict=True)]
 
-    def watched(pictures: Sequence[Image.Image]) -> Sequence[Look]:
+    def watched(pictures: Sequence[Visual]) -> Sequence[Look]:
         with terminal.quiet_stdout(as_json), terminal.status("looking", as_json):
             return look(pictures)
 
@@ -127,12 +128,20 @@ def _guide(question: str, budget: Budget | None, device: str, dtype: str, quiet:
         from arr_coc.core.attending import DEFAULT_BUDGET
         from arr_coc.core.guide.store import load_guide
         from arr_coc.core.selector import Selector
+        from arr_coc.core.video import FrameSource
 
         selector = Selector(load_guide(dtype=dtype, device="cpu" if device == "auto" else device))
     allowed = DEFAULT_BUDGET if budget is None else budget
 
-    def look(pictures: Sequence[Image.Image]) -> Sequence[Look]:
-        decisions = [selector.decide(picture, question, allowed) for picture in pictures]
+    def decide(visual: Visual) -> Decision:
+        if isinstance(visual, FrameSource):
+            from arr_coc.core.clip_selector import choose_in_clip
+
+            return choose_in_clip(selector, visual, question, allowed)
+        return selector.decide(visual, question, allowed)
+
+    def look(pictures: Sequence[Visual]) -> Sequence[Look]:
+        decisions = [decide(picture) for picture in pictures]
         return [Look(decision.allocations[0], decision.couplings[0]) for decision in decisions]
 
     return look
@@ -181,7 +190,7 @@ def _look_each(
 def _show(
     name: str,
     question: str,
-    picture: Image.Image,
+    picture: Visual,
     look: Look,
     as_json: bool,
     several: bool,
@@ -201,6 +210,7 @@ def _show(
         terminal.print_json(facts)
         return
     terminal.print_allocation(name, question, look.allocation, look.coupling)
+    strips.print_steps(picture, look.allocation)
     if boxes:
         terminal.print_evidence(scored)
     if record:
@@ -208,7 +218,7 @@ def _show(
 
 
 def _draw(
-    picture: Image.Image,
+    picture: Visual,
     look: Look,
     question: str,
     target: Path | None,
@@ -219,9 +229,16 @@ def _draw(
     """Draw the layers of one image; nowhere where there is no target."""
     if target is None:
         return
+    from PIL import Image
+
+    from arr_coc.core.filmstrip import filmstrip
     from arr_coc.inspect.guidance import Guidance
     from arr_coc.inspect.picture import draw_layers
 
     guidance = None if look.coupling is None else Guidance.of(look.coupling)
-    drawing = draw_layers(picture, look.allocation, question, boxes, guidance)
+    drawing = (
+        draw_layers(picture, look.allocation, question, boxes, guidance)
+        if isinstance(picture, Image.Image)
+        else filmstrip(picture, look.allocation)
+    )
     terminal.save_picture(drawing, target, as_json, needed=needed)

@@ -10,6 +10,7 @@ from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, kept_picture
 from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.visuals import Visual
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +37,7 @@ class Answer:
             no effect), or that the answer is not to be trusted; None where there is nothing to say.
         allocations: one per image, in their order.
         question: as asked.
-        images: the session's own pictures, for `show`; empty where there are none.
+        images: the session's own pictures and clips, for `show`; empty where there are none.
         foreign: an image looks unlike all that the model was taught on (`core.familiarity`); False also where
             nobody can say, which is with every model but the bundled one.
         couplings: per image what the guide said of it and the question; empty where it wasn't asked.
@@ -54,7 +55,7 @@ class Answer:
     note: str | None = None
     allocations: tuple[Allocation, ...] = ()
     question: str = ""
-    images: tuple[Image.Image, ...] = field(default=(), compare=False)
+    images: tuple[Visual, ...] = field(default=(), compare=False)
     foreign: bool = False
     couplings: tuple[Coupling, ...] = field(default=(), compare=False)
 
@@ -69,7 +70,8 @@ class Answer:
         return self.allocation.grid
 
     def show(self, which: int = 0) -> Image.Image:
-        """An image with the cells that the answer was not read from faded; a notebook displays it.
+        """An image with the cells that the answer was not read from faded; a notebook displays it. Of a clip
+        its filmstrip.
 
         Args:
             which: of several images, from 0.
@@ -79,7 +81,12 @@ class Answer:
         """
         if not 0 <= which < len(self.images):
             raise ValueError(f"image {which} is not in this answer: it has {len(self.images)}, from 0")
-        return kept_picture(self.images[which], self.allocations[which].mask())
+        image, allocation = self.images[which], self.allocations[which]
+        if isinstance(image, Image.Image):
+            return kept_picture(image, allocation.mask())
+        from arr_coc.core.filmstrip import filmstrip  # most answers are about images
+
+        return filmstrip(image, allocation)
 
     def __repr__(self) -> str:
         """One line, without tensors and pictures."""

@@ -29,7 +29,7 @@ class ARRCOCConfig:
 
     Attributes:
         dim: D, width of the language model's word embeddings and of its visual tokens.
-        channels: Texture preset (mvp13, fast13) or a list of channel groups.
+        channels: Texture preset (mvp13, fast13, full20, full40) or a list of channel groups.
         preset: "net", or "linear": weighted sums, about a hundred parameters.
         rank: Rank of the coupling over all heads; None is what the parameters allow.
         heads: Heads of the coupling.

@@ -320,6 +320,7 @@ class ARRCOCLayer(nn.Module):
         grid: tuple[int, int] | None = None,
         query_mask: Tensor | None = None,
         budget: Budget | None = None,
+        texture_inputs: Mapping[str, Any] | None = None,
     ) -> ARRCOCOutput:
         """Scores, choice and gathered tokens of a batch of images.
 
@@ -330,6 +331,8 @@ class ARRCOCLayer(nn.Module):
             grid: (H, W); None is one cell per 32 px.
             query_mask: Bool [B, L]; None takes every token.
             budget: As in `allocate`.
+            texture_inputs: What the channels need or read beside the image, by the names of
+                `generate_texture_array`'s optional arguments.
 
         Returns:
             `ARRCOCOutput`. Kept tokens are unchanged in value and carry gradient to the scores through
@@ -345,7 +348,7 @@ class ARRCOCLayer(nn.Module):
             )
         if query_mask is None:
             query_mask = torch.ones(query_embeds.shape[:2], dtype=torch.bool, device=query_embeds.device)
-        texture = generate_texture_array(image, (h, w), self.config.channels)
+        texture = generate_texture_array(image, (h, w), self.config.channels, **(texture_inputs or {}))
         relevance = self.relevance(texture, query_embeds, query_mask, vision_embeds)
         allocations = self.allocate(relevance, budget)
 

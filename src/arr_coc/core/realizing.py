@@ -5,7 +5,8 @@
     best_kept(grid, scores, budget)         -> Allocation, by any scores
 
 `Cues` is all that scoring reads. Who gathers them (encoded tokens, a stem, a model's own attention) is not
-known here, and no model is: torch alone.
+known here, and no model is: torch alone. The frames of a clip are scored one by one and decided together
+(`temporal`): `frames` says how many of the images in a row make each clip, 1 for a still.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from arr_coc.core.attending import (
     expected_tokens,
     gate,
 )
+from arr_coc.core.frames import frame_counts, groups, kept_of_frames, over_time, stacked, whole_grids
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.trust import note
 from arr_coc.core.layer import ARRCOCLayer, Relevance
+from arr_coc.core.temporal import Changes
 
 STAGES = (
     "prompt",
@@ -109,21 +112,26 @@ class Cues(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided for the images of one call.
+    """What was decided for the images and clips of one call.
 
     Attributes:
-        allocations: one per image, tensors on the CPU.
-        gates: per image the factor [N] for each cell, or None: the relevance itself where cells are scaled by
-            it; where the relevance carries a gradient, 1 going forward and the way back to the scores of kept
-            tokens.
+        allocations: one per image or clip, tensors on the CPU.
+        gates: per image, frames of clips among them, the factor [N] for each cell, or None: the relevance
+            itself where cells are scaled by it; where the relevance carries a gradient, 1 going forward and
+            the way back to the scores of kept tokens.
         fallback: deciding failed, all tokens are kept.
-        couplings: per image what the guide said of it; empty where it wasn't asked of each.
+        couplings: per image or clip what the guide said of it; empty where it wasn't asked of each.
     """
 
     allocations: list[Allocation]
     gates: list[Tensor] | None = None
     fallback: bool = False
     couplings: tuple[Coupling, ...] = ()
+
+    @property
+    def keep(self) -> list[Tensor]:
+        """Kept cells, long [K_i], of each image and of each frame of the clips."""
+        return [part for allocation in self.allocations for part in kept_of_frames(allocation)]
 
 
 def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
@@ -152,39 +160,80 @@ def decide(
     grids: Sequence[Grid],
     budgets: Sequence[Budget | None],
     watch: Stopwatch,
+    changes: Sequence[Changes | None] = (),
 ) -> Decision:
-    """Decide which cells of each image stay.
+    """Decide which cells of each image or clip stay.
 
     Args:
         layer: whose relevance and allocation.
-        cues: one per image.
-        grids: (T, H, W) of each.
-        budgets: of each; None: all of its cells.
+        cues: one per image, in clips one per frame.
+        grids: (1, H, W) of each of these.
+        budgets: of each image or clip; None: all of its cells.
         watch: where to add the time.
+        changes: of each image or clip, None for an image; empty: all are images.
 
     Raises:
         NonFiniteScores: a relevance that isn't finite.
         ValueError: a budget above the number of cells.
     """
+    cues, frames = _of_one_mind(cues, changes), frame_counts(changes, len(cues))
     maps = score(layer, cues, watch)
     with watch("allocating"):
+        visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
         allocations = [
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
-            for relevance, budget, grid in zip(_on_cpu(maps), budgets, grids, strict=True)
+            for relevance, budget, grid in zip(_on_cpu(visuals), budgets, spaces, strict=True)
         ]
-        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, cues, strict=True)]
-    relevances = [relevance.balanced.flatten() for relevance in maps]  # (N,) each
+        speakers = _speakers(cues, frames)
+        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, speakers, strict=True)]
+    couplings = _couplings(speakers)
+    relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
-        return Decision(allocations, couplings=_couplings(cues))
-    return Decision(allocations, [gate(relevance) for relevance in relevances], couplings=_couplings(cues))
+        return Decision(allocations, couplings=couplings)
+    gates = [gate(relevance) for relevance in relevances]
+    parts = [part for one, count in zip(gates, frames, strict=True) for part in one.view(count, -1).unbind(0)]
+    return Decision(allocations, parts, couplings=couplings)
 
 
-def weigh(layer: ARRCOCLayer, cues: Sequence[Cues], grids: Sequence[Grid], watch: Stopwatch) -> Decision:
+def weigh(
+    layer: ARRCOCLayer,
+    cues: Sequence[Cues],
+    grids: Sequence[Grid],
+    watch: Stopwatch,
+    changes: Sequence[Changes | None] = (),
+) -> Decision:
     """Decide how strongly each cell counts, with all of them kept; arguments as of `decide`."""
+    cues, frames = _of_one_mind(cues, changes), frame_counts(changes, len(cues))
     maps = score(layer, cues, watch)
-    whole = [everything_kept(grid, relevance) for grid, relevance in zip(grids, maps, strict=True)]
+    visuals, spaces = stacked(maps, frames), whole_grids(grids, frames)
+    whole = [everything_kept(grid, relevance) for grid, relevance in zip(spaces, visuals, strict=True)]
     gates = [relevance.balanced.flatten() for relevance in maps]
-    return Decision(whole, gates, couplings=_couplings(cues))
+    return Decision(whole, gates, couplings=_couplings(_speakers(cues, frames)))
+
+
+def _of_one_mind(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Sequence[Cues]:
+    """The cues in which the guide says the same of all frames of a clip: what it says of the one where it is
+    surest. Else a frame that shows nothing of what is asked for would be scored by another measure.
+    """
+    if all(one is None for one in changes):
+        return cues
+    frames = frame_counts(changes, len(cues))
+    together: list[Cues] = []
+    for group, speaker in zip(groups(cues, frames), _speakers(cues, frames), strict=True):
+        if speaker.guided is None:
+            together += group
+            continue
+        same = [replace(speaker.guided, logits=one.guided.logits) for one in group if one.guided is not None]
+        together += [one._replace(guided=guided) for one, guided in zip(group, same, strict=True)]
+    return together
+
+
+def _speakers(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
+    """Of each image or clip the frame of which the guide is surest; the first where it wasn't asked."""
+    return [
+        max(group, key=lambda one: 0.0 if one.guided is None else one.guided.confidence)
+        for group in groups(cues, frames)
+    ]
 
 
 def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:

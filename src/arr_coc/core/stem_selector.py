@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import couple, view
+from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.guide.trust import is_general
 from arr_coc.core.images import ImageSource, open_image
@@ -95,7 +96,8 @@ class StemSelector(Selector):
         pixels, grid = self.pixels(picture, grid)
         query = self._query(question)
         mask = torch.ones(query.shape[:2], dtype=torch.bool)
-        texture = generate_texture_array(pixels, grid, self.layer.config.channels)
+        channels = self.layer.config.channels
+        texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
         cues = Cues(texture, query, mask, self.stem(pixels, grid).float())
         guide = load_guide()
         if not is_general(guide, question):

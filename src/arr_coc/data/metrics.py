@@ -1,6 +1,8 @@
 """How right an answer is: the usual metrics of visual question answering, on strings and lists.
 
-    vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match: (answer, truths) -> 0 to 1
+    vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match, choice_accuracy, seconds_accuracy:
+        (answer, truths) -> 0 to 1
+    mean_by_class(scores, classes) -> {class: mean}
 
 Each metric follows the official program where there is one, quirks included where they move a score, so that
 results compare with published ones; a docstring states where it doesn't. Nothing here cuts an answer out of a
@@ -177,6 +179,97 @@ def loose_match(answer: str, truths: Sequence[str]) -> float:
 
 def _plain(text: str) -> str:
     return text.strip().rstrip(".").rstrip().lower()
+
+
+def choice_accuracy(answer: str, truths: Sequence[str]) -> float:
+    """1 where a reply names the right option of a multiple-choice question, by its letter or in its words.
+
+    The letter is that of a reply which is one ("B", "(B)", "B."), begins with one and a mark ("B. a dog"), or
+    says it ("The answer is B"); else the whole reply has to be the option's text but for case, marks at its
+    end and an article. The programs of Video-MME and lmms-eval take the first capital A to D anywhere, so
+    that "A man walks" is option A there; for replies of a letter alone, which the prompt asks for, all agree.
+
+    Args:
+        answer: the reply.
+        truths: the right letter, and the text of its option if that counts, too.
+
+    Raises:
+        ValueError: there are no truths.
+    """
+    _check(truths)
+    letters = {truth.strip().upper() for truth in truths if re.fullmatch(r"\s*[A-Ha-h]\s*", truth)}
+    letter = _letter(answer)
+    if letter is not None:
+        return float(letter in letters)
+    texts = {_plain_option(truth) for truth in truths} - {"", *(each.lower() for each in letters)}
+    return float(_plain_option(answer) in texts)
+
+
+_LEADS = re.compile(
+    r"\b(?i:answer|option|choice)\b(?:\s+is)?\s*:?\s*(?:option\s+)?\**\(?([A-H])\b(?!\s+[a-z])"
+)
+
+
+def _letter(reply: str) -> str | None:
+    """The letter that a reply names, None where it names none."""
+    text = reply.strip().strip("*").strip()
+    if re.fullmatch(r"\(?[A-Ha-h][.):]?\)?", text):
+        return text.strip("(). :").upper()
+    if match := re.match(r"\(([A-H])\)|([A-H])[.):]", text):
+        return match[1] or match[2]
+    match = _LEADS.search(text)
+    return match[1] if match else None
+
+
+def _plain_option(text: str) -> str:
+    words = text.strip().rstrip(".!").lower().split()
+    return " ".join(words[1:] if words and words[0] in _ARTICLES else words)
+
+
+def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5) -> float:
+    """1 where the first number of a reply is within `tolerance` seconds of a true time ("3.5 s" of "3.5").
+
+    The metric of questions "when" about drawn clips; a time as 1:05 counts as 65 seconds. Where a clip is
+    sampled at two frames per second nobody can know a time more closely than half a second.
+
+    Raises:
+        ValueError: there are no truths, or the tolerance is negative or not a number.
+    """
+    _check(truths)
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance {tolerance!r} is no time: use seconds from 0, usually 0.5")
+    value = _seconds(answer)
+    times = [_seconds(truth) for truth in truths]
+    return float(
+        value is not None and any(t is not None and abs(t - value) <= tolerance + 1e-9 for t in times)
+    )
+
+
+def _seconds(text: str) -> float | None:
+    """The first time in a text, in seconds."""
+    match = re.search(r"(?:([0-9]{1,6}):)?([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
+    return None if match is None else 60 * int(match[1] or 0) + float(match[2])
+
+
+def mean_by_class(scores: Sequence[float], classes: Sequence[str]) -> dict[str, float]:
+    """The mean score of each class of questions, in the order in which they first come.
+
+    Video-MME publishes it by duration and LongVideoBench by group of durations, each beside the mean over all
+    questions; of MVBench the mean of the tasks' means is published.
+
+    Args:
+        scores: 0 to 1, one per question.
+        classes: the class of each, such as `example.meta["duration"]`.
+
+    Raises:
+        ValueError: they differ in number.
+    """
+    if len(scores) != len(classes):
+        raise ValueError(f"{len(scores)} scores and {len(classes)} classes: give one class per score")
+    groups: dict[str, list[float]] = {}
+    for score, name in zip(scores, classes, strict=True):
+        groups.setdefault(name, []).append(score)
+    return {name: sum(group) / len(group) for name, group in groups.items()}
 
 
 def _check(truths: Sequence[str]) -> None:

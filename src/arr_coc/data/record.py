@@ -1,4 +1,4 @@
-"""One question about one image, and what the readers of all data sets share: files, images, fields, boxes.
+"""One question about one image or clip, and what all readers share: files, images, fields, boxes.
 
     Example(id, image, question, answers, boxes, meta, where)
     class Question(Fields): question: Text; answers: Answers      what a reader expects of a record
@@ -31,17 +31,18 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".ti
 
 @dataclass(frozen=True)
 class Example:
-    """One question about one image.
+    """One question about one image or clip.
 
     Attributes:
         id: the data set's own, unique within a split.
-        image: path of an existing file.
+        image: path of an existing file; of a video or a folder of frames in data sets of clips.
         question: as the data set words it, without a prompt.
         answers: every accepted one, or the answers of ten people; empty where there is none.
         boxes: the evidence, (x0, y0, x1, y1) in pixels of the upright image; empty where unknown.
         meta: further fields of the data set, such as the question's type.
         where: file and line or record of the question, for messages; two examples may differ in it alone
             and be equal.
+        span: of a clip, the seconds (from, to) that the question is about; None for all of it.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Example:
     boxes: tuple[Box, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict, hash=False)
     where: str = field(default="", compare=False)
+    span: tuple[float, float] | None = None
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:

@@ -14,13 +14,17 @@ from typing import Protocol
 
 from arr_coc.core.paths import local_path
 from arr_coc.data.chartqa import read_chartqa
+from arr_coc.data.clips import LETTER
 from arr_coc.data.coco import read_coco
 from arr_coc.data.docvqa import read_docvqa
 from arr_coc.data.gqa import read_gqa
 from arr_coc.data.lines import read_folder, read_jsonl
-from arr_coc.data.metrics import anls, loose_match, relaxed_accuracy, vqa_accuracy
+from arr_coc.data.longvideobench import read_longvideobench
+from arr_coc.data.metrics import anls, choice_accuracy, loose_match, relaxed_accuracy, vqa_accuracy
+from arr_coc.data.mvbench import read_mvbench
 from arr_coc.data.record import Example
 from arr_coc.data.textvqa import read_textvqa
+from arr_coc.data.videomme import read_videomme
 from arr_coc.data.vqav2 import read_vqav2
 from arr_coc.store.validation import nearest
 
@@ -45,12 +49,16 @@ class DataSet:
         read: its reader.
         metric: (answer, truths) -> 0 to 1; None where questions have no answers.
         prompt: what follows the question, "" for nothing.
+        clips: whether `Example.image` is a video or a folder of frames instead of an image.
+        classes: keys of `Example.meta` by which results are published, for `metrics.mean_by_class`.
     """
 
     name: str
     read: Reader
     metric: Metric | None
     prompt: str
+    clips: bool = False
+    classes: tuple[str, ...] = ()
 
 
 DATASETS: dict[str, DataSet] = {
@@ -61,6 +69,9 @@ DATASETS: dict[str, DataSet] = {
         DataSet("docvqa", read_docvqa, anls, SHORT),
         DataSet("chartqa", read_chartqa, relaxed_accuracy, SHORT),
         DataSet("gqa", read_gqa, loose_match, SHORT),
+        DataSet("videomme", read_videomme, choice_accuracy, LETTER, True, ("duration", "task_type")),
+        DataSet("mvbench", read_mvbench, choice_accuracy, LETTER, True, ("task",)),
+        DataSet("longvideobench", read_longvideobench, choice_accuracy, LETTER, True, ("duration_group",)),
         DataSet("jsonl", read_jsonl, loose_match, ""),
         DataSet("coco", read_coco, loose_match, ""),
         DataSet("folder", read_folder, None, ""),

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from arr_coc.core.attending import Budget
+from arr_coc.core.visuals import first_picture
 from arr_coc.data.metrics import exact_match
 from arr_coc.evaluate.answering import CellPrompt, answer_rows, with_merged
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_answers
@@ -166,7 +167,7 @@ def contenders(
     rows = {OURS: reader.read(reader.encode(keep), keep)}
     _tell(progress, 1 / (len(others) + 3))
 
-    source = ImageQueries(session.image, "probe", (Query("0", question, (reader.right,)),))
+    source = ImageQueries(first_picture(session.image), "probe", (Query("0", question, (reader.right,)),))
     scene = Scene(model, source, watched=any("tower" in method.needs for method in others), scorer=scorer)
     stock = replace(reader, session=scene.session, mode="full")
     kept: dict[str, Reduction] = {}

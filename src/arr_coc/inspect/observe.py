@@ -22,6 +22,7 @@ from torch import Tensor
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
 from arr_coc.core.guide.coupling import Coupling, couple
+from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.guide.trust import blend
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Stopwatch
@@ -191,8 +192,9 @@ def _view_and_texture(
         if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
             view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
     if textures is None:
-        like = next(layer.parameters())
-        textures = [generate_texture_array(view[None].to(like), answer.grid[1:], layer.config.channels)]
+        channels, picture = layer.config.channels, view.to(next(layer.parameters()))
+        own = picture_inputs(channels, picture)
+        textures = [generate_texture_array(picture[None], answer.grid[1:], channels, **own)]
     return view.float().cpu(), textures[0][0].float().cpu()
 
 

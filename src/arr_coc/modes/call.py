@@ -16,14 +16,16 @@ from typing import Any, TypeVar
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation
+from arr_coc.core.allocation import Allocation, Grid
 from arr_coc.core.attending import Budget
+from arr_coc.core.frames import groups, whole_grids
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.guide import Guide, Page
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
+from arr_coc.core.temporal import Changes
 from arr_coc.modes import MODES, Mode
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.lora import LoRAs
@@ -51,6 +53,7 @@ class EncodedImages:
         pictures: per image what the model sees, float32 [3, h, w] in [0, 1].
         pages: per image what the guide sees.
         textures: by the channels, per image the texture array [1, C, H, W].
+        changes: per image or clip what is new in its frames; None for an image.
         stems: by the gestalt that lay under them, per image the cells as a stem sees them, [N, D].
         gestalts: by compressor, the coarse views.
         neutral: by compressor, per image what a neutral question attends to (see `gaze`).
@@ -61,6 +64,7 @@ class EncodedImages:
     pictures: list[Tensor] | None = field(default=None, repr=False)
     pages: list[Page] | None = field(default=None, repr=False)
     textures: dict[Any, list[Tensor]] = field(default_factory=dict, repr=False)
+    changes: list[Changes | None] | None = field(default=None, repr=False)
     stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
@@ -134,6 +138,7 @@ class Call:
         encoded: what is known of the images already; filled in for the next call.
         use_cache: whether the base model will use a key/value cache.
         filling: nobody said how many saccades there are to be: what the gestalt leaves of SACCADE_TOKENS.
+        frames: how many images in a row each image or clip consists of; empty: all are images.
     """
 
     inputs: Mapping[str, Any]
@@ -144,6 +149,15 @@ class Call:
     encoded: EncodedImages
     use_cache: bool = True
     filling: bool = False
+    frames: tuple[int, ...] = ()
+
+    def of_visuals(self, counts: Sequence[int]) -> list[int]:
+        """Counts of images, frames of clips among them, added up for each image or clip."""
+        return [sum(group) for group in groups(counts, self.frames)] if self.frames else list(counts)
+
+    def spaces(self, grids: Sequence[Grid]) -> list[Grid]:
+        """The grids (T, H, W) of the images and clips, from those of images and frames."""
+        return whole_grids(grids, self.frames or (1,) * len(grids))
 
 
 @dataclass(frozen=True)
@@ -153,11 +167,11 @@ class Prepared:
     Attributes:
         model: the model to call: the base, with the LoRAs of the mode that ran if there are any.
         compacted: what it gets.
-        allocations: one per image.
+        allocations: one per image or clip.
         fallback: deciding failed, all tokens are kept.
         mode: the name of the mode that ran.
-        read: per image the visual tokens that the language model gets.
-        cells: per image how many cells it has.
+        read: per image or clip the visual tokens that the language model gets.
+        cells: per image or clip how many cells it has.
         note: what of the call was not followed to the letter, and why (see `notes`); None where all was.
         couplings: per image what the guide said of it; empty where it wasn't asked.
     """

@@ -12,11 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.core.frames import groups
 from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch
+from arr_coc.core.temporal import Changes
 from arr_coc.core.texture import generate_texture_array
-from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.seam import FamilyAdapter, Layout
 
 
@@ -76,7 +79,9 @@ def textures_of(
     channels, like = layer.config.channels, next(layer.parameters())
     if channels not in encoded.textures:
         encoded.textures[channels] = [
-            generate_texture_array(picture[None].to(like), grid[1:], channels)
+            generate_texture_array(
+                picture[None].to(like), grid[1:], channels, **picture_inputs(channels, picture.to(like))
+            )
             for picture, grid in zip(pictures(adapter, inputs, encoded), layout.grids, strict=True)
         ]
     return encoded.textures[channels]
@@ -87,6 +92,21 @@ def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: Encoded
     if encoded.pictures is None:
         encoded.pictures = adapter.images(inputs, encoded.features)
     return encoded.pictures
+
+
+def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
+    """Per image or clip what is new in its frames, compared once; None for an image, [] without clips."""
+    if not call.frames:
+        return []
+    if call.encoded.changes is None:
+        with call.watch("texture"):
+            views = groups(pictures(adapter, call.inputs, call.encoded), call.frames)
+            grids = call.spaces(layout.grids)
+            call.encoded.changes = [
+                None if len(frames) == 1 else Changes.of(frames, grid[1:])
+                for frames, grid in zip(views, grids, strict=True)
+            ]
+    return call.encoded.changes
 
 
 def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:

@@ -22,7 +22,7 @@ from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.trust import is_general
 from arr_coc.core.selector import image_pixels
 from arr_coc.modes.call import Call, Chooser
-from arr_coc.modes.cues import pictures
+from arr_coc.modes.cues import changes_of, pictures
 from arr_coc.seam import FamilyAdapter, Layout
 
 SAME = 0.04
@@ -59,20 +59,27 @@ def general_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coup
 def _coupled(
     guide: Guide, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
 ) -> list[Coupling]:
-    """The guide's coupling of each image with its question."""
+    """The guide's coupling of each image with its question; a frame that repeats the one before is not looked
+    at again.
+    """
     adapter = chooser.adapter_for(call.mode)
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
+    changes = changes_of(adapter, call, layout)
+    repeated = [again for one in changes for again in (one.repeated if one else [False])]
+    repeated = repeated or [False] * len(views)
     with call.watch("scoring"):
         encoded = call.encoded
         if encoded.pages is None:
             sources = encoded.sources or [None] * len(views)
-            encoded.pages = [
-                view(guide, whole_picture(source, small))
-                for source, small in zip(sources, views, strict=True)
-            ]
-        images = zip(encoded.pages, texts, layout.grids, strict=True)
-        return [couple(guide, page, text, grid[1:]) for page, text, grid in images]
+            encoded.pages = []
+            for source, small, again in zip(sources, views, repeated, strict=True):
+                page = encoded.pages[-1] if again else view(guide, whole_picture(source, small))
+                encoded.pages.append(page)
+        every: list[Coupling] = []
+        for page, text, grid, again in zip(encoded.pages, texts, layout.grids, repeated, strict=True):
+            every.append(every[-1] if again else couple(guide, page, text, grid[1:]))
+        return every
 
 
 def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from arr_coc.core.realizing import Cues, Decision, decide, everything_kept
 from arr_coc.core.stem import Stem
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
-from arr_coc.modes.cues import gather, pictures, stretch
+from arr_coc.modes.cues import changes_of, gather, pictures, stretch
 from arr_coc.modes.familiar import stem_tokens
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import fall_back, gestalt_of, untaught
@@ -40,24 +40,24 @@ def before_encoding(
         chooser: what decides.
         call: the call.
         gather: what scoring reads.
-        budgets: per image; None: all of its cells.
+        budgets: per image or clip; None: all of its cells.
         gestalt: what the language model reads of each image before its kept cells; None: nothing.
     """
     adapter = chooser.adapter_for(call.mode)
     layout = adapter.layout(call.inputs)
-    sizes = layout.counts
 
     def choose() -> Decision:
         if all(budget is None for budget in budgets):
-            return Decision([everything_kept(grid) for grid in layout.grids])
-        return decide(chooser.layer, gather(chooser, call), layout.grids, budgets, call.watch)
+            return Decision([everything_kept(grid) for grid in call.spaces(layout.grids)])
+        cues, changes = gather(chooser, call), changes_of(adapter, call, layout)
+        return decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
 
     decision = guarded(chooser, choose)
     if decision is None:
         return fall_back(chooser, call)
-    keep = [allocation.keep.to(layout.cells[0].device) for allocation in decision.allocations]
+    keep = [index.to(layout.cells[0].device) for index in decision.keep]
     with call.watch("encode"):
-        fine = encode_parts(chooser, call.mode, call.inputs, keep, sizes)
+        fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.counts)
     if decision.gates is not None:
         fine = gated(fine, [gate[index] for gate, index in zip(decision.gates, keep, strict=True)])
     if gestalt is not None and not any(gestalt.counts):
@@ -71,8 +71,8 @@ def before_encoding(
         decision.allocations,
         False,
         call.mode.name,
-        read,
-        sizes,
+        call.of_visuals(read),
+        call.of_visuals(layout.counts),
         couplings=decision.couplings,
     )
 
@@ -188,6 +188,6 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
     rest = None if features is None else features.select(features.tokens_to_keep(none))
     compacted = adapter.assemble(call.inputs, layout, none, rest, gestalt, use_cache=call.use_cache)
     read = [len(tokens) + (0 if rest is None else rest.counts[i]) for i, tokens in enumerate(gestalt.tokens)]
-    allocations = [everything_kept(grid) for grid in gestalt.grids]
-    sizes = [len(cells) for cells in layout.cells]
+    allocations = [everything_kept(grid) for grid in call.spaces(gestalt.grids)]
+    read, sizes = call.of_visuals(read), call.of_visuals([len(cells) for cells in layout.cells])
     return Prepared(adapter.model, compacted, allocations, False, call.mode.name, read, sizes)

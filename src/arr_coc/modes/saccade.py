@@ -1,7 +1,7 @@
 """Mode "saccade": a coarse view of the whole image, and fine cells where the question points.
 
 529 visual tokens whatever the size of the image: 256 of the gestalt and 273 saccades. An image of at most
-529 cells stays as it is.
+529 cells stays as it is. The frames of a clip share both.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
     from arr_coc.modes.part import before_encoding, gestalt_of, without
 
-    sizes = chooser.adapter_for(call.mode).layout(call.inputs).counts
+    sizes = call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).counts)
     note = unspent(sizes, None if call.filling else call.budgets)
     if max(sizes) <= SACCADE_TOKENS:
         return replace(before_encoding(chooser, call, gather, [None] * len(sizes)), note=note)
-    small = [size <= SACCADE_TOKENS for size in sizes]
+    frames = call.frames or (1,) * len(sizes)
+    small = [size <= SACCADE_TOKENS for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
     allowed = None if call.filling else call.budgets
-    budgets = [saccades(size, coarse, allowed) for size, coarse in zip(sizes, gestalt.counts, strict=True)]
+    coarse = call.of_visuals(gestalt.counts)
+    budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
     return replace(before_encoding(chooser, call, gather, budgets, gestalt), note=note)
 
 
@@ -88,7 +90,7 @@ def gather(chooser: Chooser, call: Call) -> list[Cues]:
     """
     from arr_coc.modes.part import unencoded_cues
 
-    most = max(chooser.adapter_for(call.mode).layout(call.inputs).counts)
+    most = max(call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).counts))
     if most <= SACCADE_TOKENS:
         raise ValueError(
             f"mode 'saccade' scores nothing of this image: it has {most} cells, and up to {SACCADE_TOKENS} "

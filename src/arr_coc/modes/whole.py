@@ -15,7 +15,7 @@ from arr_coc.core.guide.trust import blend, shares
 from arr_coc.core.realizing import Cues, Decision, decide, everything_kept, weigh
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
-from arr_coc.modes.cues import gather
+from arr_coc.modes.cues import changes_of, gather
 from arr_coc.modes.guided import couplings, general_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.gaze import coupling, gaze
@@ -28,7 +28,7 @@ VIEW = "pool4"
 def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared:
     """Encode every cell and keep it."""
     features = encoded_features(chooser, call)
-    whole = Decision([everything_kept(grid) for grid in features.grids], fallback=fallback)
+    whole = Decision([everything_kept(grid) for grid in call.spaces(features.grids)], fallback=fallback)
     return dropped(chooser, call, features, whole)
 
 
@@ -49,13 +49,15 @@ def after_encoding(
         scale: keep every cell, scaled by its relevance, instead of choosing.
     """
     features = encoded_features(chooser, call)
-    budgets = [call.budgets(len(cells)) for cells in features.cells]  # a bad one is refused
+    sizes = call.of_visuals([len(cells) for cells in features.cells])
+    budgets = [call.budgets(size) for size in sizes]  # a bad one is refused
 
     def choose() -> Decision:
         cues = gather(chooser, call)
+        changes = changes_of(chooser.adapter_for(call.mode), call, features.layout)
         if scale:
-            return weigh(chooser.layer, cues, features.grids, call.watch)
-        return decide(chooser.layer, cues, features.grids, budgets, call.watch)
+            return weigh(chooser.layer, cues, features.grids, call.watch, changes)
+        return decide(chooser.layer, cues, features.grids, budgets, call.watch, changes)
 
     decision = guarded(chooser, choose)
     if decision is None:
@@ -68,13 +70,10 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
     adapter = chooser.adapter_for(call.mode)
     if decision.gates is not None:
         features = features.scale(decision.gates)
-    keep = [
-        allocation.keep.to(cells.device)
-        for allocation, cells in zip(decision.allocations, features.cells, strict=True)
-    ]
+    keep = [index.to(cells.device) for index, cells in zip(decision.keep, features.cells, strict=True)]
     compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache)
-    read = [len(index) for index in features.tokens_to_keep(keep)]
-    cells = [len(index) for index in features.cells]
+    read = call.of_visuals([len(index) for index in features.tokens_to_keep(keep)])
+    cells = call.of_visuals([len(index) for index in features.cells])
     return Prepared(
         adapter.model,
         compacted,
@@ -145,14 +144,14 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """The gestalt of every image by one compressor, made once."""
+    """The gestalt of every image by one compressor, made once; the frames of a clip share one's cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         if find_compressor(name).factor is not None:
             encoded_features(chooser, call)
         adapter, features = chooser.adapter_for(call.mode), call.encoded.features
         with call.watch("gestalt"):
-            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs)
+            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs, call.frames)
     return gestalts[name]
 
 

@@ -4,7 +4,8 @@
 
 No model is loaded or changed here; each rule takes the tensors its mathematics needs. All are written
 from the papers' formulas. Each file ends by registering its method in `METHODS`, with its kind, needs, label,
-paper and plot style; importing the file here is the one line that adds it.
+paper and plot style; importing the file here is the one line that adds it. `arr_coc.rivals.clips` has those
+for video, in a table of their own.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ class FamilyAdapter(ABC):
         std: likewise.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
         sparse: the vision tower can encode some cells alone.
+        clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
             compute can be told by cell; `merger` and `tower_order` say where.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
@@ -75,6 +76,7 @@ class FamilyAdapter(ABC):
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     plain_positions: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
+    clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
     recurrent: ClassVar[bool] = False
 
@@ -155,7 +157,7 @@ class FamilyAdapter(ABC):
         """
         raise self._not_sparse()
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """A coarse view of every image, as inputs for `features`.
 
         Each image is scaled down, its shape kept, to the largest grid of at most `cells` cells; an image that
@@ -163,7 +165,7 @@ class FamilyAdapter(ABC):
 
         Args:
             inputs: processor inputs with still images.
-            cells: the most cells of a coarse view, at least 1.
+            cells: the most cells of a coarse view, or of that of each image, at least 1.
 
         Returns:
             `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
@@ -188,8 +190,8 @@ class FamilyAdapter(ABC):
         return self.model.config.image_token_id
 
     def has_images(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether these inputs carry images to encode."""
-        return inputs.get("pixel_values") is not None
+        """Whether these inputs carry images or clips to encode."""
+        return any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
 
     def columns(self, input_ids: Tensor, counts: Sequence[int]) -> list[Span]:
         """Per image, in order of appearance, its row and the columns [n_i] of its visual tokens."""

@@ -37,12 +37,8 @@ REFUSED = {
     "token_healing": "healing rewrites the end of the prompt",
     "inputs_embeds": "tokens to drop are found by their ids, pass input_ids",
     "mm_encoder_outputs": "images are encoded here, pass pixel_values",
-    "pixel_values_videos": "videos are not pruned yet",
-    "video_grid_thw": "videos are not pruned yet",
 }
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
-VIDEO_NAMES = ("pixel_values_videos", "video_grid_thw")
-"""Arguments that come with a video."""
 
 CHUNKED_PREFILL = Version("5.23")
 """The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.
@@ -151,25 +147,21 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_continuation(inputs: Mapping[str, Any], stock: bool, images: bool) -> None:
-    """Check a call's key/value cache, and that it has no videos where they would be ignored.
+def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
+    """Check a call's key/value cache.
 
     Args:
         inputs: arguments of the call.
         stock: whether it runs as the stock model.
-        images: whether it has images.
 
     Raises:
-        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache, or has
-            videos and no images.
+        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache.
     """
     past = inputs.get("past_key_values")
     if stock:
         refuse_pruned_cache(past)
         return
     refuse_cache(past)
-    if not images:
-        refuse_arguments({name: inputs.get(name) for name in VIDEO_NAMES})
 
 
 def refuse_cache(past: Any) -> None:

@@ -30,6 +30,8 @@ from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 
 CELLS = 256
 """Most cells of the coarse view that `resize` encodes."""
+LEAST = 4
+"""Cells of that of a frame, however many frames a clip has."""
 WIDTH, LEVEL_WIDTH = 128, 48
 """Channels between the convolutions, for the tokens and for each deepstack level."""
 SIDES = {4: 2, 16: 4}
@@ -235,6 +237,7 @@ def compress(
     inputs: Mapping[str, Any],
     features: VisualFeatures | None = None,
     convs: Convs | None = None,
+    frames: Sequence[int] = (),
 ) -> VisualFeatures:
     """Make the gestalt of every image of a call.
 
@@ -244,6 +247,8 @@ def compress(
         inputs: ordinary processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
         convs: trained `ConvCompressor`s by name, as returned by `load_convs`.
+        frames: how many images in a row each image or clip consists of: the frames of a clip share what
+            `resize` encodes of one image. Empty: all are images.
 
     Returns:
         The coarse tokens and levels: `grids` are the coarse grids, and every token is a cell.
@@ -263,7 +268,8 @@ def compress(
             f"put a trained {name}.safetensors into the allocator's folder"
         )
     if compressor.factor is None:
-        return adapter.features(adapter.coarse(inputs, cells=CELLS))
+        shares = [max(LEAST, CELLS // count) for count in frames for _ in range(count)]
+        return adapter.features(adapter.coarse(inputs, cells=shares or CELLS))
     features = adapter.features(inputs) if features is None else features
     return convs[name](features) if compressor.learned and convs else pooled(features, compressor.factor)
 

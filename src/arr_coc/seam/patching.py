@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def to_picture(rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int) -> Tensor:
+def to_picture(
+    rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int, frame: int = 0
+) -> Tensor:
     """The picture that patches were cut from.
 
     Args:
@@ -22,14 +24,15 @@ def to_picture(rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int,
         merge: patches along each side of a cell.
         patch: px along each side of a patch.
         frames: frames of a patch.
+        frame: which of them; those of a still are all the same.
 
     Returns:
-        [3, h*patch, w*patch], the first frame.
+        [3, h*patch, w*patch].
     """
     t, h, w = grid
     m, p = merge, patch
-    blocks = rows.view(t, h // m, w // m, m, m, -1, frames, p, p)[0, ..., 0, :, :]
-    # (h/m, w/m, m, m, 3, p, p) -> (3, h/m, m, p, w/m, m, p); a still repeats its one frame
+    blocks = rows.view(t, h // m, w // m, m, m, -1, frames, p, p)[0, ..., frame, :, :]
+    # (h/m, w/m, m, m, 3, p, p) -> (3, h/m, m, p, w/m, m, p)
     return blocks.permute(4, 0, 2, 5, 1, 3, 6).reshape(-1, h * p, w * p)
 
 

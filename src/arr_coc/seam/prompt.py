@@ -1,13 +1,13 @@
-"""Prompts about an image, as the family's own processor writes them, with the image processed once.
+"""Prompts about images and clips, as the family's own processor writes them, with each processed once.
 
-    prompt = ImagePrompt(processor, [image])
+    prompt = VisualPrompt(processor, [image])
     prompt.inputs("What is the title?") -> the outputs of processor(images=..., text=...)
 
 A processor replaces an image's one token in the text by an expansion: one placeholder per visual token, and
-in many families also frames, rows of tiles or line breaks around them. So the first prompt goes through the
-whole processor, and its expansion is put in the place of that token for every question. Where the expansion
-can't be told apart from the text around it, every question goes through the processor, and so it does with
-several images.
+in many families also frames, rows of tiles or line breaks around them, and between the frames of a clip the
+time. So the first prompt goes through the whole processor, and its expansion is put in the place of that
+token for every question; with several images or a clip, the text of all their expansions. Where that can't be
+told apart from the text around it, every question goes through the processor.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.question import check_question
+from arr_coc.core.visuals import Visual
 from arr_coc.seam.features import PROMPT_NAMES
 from arr_coc.seam.template import render
 
@@ -34,25 +36,53 @@ class Expansion(NamedTuple):
     columns: dict[str, Tensor]
 
 
-def chat_prompt(processor: Any, question: str, images: int = 1, history: Sequence[Turn] = ()) -> str:
-    """The chat template's text for one question about so many images, with one placeholder for each.
+class TextExpansion(NamedTuple):
+    """The replacement of the placeholders of all images and clips: the text before and the text after."""
+
+    before: str
+    after: str
+
+
+def chat_prompt(
+    processor: Any, question: str, visuals: int | Sequence[str] = 1, history: Sequence[Turn] = ()
+) -> str:
+    """The chat template's text for one question about some images and clips, with one placeholder for each.
 
     Args:
         processor: with the template.
         question: the one to answer.
-        images: they stand before the first question.
+        visuals: they stand before the first question; how many images, or what each is: "image" or "video".
         history: earlier questions of the conversation with their answers.
 
     Raises:
         ValueError: what is no question; see `check_question`.
     """
+    kinds = ["image"] * visuals if isinstance(visuals, int) else visuals
     turns: list[dict[str, Any]] = []
     for earlier, answer in history:
         turns.append({"role": "user", "content": _text(check_question(earlier))})
         turns.append({"role": "assistant", "content": _text(answer)})
     turns.append({"role": "user", "content": _text(check_question(question))})
-    turns[0]["content"] = [{"type": "image"}] * images + turns[0]["content"]
+    turns[0]["content"] = [{"type": kind} for kind in kinds] + turns[0]["content"]
     return render(processor, turns)
+
+
+def _media(visuals: Sequence[Visual]) -> dict[str, Any]:
+    """The arguments of a processor for images and clips."""
+    images = [one for one in visuals if isinstance(one, Image.Image)]
+    clips = [one for one in visuals if not isinstance(one, Image.Image)]
+    media: dict[str, Any] = {}
+    if images:
+        media["images"] = images if len(visuals) == 1 else [images]  # nested: all of one prompt
+    if clips:
+        # Sampled already: the processor is to take every frame, and to know which one it was.
+        about = [
+            {"fps": clip.rate, "total_num_frames": clip.total, "frames_indices": list(clip.numbers)}
+            for clip in clips
+        ]
+        media["videos"] = [np.stack(list(clip.arrays())) for clip in clips]
+        media["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": about}
+    return media
 
 
 def _text(words: str) -> list[dict[str, Any]]:
@@ -60,45 +90,52 @@ def _text(words: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": words}]
 
 
-class ImagePrompt:
-    """Processor inputs for any question about the same images.
+class VisualPrompt:
+    """Processor inputs for any question about the same images and clips.
 
     Args:
         processor: of the model, with a chat template.
-        images: one, or several that the question is about together.
+        visuals: one, or several that the question is about together.
 
     Attributes:
-        visual: the processor's outputs for the images (`pixel_values` and what goes with it).
+        visual: the processor's outputs for them (`pixel_values` and what goes with it).
 
     Raises:
-        ValueError: several images for a chat template that doesn't write all of them into a prompt.
+        ValueError: a chat template that doesn't write all of them into a prompt, or a processor that takes no
+            clips.
     """
 
-    def __init__(self, processor: Any, images: Sequence[Image.Image]) -> None:
-        self._processor, self._images = processor, list(images)
-        text = chat_prompt(processor, "?", len(images))
-        written = text.count(processor.image_token)
-        if len(images) > 1 and written != len(images):
-            raise ValueError(
-                f"the chat template of this {type(processor).__name__} writes {written} of {len(images)} "
-                "images into a prompt: ask about one image at a time"
-            )
+    def __init__(self, processor: Any, visuals: Sequence[Visual]) -> None:
+        self._processor = processor
+        self._kinds = ["image" if isinstance(one, Image.Image) else "video" for one in visuals]
+        self._marks = {kind: getattr(processor, f"{kind}_token", None) for kind in set(self._kinds)}
+        self._check_processor()
+        text = chat_prompt(processor, "?", self._kinds)
+        self._check_written(text)
+        self._media = _media(visuals)
         whole = self._process(text)
         self.visual = {name: value for name, value in whole.items() if name not in PROMPT_NAMES}
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
-        added = processor.tokenizer.added_tokens_decoder
-        one = len(images) == 1
-        self._expansion = _expansion(self._tokenize(text), prompt, added) if one else None
+        self._expansion: Expansion | TextExpansion | None
+        if self._kinds == ["image"]:
+            self._expansion = _expansion(
+                self._tokenize(text), prompt, processor.tokenizer.added_tokens_decoder
+            )
+        else:
+            self._expansion = self._text_expansion(text, prompt)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`."""
-        text = chat_prompt(self._processor, question, len(self._images), history)
+        text = chat_prompt(self._processor, question, self._kinds, history)
+        expansion = self._expansion
+        if isinstance(expansion, TextExpansion) and text.count(expansion.before) == 1:
+            return self._as_prompt(text.replace(*expansion)) | self.visual
         ids = self._tokenize(text)
-        if self._expansion is None or ids.count(self._expansion.token) != 1:
+        if not isinstance(expansion, Expansion) or ids.count(expansion.token) != 1:
             prompt = {name: value for name, value in self._process(text).items() if name in PROMPT_NAMES}
             return prompt | self.visual
-        token, columns = self._expansion
+        token, columns = expansion
         at, plain = ids.index(token), torch.tensor(ids)
         prompt = {}
         for name in self._names:
@@ -107,11 +144,66 @@ class ImagePrompt:
             prompt[name] = spliced.to(columns[name].dtype)[None]
         return prompt | self.visual
 
+    def _check_processor(self) -> None:
+        """Raise a ValueError where there is a clip and the processor takes none."""
+        if "video" in self._kinds and getattr(self._processor, "video_processor", None) is None:
+            raise ValueError(
+                f"{type(self._processor).__name__} takes no clips: ask about images, or load a model that "
+                "reads video, such as Qwen3-VL"
+            )
+
+    def _check_written(self, text: str) -> None:
+        """Raise a ValueError where a chat template doesn't write all images and clips into a prompt."""
+        if self._kinds == ["image"]:
+            return
+        for kind, mark in self._marks.items():
+            count, written = self._kinds.count(kind), 0 if mark is None else text.count(mark)
+            if written != count:
+                remedy = "ask about one image at a time" if kind == "image" else "give it one that does"
+                raise ValueError(
+                    f"the chat template of this {type(self._processor).__name__} writes {written} of {count} "
+                    f"{kind}s into a prompt: {remedy}"
+                )
+
+    def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
+        """The expansions of all images and clips as text; None where prompts can't be made of it.
+
+        They are what two texts differ in: that of the template, and that of the processor's prompt.
+
+        Args:
+            text: of the template, with a placeholder for each.
+            prompt: the processor's tensors [S] for it.
+        """
+        marks = [mark for mark in self._marks.values() if mark]
+        first = min(text.index(mark) for mark in marks)
+        last = max(text.rindex(mark) + len(mark) for mark in marks)
+        whole = self._processor.tokenizer.decode(
+            prompt["input_ids"], skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        # The time of a frame stands ahead of its begin token: both texts agree up to there or farther.
+        start = next((i for i, pair in enumerate(zip(text, whole, strict=False)) if len(set(pair)) > 1), 0)
+        start, rest = min(start, first), len(text) - last
+        expansion = TextExpansion(text[start:last], whole[start : len(whole) - rest])
+        if text[:start] != whole[:start] or text[last:] != whole[len(whole) - rest :]:
+            return None
+        again = self._as_prompt(text.replace(*expansion))
+        same = again.keys() == prompt.keys() and all(torch.equal(again[k][0], prompt[k]) for k in prompt)
+        return expansion if same else None
+
+    def _as_prompt(self, text: str) -> dict[str, Tensor]:
+        """The tensors [1, S] of an expanded text, by the rules that processors follow."""
+        ids = torch.tensor([self._tokenize(text)])
+        kinds = torch.zeros_like(ids)
+        for kind, name in enumerate(("image", "video"), start=1):
+            token = getattr(self._processor, f"{name}_token_id", None)
+            kinds += kind * (ids == (-1 if token is None else token))
+        tensors = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": kinds}
+        return {name: tensors[name] for name in self._names if name in tensors}
+
     def _process(self, text: str) -> Any:
-        """The processor's outputs for a text and the images."""
-        images = self._images if len(self._images) == 1 else [self._images]  # nested: all of one prompt
+        """The processor's outputs for a text and the images and clips."""
         return self._processor(
-            images=images, text=[text], return_tensors="pt", add_special_tokens=self._adds(text)
+            text=[text], return_tensors="pt", add_special_tokens=self._adds(text), **self._media
         )
 
     def _tokenize(self, text: str) -> list[int]:

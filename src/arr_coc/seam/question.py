@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection
 from itertools import groupby, takewhile
 from typing import Any, NamedTuple
@@ -18,6 +19,9 @@ from torch import Tensor
 from arr_coc.seam.template import render
 
 logger = logging.getLogger(__name__)
+
+TIME = re.compile(r"<\d+(?:\.\d+)? seconds>(?=<\|vision_start\|>)")
+"""The time that processors write ahead of each frame of a clip."""
 
 
 class TemplateMarkers(NamedTuple):
@@ -104,10 +108,14 @@ def question_tokens(
     end = text.find(markers.closing, start)
     end = len(text) if end < 0 else end
 
+    times = [match.span() for match in TIME.finditer(text)]
     within = [
         column
         for (column, _), (left, right) in zip(short, again["offset_mapping"], strict=True)
-        if left < end and right > start and not text[left:right].isspace()
+        if left < end
+        and right > start
+        and not text[left:right].isspace()
+        and not any(left < last and right > first for first, last in times)
     ]
     turn = torch.zeros_like(content)
     turn[within] = True

@@ -18,6 +18,7 @@ from transformers.vision_utils import (
 )
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.clips import IMAGE, VIDEO
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
 
@@ -28,6 +29,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     model_types = ("qwen2_5_vl", "qwen2_vl")
     visual_names = ("pixel_values", "image_grid_thw")
     sparse = True
+    clips = True
     by_cells = True
 
     @property
@@ -49,12 +51,13 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]."""
         ids = inputs["input_ids"]
         kinds = inputs.get("mm_token_type_ids")
-        kinds = (ids == self.image_token_id).int() if kinds is None else kinds
+        if kinds is None:
+            videos = ids == getattr(self.model.config, "video_token_id", None)
+            kinds = (ids == self.image_token_id).int() * IMAGE + videos.int() * VIDEO
+        names = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
+        visual = {name: inputs[name] for name in names if inputs.get(name) is not None}
         positions, _ = self.model.model.get_rope_index(
-            ids,
-            mm_token_type_ids=kinds,
-            image_grid_thw=inputs["image_grid_thw"],
-            attention_mask=attention_mask,
+            ids, mm_token_type_ids=kinds, attention_mask=attention_mask, **visual
         )
         return positions
 
@@ -63,10 +66,19 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         vision = self.model.config.vision_config
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
-        return [
-            to_picture(patches, grid, self.merge, vision.patch_size, vision.temporal_patch_size)
-            for patches, grid in zip(rows, grids, strict=True)
-        ]
+        pictures: list[Tensor] = []
+        for patches, grid in zip(rows, grids, strict=True):
+            shape = (grid, self.merge, vision.patch_size, vision.temporal_patch_size)
+            first = to_picture(patches, *shape)
+            frames = patches.unflatten(1, (-1, vision.temporal_patch_size, vision.patch_size**2))
+            if not torch.equal(frames[:, :, 0], frames[:, :, -1]):
+                # Of two pictures of a clip that one is looked at which shows more that is new.
+                last = to_picture(patches, *shape, frame=-1)
+                before = pictures[-1] if pictures and pictures[-1].shape == first.shape else first
+                changed = [float((picture - before).abs().sum()) for picture in (first, last)]
+                first = last if changed[1] > changed[0] else first
+            pictures.append(first)
+        return pictures
 
     @property
     def merger(self) -> Any:
@@ -130,7 +142,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             kind=type(output),
         )
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int = 256) -> dict[str, Any]:
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The pictures scaled down and cut into patches again."""
         vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
         m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
@@ -139,8 +151,9 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             raise ValueError(f"image_grid_thw {sizes} has clips; a coarse view is made of still images only")
         rows = inputs["pixel_values"].split([h * w for _, h, w in sizes])
         views, grids = [], []
-        for patches, (_, height, width) in zip(rows, sizes, strict=True):
-            h, w = (m * side for side in coarse_grid(height // m, width // m, cells))
+        most = [cells] * len(sizes) if isinstance(cells, int) else cells
+        for patches, (_, height, width), few in zip(rows, sizes, most, strict=True):
+            h, w = (m * side for side in coarse_grid(height // m, width // m, few))
             if (h, w) != (height, width):
                 picture = shrink(to_picture(patches, (1, height, width), m, p, frames), (h * p, w * p))
                 patches = to_patches(picture, m, p, frames)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.layer import Relevance
 from arr_coc.core.stem import Stem
 from arr_coc.core.texture import generate_texture_array
@@ -175,7 +176,8 @@ class Learner(nn.Module):
         else:
             assert encoded is not None, "encoded eyes read an encoded image"
             grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
-        texture = generate_texture_array(picture[None].to(like), grid, layer.config.channels)
+        channels, picture = layer.config.channels, picture.to(like)
+        texture = generate_texture_array(picture[None], grid, channels, **picture_inputs(channels, picture))
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]

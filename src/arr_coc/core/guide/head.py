@@ -30,7 +30,7 @@ HEADS = 4
 BLOCKS = 3
 MAPS = 8
 """Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
-that of words it is related to; and how well what is printed agrees with it in meaning, in the same two ways."""
+that of words it is related to; and how well its meaning agrees with that of what is printed."""
 
 
 class Judgement(NamedTuple):

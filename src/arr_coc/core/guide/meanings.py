@@ -55,7 +55,9 @@ def meanings() -> Meanings:
     for row, word in enumerate(words):
         by_stem.setdefault(stem(word), row)
     rows = {word: row for row, word in enumerate(words)}
-    return Meanings(words, rows, by_stem, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9), glossary)
+    return Meanings(
+        words, rows, by_stem, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9), glossary
+    )
 
 
 def glossary_words() -> tuple[str, ...]:

@@ -5,7 +5,10 @@
 - Channels come in named groups. `CHANNEL_GROUPS` is the registry, `PRESETS` names lists of groups, and
   `register_channel_group(ChannelGroup(...))` adds a group; the built-in ones are in `groups`, a file each.
 - A group computes from a `ChannelContext`: the image, the grid, maps that groups share and, where the
-  caller passes them, encoder features, the frames before and their relevance.
+  caller passes them, encoder features and their `Basis`, evidence of print, the frames before, their
+  relevance, and where earlier questions looked. What a group needs and does not get is an error; what it
+  reads where it is there has a neutral value otherwise.
+- A `TextureCache` keeps channels between calls by what their groups depend on.
 - Any aspect ratio and any grid (it need not divide the image, and may be finer than it); deterministic;
   no gradient. Computed in float32, returned in the dtype and on the device of the image.
 - Channels are scaled by fixed constants, never by the other images of a batch or by the image's own
@@ -17,8 +20,11 @@ from __future__ import annotations
 
 from arr_coc.core.texture import groups as groups
 from arr_coc.core.texture.array import generate_texture_array
+from arr_coc.core.texture.basis import COMPONENTS, Basis, fit_basis
+from arr_coc.core.texture.cache import TextureCache
+from arr_coc.core.texture.clip import Clip, moved, phase_shift
 from arr_coc.core.texture.context import COARSE, OPTIONAL_INPUTS, ChannelContext, Grid2D, position_grid
-from arr_coc.core.texture.filters import cell_mean, laplacian, sobel, surround
+from arr_coc.core.texture.filters import cell_mean, distance_to, laplacian, sobel, surround
 from arr_coc.core.texture.groups.saliency import (
     SPECTRUM_SIZE,
     centre_surround,
@@ -46,7 +52,8 @@ __all__ = [
     "ChannelContext", "ChannelGroup", "Channels", "Grid2D",
     "CHANNEL_GROUPS", "PRESETS", "COSTS", "OPTIONAL_INPUTS",
     "register_channel_group", "channel_groups", "channel_names", "texture_size",
-    "cell_mean", "sobel", "laplacian", "surround", "position_grid", "COARSE",
+    "Basis", "fit_basis", "COMPONENTS", "TextureCache", "Clip", "phase_shift", "moved",
+    "cell_mean", "sobel", "laplacian", "surround", "distance_to", "position_grid", "COARSE",
     "spectral_residual", "centre_surround", "lab_hue", "colour_opponency", "SPECTRUM_SIZE",
     "Pixels",
 ]  # fmt: skip

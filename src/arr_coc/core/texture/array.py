@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from arr_coc.core.texture.basis import Basis
+from arr_coc.core.texture.cache import TextureCache
 from arr_coc.core.texture.context import OPTIONAL_INPUTS, ChannelContext, Grid2D
 from arr_coc.core.texture.registry import ChannelGroup, Channels, channel_groups
 
 TOLERANCE = 0.01
 """How far outside [0, 1] a value may lie: undoing a normalisation in bfloat16 is half a percent off."""
+UNBOUNDED = ("features", "coarse_features")
+"""Optional inputs of any finite value; the others lie in [0, 1]."""
 
 
 @torch.no_grad()
@@ -21,19 +28,35 @@ def generate_texture_array(
     features: Tensor | None = None,
     previous_frames: Tensor | None = None,
     previous_relevance: Tensor | None = None,
+    relevance_history: Tensor | None = None,
+    attention_history: Tensor | None = None,
+    text_evidence: Tensor | None = None,
+    coarse_features: Tensor | None = None,
+    basis: Basis | None = None,
+    cache: TextureCache | None = None,
 ) -> Tensor:
     """Describe every cell of an image by cheap features of its pixels.
 
-    The optional inputs are for groups that need them, and for "motion". The first frame of a clip has
-    none before it: pass the frame itself, and a relevance of zeros.
+    The optional inputs are for groups that need them or read them where they are supplied: without, the
+    latter have the neutral values that `ChannelGroup.neutral` says. A first frame of a clip has none before
+    it: pass nothing, and it is a still; for a group of yours that needs frames, the frame itself.
 
     Args:
         image: Float [B, 3, h, w] in [0, 1], RGB, any size from 1x1 px.
         grid: (H, W), the merged token grid.
-        channels: A preset ("mvp13", "fast13") or a list of names of channel groups.
+        channels: A preset ("mvp13", "fast13", "full20", "full40") or a list of names of channel groups.
         features: Float [B, D, H, W], features of a vision encoder on the grid.
         previous_frames: Float [B, T, 3, h, w] in [0, 1], the frames before the image, oldest first.
         previous_relevance: Float [B, H, W] in [0, 1], relevance of the cells in the frame before.
+        relevance_history: Float [B, T', H, W] in [0, 1], likewise of the latest T' frames, oldest first.
+        attention_history: Float [B, Q, H, W] in [0, 1], where earlier questions looked, oldest first.
+        text_evidence: Float [B, h', w'] in [0, 1], how likely print stands at each place of the image, such
+            as `core.guide.print_evidence.text_evidence` of the guide's eyes.
+        coarse_features: Float [B, F, h', w'], features of a vision encoder on a coarse view of the image,
+            such as `seam.encoder_features.coarse_features`.
+        basis: Of the encoder of `coarse_features`, by `fit_basis`.
+        cache: Of channels of earlier calls; groups whose inputs are the very same tensors are not computed
+            again.
 
     Returns:
         [B, C, H, W] in [0, 1], dtype and device of `image`, without gradient.
@@ -59,21 +82,50 @@ def generate_texture_array(
             ("features", features, (b, None, rows, columns)),
             ("previous_frames", previous_frames, (b, None, 3, h, w)),
             ("previous_relevance", previous_relevance, (b, rows, columns)),
+            ("relevance_history", relevance_history, (b, None, rows, columns)),
+            ("attention_history", attention_history, (b, None, rows, columns)),
+            ("text_evidence", text_evidence, (b, None, None)),
+            ("coarse_features", coarse_features, (b, None, None, None)),
         )
         if value is not None
     }
-    groups = channel_groups(channels)
+    groups, here = channel_groups(channels), set(optional) | ({"basis"} if basis is not None else set())
     for group in groups:
-        _check_needs(group, set(optional))
+        _check_needs(group, here)
 
     values = image.float().contiguous()
     sound = _in_unit_range("image", values)  # (B,)
     for name, value in optional.items():
-        sound = sound & (_finite(name, value) if name == "features" else _in_unit_range(name, value))
-    optional = {n: v if n == "features" else v.clamp(0, 1) for n, v in optional.items()}
-    context = ChannelContext(values.clamp(0, 1), (rows, columns), **optional)
-    texture = torch.cat([_channels(group, context) for group in groups], dim=1)
+        sound = sound & (_finite(name, value) if name in UNBOUNDED else _in_unit_range(name, value))
+    optional = {n: v if n in UNBOUNDED else v.clamp(0, 1) for n, v in optional.items()}
+    own = None if basis is None else basis.to(image.device)
+    context = ChannelContext(values.clamp(0, 1), (rows, columns), **optional, basis=own)
+    sources: dict[str, object] = {
+        "image": image,
+        "features": features,
+        "previous_frames": previous_frames,
+        "previous_relevance": previous_relevance,
+        "relevance_history": relevance_history,
+        "attention_history": attention_history,
+        "text_evidence": text_evidence,
+        "coarse_features": coarse_features,
+        "basis": basis,
+    }
+    kept = TextureCache() if cache is None else cache
+    with _full_precision(image.device):
+        parts = [
+            kept.part(group, context.grid, sources, lambda group=group: _channels(group, context))
+            for group in groups
+        ]
+    texture = torch.cat(parts, dim=1)
     return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """A context without autocast, in which a matrix product of float32 is one of float32."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def _conforming(name: str, value: Tensor, shape: tuple[int | None, ...], device: torch.device) -> Tensor:
@@ -105,7 +157,7 @@ def _in_unit_range(name: str, values: Tensor) -> Tensor:
     low, high = values.flatten(1).amin(1), values.flatten(1).amax(1)  # (B,)
     sound = (low >= -TOLERANCE) & (high <= 1 + TOLERANCE)
     if values.device.type == "cpu" and not bool(sound.all()):
-        remedy = "scale it" if name == "previous_relevance" else "divide bytes by 255"
+        remedy = "divide bytes by 255" if name in ("image", "previous_frames") else "scale it"
         raise ValueError(f"{name} values must lie in [0, 1], got {low.min():g} to {high.max():g}; {remedy}")
     return sound
 

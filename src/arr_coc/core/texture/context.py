@@ -9,6 +9,8 @@ import torch
 from kornia.color import rgb_to_grayscale
 from torch import Tensor
 
+from arr_coc.core.texture.basis import Basis
+from arr_coc.core.texture.clip import Clip
 from arr_coc.core.texture.filters import cell_mean, sobel
 
 Grid2D = tuple[int, int]
@@ -20,6 +22,11 @@ OPTIONAL_INPUTS: dict[str, str] = {
     "features": "encoder features on the grid, float [B, D, H, W]",
     "previous_frames": "the frames before, oldest first, float [B, T, 3, h, w] in [0, 1]",
     "previous_relevance": "relevance maps of the frame before, float [B, H, W] in [0, 1]",
+    "relevance_history": "relevance maps of the frames before, oldest first, float [B, T, H, W] in [0, 1]",
+    "attention_history": "maps of earlier questions, oldest first, float [B, Q, H, W] in [0, 1]",
+    "text_evidence": "how likely print stands at each place, any size, float [B, h', w'] in [0, 1]",
+    "coarse_features": "encoder features of a coarse view of the image, any size, float [B, F, h', w']",
+    "basis": "principal components of the encoder of `coarse_features`, a `Basis` of `fit_basis`",
 }
 """What a channel group may need beside the image, by the name of its field in `ChannelContext`."""
 
@@ -46,6 +53,13 @@ class ChannelContext:
             None for a still image.
         previous_relevance: [B, H, W] in [0, 1], relevance of the cells in the frame before; None for a
             still image.
+        relevance_history: [B, T, H, W] in [0, 1], relevance in each of `previous_frames`; None: that of the
+            frame before is all that is at hand.
+        attention_history: [B, Q, H, W] in [0, 1], where earlier questions about the image looked, oldest
+            first; None before the first question.
+        text_evidence: [B, h', w'] in [0, 1], how likely print stands at each place; None without.
+        coarse_features: [B, F, h', w'], encoder features of a coarse view of the image; None without.
+        basis: principal components of such features; None without.
     """
 
     image: Tensor
@@ -53,6 +67,11 @@ class ChannelContext:
     features: Tensor | None = None
     previous_frames: Tensor | None = None
     previous_relevance: Tensor | None = None
+    relevance_history: Tensor | None = None
+    attention_history: Tensor | None = None
+    text_evidence: Tensor | None = None
+    coarse_features: Tensor | None = None
+    basis: Basis | None = None
 
     def per_cell(self, x: Tensor) -> Tensor:
         """Mean over each cell, [B, c, any, any] -> [B, c, H, W]."""
@@ -97,6 +116,13 @@ class ChannelContext:
     def cell_luma(self) -> Tensor:
         """Brightness of each cell's mean colour, [B, 1, H, W] in [0, 1]."""
         return rgb_to_grayscale(self.colour)
+
+    @cached_property
+    def clip(self) -> Clip | None:
+        """What changed and what moved in the latest frames up to the image; None for a still."""
+        if self.previous_frames is None:
+            return None
+        return Clip.of(self.previous_frames, self.image, self.grid)
 
     @cached_property
     def position(self) -> Tensor:

@@ -13,7 +13,7 @@ from arr_coc.core.texture.context import OPTIONAL_INPUTS, ChannelContext
 Channels = str | Sequence[str]
 
 COSTS = ("free", "cheap", "costly")
-"""Cost classes: from the grid alone; a few filters; a model. No preset holds a costly group."""
+"""Cost classes: from the grid alone; a few filters; a model, or rounds of clustering."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,21 @@ class ChannelGroup:
         name: Name of the group, by which presets list it.
         count: Number of channels.
         source: Formula or paper.
-        cost: "free" (from the grid alone), "cheap" (a few filters) or "costly" (needs a model).
+        cost: "free" (from the grid alone), "cheap" (a few filters) or "costly" (see COSTS).
         compute: Context -> [B, count, H, W]; the result is clamped to [0, 1].
         channels: Names of the channels; by default "name.0", "name.1", ...
         spread: Names of those which measure variation *inside* a cell (0 when the cell is uniform).
         salient: Names of those which say that a cell stands out.
         needs: Optional inputs of the context that `compute` cannot do without, of `OPTIONAL_INPUTS`;
             a name or several. `compute` is called only where they are supplied.
+        reads: Optional inputs that `compute` reads where they are supplied, and does without where not.
+        neutral: The documented values of the channels where what the group reads is not supplied.
+        price: What a costly group costs, in words, with what makes its inputs; times are CPU times of one
+            core beside that of mvp13 (`runs/results/texture-groups.json`).
 
     Raises:
-        ValueError: the name is empty, the channels' names repeat or do not fit the count, the cost or a
-            need is unknown, or `compute` does not take one argument.
+        ValueError: the name is empty, the channels' names repeat or do not fit the count, the cost, a need
+            or a reading is unknown, or `compute` does not take one argument.
     """
 
     name: str
@@ -46,6 +50,18 @@ class ChannelGroup:
     spread: tuple[str, ...] = ()
     salient: tuple[str, ...] = ()
     needs: Collection[str] = frozenset()
+    reads: Collection[str] = frozenset()
+    neutral: str = ""
+    price: str = ""
+
+    @property
+    def depends(self) -> frozenset[str]:
+        """The inputs that the channels follow from beside the grid, by their names: what a cache compares.
+
+        A "free" group depends on the grid alone; every other one on the image, too.
+        """
+        own = frozenset() if self.cost == "free" else frozenset({"image"})
+        return own | frozenset(self.needs) | frozenset(self.reads)
 
     def __post_init__(self) -> None:
         """Name the channels, and check that the fields agree."""
@@ -59,16 +75,20 @@ class ChannelGroup:
             raise ValueError(f"{group}: {sorted(unknown)} are not among its channels {names}")
         if self.cost not in COSTS:
             raise ValueError(f"{group}: cost {self.cost!r} is not one of {COSTS}")
-        needs = frozenset([self.needs] if isinstance(self.needs, str) else self.needs)
-        if unknown := needs - set(OPTIONAL_INPUTS):
-            raise ValueError(f"{group}: needs {sorted(unknown)} are not among {sorted(OPTIONAL_INPUTS)}")
+        inputs: dict[str, frozenset[str]] = {}
+        for what in ("needs", "reads"):
+            names_of = getattr(self, what)
+            inputs[what] = frozenset([names_of] if isinstance(names_of, str) else names_of)
+            if unknown := inputs[what] - set(OPTIONAL_INPUTS):
+                raise ValueError(f"{group}: {what} {sorted(unknown)} are not among {sorted(OPTIONAL_INPUTS)}")
         if not _takes_one_argument(self.compute):
             raise ValueError(
                 f"{group}: compute must be a function of one argument, the ChannelContext "
                 f"(the grid is `context.grid`), got {self.compute!r}"
             )
         object.__setattr__(self, "channels", names)
-        object.__setattr__(self, "needs", needs)
+        for what, names_of in inputs.items():
+            object.__setattr__(self, what, names_of)
 
 
 def _takes_one_argument(function: object) -> bool:
@@ -87,14 +107,27 @@ def _takes_one_argument(function: object) -> bool:
 CHANNEL_GROUPS: dict[str, ChannelGroup] = {}
 """The registered groups by name."""
 
+_FULL = (
+    "rgb", "position", "eccentricity", "edge_pair", "passes", "motion", "conspicuity", "edge_distance",
+    "clusters", "text_mask", "components",
+    "relevance_memory", "frame_change", "attention_memory", "change_memory",
+)  # fmt: skip
+_COSTLY = ("clusters", "text_mask", "components")
+
 PRESETS: dict[str, tuple[str, ...]] = {
     "mvp13": ("rgb", "position", "sobel", "saliency", "grouping"),
     "fast13": (
         "rgb", "position", "eccentricity", "edge_pair", "passes", "motion",
         "centre_bias", "edge_distance",
     ),
+    "full40": _FULL,
+    "full20": tuple(name for name in _FULL if name not in _COSTLY),
 }  # fmt: skip
-"""Lists of group names by the name of the preset."""
+"""Lists of group names by the name of the preset.
+
+"full20" is "full40" without its costly groups. "full40" alone needs more than an image: `text_evidence`,
+`coarse_features` and `basis`.
+"""
 
 
 def register_channel_group(group: ChannelGroup) -> None:

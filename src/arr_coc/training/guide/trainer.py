@@ -151,8 +151,8 @@ class Run:
         return place
 
     def _open_eyes(self) -> None:
-        """Take eyes and words of the recipe's other guide, which may have learned more meanwhile, and what the
-        glossary's words look like now.
+        """Take eyes and words of the recipe's other guide, which may have learned more meanwhile, and the
+        vectors that the glossary's words have now.
         """
         if self.recipe.eyes is not None:
             for guide in (self.guide, self.mean):

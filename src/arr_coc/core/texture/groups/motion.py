@@ -18,6 +18,7 @@ def motion(context: ChannelContext) -> Tensor:
 
 register_channel_group(
     ChannelGroup(
-        "motion", 1, "mean |change of brightness|; 0 for a still", "cheap", motion, salient=("motion.0",)
+        "motion", 1, "mean |change of brightness|; 0 for a still", "cheap", motion, salient=("motion.0",),
+        reads={"previous_frames"}, neutral="0 for a still",
     )
-)
+)  # fmt: skip

@@ -1,0 +1,170 @@
+"""The selector on a clip: from frames and a question to the cells that matter, in memory that doesn't grow.
+
+    choose_in_clip(Selector.from_pretrained(), frames, "When does the light turn red?", budget=0.1)
+
+Frames are read one after another: what is kept of each are its scores. One that repeats the frame before is
+not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from arr_coc.core.attending import Budget, budget_of, parse_budget
+from arr_coc.core.guide.coupling import Coupling, couple, view
+from arr_coc.core.images import ImageSource
+from arr_coc.core.question import check_question
+from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
+from arr_coc.core.selector import Selector, Sight, image_pixels
+from arr_coc.core.temporal import Change, Changes, Tracker
+from arr_coc.core.texture import generate_texture_array
+
+PICTURES = 2
+"""Pictures of a clip that a model reads as one step, as the Qwen families do."""
+
+
+@torch.no_grad()
+def choose_in_clip(
+    selector: Selector,
+    frames: Iterable[ImageSource],
+    question: str,
+    budget: Budget = 0.1,
+    grid: tuple[int, int] | None = None,
+    pictures: int = PICTURES,
+) -> Decision:
+    """Choose the cells of a clip that matter to a question.
+
+    Args:
+        selector: the guide, and how a picture becomes cells.
+        frames: the clip's pictures in order, all of one size; whatever `open_image` takes.
+        question: any text.
+        budget: cells to keep of the whole clip: a count (at most all are kept), a fraction or "auto".
+        grid: (H, W) cells of a picture; None: as the selector's sizing says.
+        pictures: pictures in a row that a model reads as one step. Of these the one is looked at that shows
+            more that is new; what is left over at the end is a step, too.
+
+    Returns:
+        One allocation, on a grid of (steps, H, W), and what the guide said of the step where it is surest.
+
+    Raises:
+        ValueError: no picture, one that can't be read or is of another size, a question without words, or a
+            bad budget.
+    """
+    check_question(question)
+    allowed = parse_budget(budget)
+    guide = selector.guide
+    cues: list[Cues] = []
+    changes: list[Change] = []
+    for picture, change in _compared(selector, frames, grid, pictures):
+        changes.append(change)
+        if change.repeated:
+            cues.append(cues[-1])
+            continue
+        sight = _sight(selector, picture, change)
+        cues.append(_cues(selector, sight, couple(guide, sight.page, question, change.grid)))
+    return _decided(selector, cues, changes, allowed)
+
+
+class ClipSight:
+    """What is known of a clip before any question: for many questions about one clip, in memory that grows.
+
+    Args:
+        selector: as of `choose_in_clip`, with the other arguments.
+        frames: the clip's pictures.
+        grid: (H, W) cells of a picture.
+        pictures: in a step.
+
+    Raises:
+        ValueError: as `choose_in_clip` of pictures.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        frames: Iterable[ImageSource],
+        grid: tuple[int, int] | None = None,
+        pictures: int = PICTURES,
+    ) -> None:
+        self.selector = selector
+        self.changes: list[Change] = []
+        self.sights: list[Sight] = []
+        self._last: tuple[str, list[Cues]] | None = None
+        with torch.no_grad():
+            for picture, change in _compared(selector, frames, grid, pictures):
+                again = change.repeated
+                self.sights.append(self.sights[-1] if again else _sight(selector, picture, change))
+                self.changes.append(change)
+
+    @torch.no_grad()
+    def decide(self, question: str, budget: Budget = 0.1) -> Decision:
+        """As `choose_in_clip`; a second budget for the last question costs the ranking alone."""
+        check_question(question)
+        allowed = parse_budget(budget)
+        if self._last is None or self._last[0] != question:
+            guide = self.selector.guide
+            every: dict[int, Cues] = {}
+            for sight, change in zip(self.sights, self.changes, strict=True):
+                if id(sight) not in every:
+                    coupling = couple(guide, sight.page, question, change.grid)
+                    every[id(sight)] = _cues(self.selector, sight, coupling)
+            self._last = question, [every[id(sight)] for sight in self.sights]
+        return _decided(self.selector, self._last[1], self.changes, allowed)
+
+
+def _compared(
+    selector: Selector, frames: Iterable[ImageSource], grid: tuple[int, int] | None, pictures: int
+) -> Iterator[tuple[Tensor, Change]]:
+    """The picture [1, 3, h, w] of each step, and what is new in it."""
+    tracker: Tracker | None = None
+    for picture in _steps(frames, pictures):
+        tracker = tracker or Tracker(grid or selector.sizing.grid(*picture.shape[-2:]))
+        yield picture, tracker(picture[0])
+    if tracker is None:
+        raise ValueError("the clip has no pictures: give at least one")
+
+
+def _sight(selector: Selector, picture: Tensor, change: Change) -> Sight:
+    """What is known of a step's picture before any question."""
+    height, width = change.grid
+    texture = generate_texture_array(picture, (height, width), selector.layer.config.channels)
+    return Sight(view(selector.guide, picture[0]), {(height, width): texture})
+
+
+def _cues(selector: Selector, sight: Sight, coupling: Coupling) -> Cues:
+    """What scoring reads of a step."""
+    query, words = torch.zeros(1, 1, selector.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
+    (texture,) = sight.textures.values()
+    return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
+
+
+def _decided(selector: Selector, cues: Sequence[Cues], changes: Sequence[Change], budget: Budget) -> Decision:
+    """The cells of a whole clip, from what is known of its steps."""
+    height, width = changes[0].grid
+    allowed = budget_of(budget, None, len(cues) * height * width)
+    watch = Stopwatch(cues[0].texture.device)
+    grids = [(1, height, width)] * len(cues)
+    return decide(selector.layer, cues, grids, [allowed], watch, [Changes.joined(changes)])
+
+
+def _steps(frames: Iterable[ImageSource], pictures: int) -> Iterator[Tensor]:
+    """One picture [1, 3, h, w] of each step: the one that differs most from the step's before.
+
+    Raises:
+        ValueError: pictures of different sizes.
+    """
+    before: Tensor | None = None
+    rest = iter(frames)
+    while group := [image_pixels(frame) for frame in islice(rest, pictures)]:
+        first = group[0] if before is None else before
+        for picture in group:
+            if picture.shape != first.shape:
+                sizes = [f"{one.shape[-1]}x{one.shape[-2]}" for one in (first, picture)]
+                raise ValueError(
+                    f"the clip has pictures of {sizes[0]} and of {sizes[1]} px: scale them to one size"
+                )
+        before = max(group, key=lambda picture: float((picture - first).abs().mean()))
+        yield before

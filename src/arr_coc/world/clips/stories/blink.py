@@ -1,0 +1,46 @@
+"""A thing that flashes up for one frame, once or a few times."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from arr_coc.data.tracks import Evidence
+from arr_coc.world.canvas import Rect
+from arr_coc.world.clips.questions import ask
+from arr_coc.world.clips.shapes import draw_shape, shape_box
+from arr_coc.world.clips.stage import Act, Span, Stage, Story, register
+
+MOST = 3
+
+
+def plan(stage: Stage, rect: Rect) -> Act:
+    """One to three flashes of one frame each, at least a tick apart, none in the first frame or the last.
+
+    Which frames a clip is sampled at decides whether it can be known at all: that is its purpose.
+    """
+    rng = stage.rng
+    (colour, ink), shape = stage.take_colour(), stage.take_shape()
+    x0, y0, x1, y1 = rect
+    diameter = int(min(x1 - x0, y1 - y0) * rng.uniform(0.4, 0.7))
+    x, y = (x0 + x1) // 2, (y0 + y1) // 2
+    box = shape_box(shape, diameter, x, y)
+    count = min(rng.randint(1, MOST), stage.ticks // 2)
+    ticks = sorted(rng.sample(range(1, stage.ticks, 2), count))
+    last = stage.count - 2
+    frames = [min(last, stage.frame(tick) + rng.randrange(stage.tick)) for tick in ticks]
+    items = [Evidence(frame, frame, (box,)) for frame in frames]
+    name = f"{colour} {shape}"
+    questions = [ask(rng, "flashes", "count", str(count), items, name=name)]
+    if count == 1:
+        questions.append(ask(rng, "flash", "what", name, items))
+
+    def paint(image: Image.Image, frame: int) -> Image.Image:
+        if frame in frames:
+            draw_shape(image, shape, diameter, x, y, ink)
+        return image
+
+    spans = tuple(Span("flash", name, item, colour) for item in items)
+    return Act("blink", paint, tuple(questions), spans)
+
+
+register(Story("blink", "thing", 3, plan))

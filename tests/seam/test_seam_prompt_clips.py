@@ -1,0 +1,91 @@
+"""Prompts about clips and several images: processed once, the same as the processor's own every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from arr_coc.core.video import FrameSource, open_clip
+from arr_coc.seam.prompt import TextExpansion, Visual, VisualPrompt, chat_prompt
+from tests.tiny import QWEN_FAMILIES, picture, tiny
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for c in m.content %}{% if c.type in ('image', 'video') %}"
+    "<|vision_start|><|{{ c.type }}_pad|><|vision_end|>"
+    "{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def clip(seed: int = 0, frames: int = 6) -> FrameSource:
+    return open_clip([picture(seed + i, (32, 32)) for i in range(frames)], fps=2.0)
+
+
+@pytest.fixture(params=QWEN_FAMILIES)
+def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    processor = tiny(request.param).processor
+    monkeypatch.setattr(processor, "chat_template", TEMPLATE)
+    for name, value in {
+        "patch_size": 4,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+        "do_resize": False,
+    }.items():
+        monkeypatch.setattr(processor.video_processor, name, value)
+    return processor
+
+
+CASES: dict[str, list[Visual]] = {
+    "a clip": [clip()],
+    "two images": [picture(1), picture(2)],
+    "an image and a clip": [picture(1), clip(3)],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_prompt_is_the_processors_own(processor: Any, case: str) -> None:
+    visuals = CASES[case]
+    prompt = VisualPrompt(processor, visuals)
+    assert isinstance(prompt._expansion, TextExpansion)
+    kinds = ["video" if isinstance(one, FrameSource) else "image" for one in visuals]
+    for question in ("?", "When does it begin?", "<3 seconds> or more?"):
+        ours = prompt.inputs(question)
+        stock = prompt._process(chat_prompt(processor, question, kinds))
+        assert set(ours) == set(stock)
+        for name, value in stock.items():
+            assert torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(value)), name
+
+
+def test_it_is_processed_once(processor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = VisualPrompt(processor, [clip()])
+    monkeypatch.setattr(prompt, "_process", None)
+    first, second = prompt.inputs("What?"), prompt.inputs("And when?")
+    assert first["pixel_values_videos"] is second["pixel_values_videos"]
+
+
+def test_the_processor_is_told_which_frames_they_are(processor: Any) -> None:
+    frames = [picture(i, (32, 32)) for i in range(16)]
+    every = open_clip(frames, fps=1.0, rate=4.0)
+    assert every.numbers == (0, 5, 10, 15)
+    text = processor.tokenizer.decode(VisualPrompt(processor, [every]).inputs("?")["input_ids"][0])
+    if "seconds" in text:  # the families that write the time
+        assert "<0.6 seconds>" in text
+        assert "<3.1 seconds>" in text
+
+
+def test_a_processor_without_clips_refuses_them() -> None:
+    with pytest.raises(ValueError, match="takes no clips"):
+        VisualPrompt(tiny("llava").processor, [clip()])
+
+
+def test_a_template_that_writes_no_clip_refuses_them() -> None:
+    with pytest.raises(ValueError, match="0 of 1 videos"):
+        VisualPrompt(tiny("qwen3_vl").processor, [clip()])
+
+
+def test_frames_are_read_as_they_are() -> None:
+    assert np.array_equal(next(clip().arrays()), np.asarray(picture(0, (32, 32))))
