@@ -270,3 +270,9 @@ def test_every_set_of_clips_is_registered(tmp_path: Path) -> None:
         assert data.metric("none of these", example.answers) == 0
         assert all(key in example.meta for key in data.classes)
         hash(example)
+
+
+@pytest.mark.parametrize("name", ["videomme", "mvbench", "longvideobench"])
+def test_who_takes_images_alone_refuses_clips(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{name}:.* is about clips"):
+        open_data(f"{name}:{tmp_path}", clips=False)

@@ -80,7 +80,7 @@ DATASETS: dict[str, DataSet] = {
 
 
 def open_data(
-    spec: str, split: str | None = None, limit: int | None = None
+    spec: str, split: str | None = None, limit: int | None = None, *, clips: bool = True
 ) -> tuple[DataSet, Iterator[Example]]:
     """The data set and the questions that `NAME:DIR` names.
 
@@ -90,9 +90,11 @@ def open_data(
         spec: a name of `DATASETS` and a folder, such as "textvqa:/data/textvqa".
         split: None for the one that results are usually published on.
         limit: at most so many questions, the first ones; None for all.
+        clips: whether the caller can take questions about clips.
 
     Raises:
-        ValueError: a spec of another form, an unknown name, or what the reader raises.
+        ValueError: a spec of another form, an unknown name, a data set of clips for a caller of images, or
+            what the reader raises.
     """
     name, colon, folder = spec.partition(":")
     names = ", ".join(DATASETS)
@@ -102,5 +104,8 @@ def open_data(
         hint = nearest(name.strip(), DATASETS)
         raise ValueError(f"data set {name!r} is unknown: use one of {names}, or jsonl:DIR for your own{hint}")
     data = DATASETS[name.strip().lower()]
+    if data.clips and not clips:
+        images = ", ".join(name for name, other in DATASETS.items() if not other.clips)
+        raise ValueError(f"data {spec!r} is about clips, and this is done with images: use one of {images}")
     path = local_path(folder.strip())
     return data, data.read(path, limit=limit) if split is None else data.read(path, split, limit)

@@ -124,7 +124,7 @@ def data_questions(
         ValueError: as `open_data`; there is no question, one has no answer or repeats an id, or the data set
             has no metric.
     """
-    data, examples = open_data(spec, split, limit)
+    data, examples = open_data(spec, split, limit, clips=False)
     if data.metric is None:
         raise ValueError(
             f"data {spec!r} has no answers to score: use jsonl:DIR with answers, or a public set"

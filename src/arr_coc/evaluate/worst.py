@@ -128,7 +128,7 @@ def _opened(path: str | Path, data: str, split: str | None, cases: Sequence[Case
     """Images of a data set, found by its own reader."""
     wanted = {case["id"]: case["image"] for case in cases}
     images: dict[str, Image.Image] = {}
-    _, examples = open_data(data, split)
+    _, examples = open_data(data, split, clips=False)
     for example in examples:
         if wanted.get(example.id) == image_key(data, example.image):
             images[example.id] = open_image(example.image)

@@ -113,7 +113,7 @@ def open_rows(recipe: Recipe) -> Turns:
             sources[spec] = drawn.WorldRows(length, recipe.sizes, recipe.questions, recipe.seed, weights)
             families |= drawn.FAMILIES
             continue
-        data, readings = open_data(spec, recipe.split, recipe.limit)
+        data, readings = open_data(spec, recipe.split, recipe.limit, clips=False)
         examples = list(readings)
         if not examples:
             raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")

@@ -81,7 +81,7 @@ class Labelled:
     """
 
     def __init__(self, spec: str) -> None:
-        examples = [example for example in open_data(spec, "train")[1] if example.boxes]
+        examples = [example for example in open_data(spec, "train", clips=False)[1] if example.boxes]
         if not examples:
             raise ValueError(f"data {spec!r} has no boxes: the guide learns from evidence boxes alone")
         self.rows = FileRows(examples, questions=64, max_pixels=MOST_PIXELS)
