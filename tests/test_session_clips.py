@@ -1,0 +1,105 @@
+"""Sessions and the command line about clips, with the bundled model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from arr_coc import ARRCOCModel
+from arr_coc.core.video import FrameSource, open_clip, write_clip
+from arr_coc.modes import MODES
+from tests.command_line import run, run_json
+
+
+def frames(count: int = 8, blink: tuple[int, int] = (4, 6)) -> list[Image.Image]:
+    """A white picture with words, in which a red disc appears and goes."""
+    made = []
+    for i in range(count):
+        image = Image.new("RGB", (256, 192), "white")
+        draw = ImageDraw.Draw(image)
+        draw.text((20, 20), "Berlin station", fill="black", font=ImageFont.load_default(20))
+        if blink[0] <= i < blink[1]:
+            draw.ellipse((140, 100, 200, 160), fill=(220, 40, 40))
+        made.append(image)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model() -> ARRCOCModel:
+    return ARRCOCModel.from_pretrained(strict=True)
+
+
+@pytest.fixture(scope="module")
+def clip() -> FrameSource:
+    return open_clip(frames(), fps=2.0)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("av")
+    path = tmp_path_factory.mktemp("clips") / "station.mp4"
+    write_clip(frames(), path, 2.0)
+    return path
+
+
+class TestSessions:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_every_mode_answers(self, model: ARRCOCModel, clip: FrameSource, mode: str) -> None:
+        answer = model.ask(clip, "What colour is the circle?", budget=0.25, mode=mode, max_new_tokens=3)
+        assert answer.grid[0] == 4
+        assert answer.text
+        assert not answer.fallback
+        assert answer.show().width > 300
+
+    def test_a_session_processes_the_clip_once(self, model: ARRCOCModel, clip: FrameSource) -> None:
+        session = model.session(clip)
+        first = session.ask("What colour is the circle?", budget=0.1)
+        again = session.ask("What colour is the circle?", budget=0.1)
+        assert first.text == again.text
+        assert session.ask("What is the title?", budget=0.1).allocation.keep.tolist()
+        assert "8 frames" in repr(session)
+        assert "<img" in session._repr_html_()
+
+    def test_an_image_beside_a_clip(self, model: ARRCOCModel, clip: FrameSource) -> None:
+        answer = model.ask([frames()[4], clip], "What colour is the circle?", budget=16)
+        assert [allocation.grid[0] for allocation in answer.allocations] == [1, 4]
+        assert [allocation.kept for allocation in answer.allocations] == [16, 16]
+
+    def test_all_of_a_clip_can_be_kept_for_later_questions(
+        self, model: ARRCOCModel, clip: FrameSource
+    ) -> None:
+        session = model.session(clip, keep_image_after=0)
+        kept = session.ask("What colour is the circle?")
+        assert kept.mode == "full"
+        assert kept.text == model.ask(clip, "What colour is the circle?", mode="full").text
+
+
+class TestCommandLine:
+    def test_ask(self, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        strip = tmp_path / "strip.png"
+        words = ("ask", str(file), "What colour is the circle?", "--budget", "0.25", "--out", str(strip))
+        code, out, _ = run(capsys, *words)
+        assert code == 0
+        assert "of 4 steps" in out
+        assert Image.open(strip).width > 900
+
+    def test_look(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        record = run_json(capsys, "look", str(file), "Which station is it?", "--budget", "0.25")
+        assert record["grid"] == [4, 6, 8]
+
+    @pytest.mark.parametrize("option", [["--evidence", "1,2,30,40"], ["--page", "2"]])
+    def test_what_is_of_images_is_refused(
+        self, file: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, _, err = run(capsys, "look", str(file), "Which station?", *option)
+        assert code == 2
+        assert option[0] in err
+
+    def test_a_clip_that_is_none(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "none.mp4"
+        path.write_bytes(b"no video")
+        code, _, err = run(capsys, "look", str(path), "What?")
+        assert code == 2
+        assert err.count("\n") == 1
