@@ -71,7 +71,6 @@ class Guide(nn.Module):
             self.eyes = Eyes()
             self.words = WordEncoder()
             self.glossary = Glossary()
-            self.glossary.learn(self.words)
             self.sharpness = nn.Parameter(torch.tensor(math.log(14.0)))
             self.scale = nn.Parameter(torch.tensor(math.log(12.0)))
             self.threshold = nn.Parameter(torch.tensor(0.6))
