@@ -107,7 +107,9 @@ class Session:
 
     def __repr__(self) -> str:
         """One line."""
-        return f"Session({', '.join(map(size_text, self.images))}, model {self.model.base_name!r})"
+        stills = all(isinstance(image, Image.Image) for image in self.images)
+        sizes = [f"{image.size[0]}x{image.size[1]}" if stills else size_text(image) for image in self.images]
+        return f"Session({', '.join(sizes)}{' px' * stills}, model {self.model.base_name!r})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the picture small, its size, and the model that answers."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from arr_coc.core.guide.coupling import LONGEST, Coupling, Match, cell_logits, couple, readable, scope, view
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.question import is_overview, terms
 from arr_coc.core.guide.store import load_guide, prepared
 
 
@@ -99,6 +100,22 @@ def test_a_name_is_no_question_about_everything(text: str) -> None:
 def test_the_scope_of_a_question(text: str, place: int) -> None:
     verdicts = scope(load_guide(), text)
     assert verdicts[place] > 0.5 > 0.3 > verdicts[1 - place]
+
+
+@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1), (40, 90)])
+def test_thin_pictures_stay_finite(size: tuple[int, int]) -> None:
+    red = torch.zeros(3, *size)
+    red[0] = 1
+    for _ in range(8):  # memory that nobody wrote holds other numbers each time
+        page = view(load_guide(), red)
+        assert couple(load_guide(), page, "What is the title?", (2, 2)).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "text", ["Describe the logo.", "Describe the table.", "Describe Anna's invoice total."]
+)
+def test_a_part_to_describe_is_not_everything(text: str) -> None:
+    assert not is_overview(terms(text).words)
 
 
 def test_scripts_that_cant_be_read() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from arr_coc.core.guide.guide import Guide, Page, Search
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.lexicon import STOP_WORDS
-from arr_coc.core.guide.question import GENERAL_WORDS, terms
+from arr_coc.core.guide.question import GENERAL_WORDS, is_overview, terms
 from arr_coc.core.guide.words import ALPHABET
 
 LONGEST = 2048
@@ -28,6 +28,10 @@ LONGEST = 2048
 CALIBRATION: tuple[float, float] = (0.70, -0.44)
 """Factor and offset on the logit of presence that make `confidence` a probability; fitted on validation pages
 (`runs/guide_calibration.py`)."""
+
+
+OVERVIEW = 0.9
+"""How far a question is about all of a picture at least if it says so in so many words (`is_overview`)."""
 
 
 class Match(NamedTuple):
@@ -134,7 +138,7 @@ def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float
     )
     pooled = torch.stack([reading.pooled for reading in readings])
     whole, odd = guide.head.scope(pooled).float().sigmoid().amin(0).tolist()
-    return whole, odd
+    return (max(whole, OVERVIEW) if is_overview(words) else whole), odd
 
 
 def readable(words: Sequence[str]) -> bool:

@@ -26,6 +26,8 @@ SCALES = 3
 """Sizes at which a picture is read: as it is, at half and at a quarter of its size."""
 MULTIPLE = 32
 """Sides of a picture are padded to multiples of this many px."""
+SMALLEST = 128
+"""And to this many at least: on narrower ones convolutions in bfloat16 read what nobody wrote on some."""
 
 
 class Page(NamedTuple):
@@ -85,7 +87,8 @@ class Guide(nn.Module):
     def page(self, picture: Tensor) -> Page:
         """Look at a picture, float [3, h, w] in [0, 1], before any question."""
         size = (picture.shape[-2], picture.shape[-1])
-        pad = (0, -size[1] % MULTIPLE, 0, -size[0] % MULTIPLE)
+        down, right = (max(SMALLEST - side, -side % MULTIPLE) for side in size)
+        pad = (0, right, 0, down)
         picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
         return self.compose(picture, self.look(picture))._replace(size=size)
 

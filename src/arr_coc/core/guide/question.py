@@ -45,6 +45,22 @@ GENERAL_WORDS = frozenset(
 """Words of questions about all of a picture, or about what stands out in it."""
 
 
+OVERVIEW_VERBS = frozenset("caption describe recap summarise summarize transcribe".split())
+KINDS = frozenset(
+    "article bill brochure chart dashboard document drawing email flyer form image infographic invoice "
+    "letter map memo newspaper page painting photo photograph picture poster receipt report screen screenshot "
+    "sheet site slide spreadsheet statement ticket webpage website".split()
+)
+"""What a whole picture may be; a table or a label is a part of one."""
+
+
+def is_overview(words: Sequence[str]) -> bool:
+    """Whether a question asks, in so many words, to describe all of a picture: "describe the invoice"."""
+    first, *rest = words
+    kinds = [word for word in rest if word not in STOP_WORDS]
+    return first in OVERVIEW_VERBS and len(kinds) <= 1 and all(word in KINDS for word in kinds)
+
+
 class Terms(NamedTuple):
     """What a question makes one look for.
 

@@ -25,8 +25,10 @@ LANGUAGES = ("en", "de", "fr", "es")
 RIVALS = 256
 """Words beside those of a batch that compete for its slots."""
 
-READS = ("eyes", "words", "glossary", "sharpness", "scale", "threshold")
-"""Parts of the guide that read print."""
+SPOTS = ("eyes", "words", "sharpness", "scale", "threshold")
+"""Parts of the guide that learn to read print."""
+READS = (*SPOTS, "glossary")
+"""Parts that read it: with them the vectors of the glossary's words, which follow from those of words."""
 Groups = list[dict[str, Any]]
 
 
@@ -60,7 +62,7 @@ class Spotting:
     """Eyes and words learn which word is printed where."""
 
     recipe: GuideRecipe
-    parts: Sequence[str] = READS
+    parts: Sequence[str] = SPOTS
     warmup: int = 60
     longest: float = 2.0
 
