@@ -48,8 +48,8 @@ GENERAL_WORDS = frozenset(
 OVERVIEW_VERBS = frozenset("caption describe recap summarise summarize transcribe".split())
 KINDS = frozenset(
     "article bill brochure chart dashboard document drawing email flyer form image infographic invoice "
-    "letter map memo newspaper page painting photo photograph picture poster receipt report screen screenshot "
-    "sheet site slide spreadsheet statement ticket webpage website".split()
+    "letter map memo newspaper page painting photo photograph picture poster receipt report screen "
+    "screenshot sheet site slide spreadsheet statement ticket webpage website".split()
 )
 """What a whole picture may be; a table or a label is a part of one."""
 
