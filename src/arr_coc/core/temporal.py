@@ -18,10 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-OLD = 0.7
-"""Share of the relevance of the frame before that stays."""
-CUT = 0.3
-"""Mean absolute difference of two frames in [0, 1] above which the second begins a new scene."""
+from arr_coc.core.texture.clip import CUT, OLD
+
 FINE, BLOCK = 16, 2
 """Points along each side of a cell at which movement is looked for, and along each side of the blocks of
 points in which content is compared: what moved by a part of a point is the same on their mean."""

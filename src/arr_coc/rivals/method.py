@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -180,18 +180,36 @@ METHODS: dict[str, Method] = {}
 """By name: kind by kind in the order of `KINDS`, those of a kind as they were registered."""
 
 
-def register(method: Method) -> Method:
-    """Add a method to the table.
+class Registrable(Protocol):
+    """What a table of methods is ordered by."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+
+R = TypeVar("R", bound=Registrable)
+
+
+def add_in_order(table: dict[str, R], method: R) -> R:
+    """Add a method to a table, kind by kind in the order of `KINDS`, those of a kind as they came.
 
     Raises:
         ValueError: the name is taken.
     """
-    if method.name in METHODS:
+    if method.name in table:
         raise ValueError(f"method {method.name!r} is registered already: give yours another name")
-    ordered = sorted([*METHODS.values(), method], key=lambda one: KINDS.index(one.kind))
-    METHODS.clear()
-    METHODS.update((one.name, one) for one in ordered)
+    ordered = sorted([*table.values(), method], key=lambda one: KINDS.index(one.kind))
+    table.clear()
+    table.update((one.name, one) for one in ordered)
     return method
+
+
+def register(method: Method) -> Method:
+    """Add a method to the table; raises as `add_in_order`."""
+    return add_in_order(METHODS, method)
 
 
 def find_method(name: str, table: Mapping[str, Method] | None = None) -> Method:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.rivals.clips.coarse_frames import CoarseFrames
-from arr_coc.rivals.method import Style
+from arr_coc.rivals.method import Style, add_in_order
 from arr_coc.store.results.kinds import KINDS, Kind
 from arr_coc.store.validation import nearest
 
@@ -144,17 +144,8 @@ CLIP_METHODS: dict[str, ClipMethod] = {}
 
 
 def register_clip_method(method: ClipMethod) -> ClipMethod:
-    """Add a method to the table.
-
-    Raises:
-        ValueError: the name is taken.
-    """
-    if method.name in CLIP_METHODS:
-        raise ValueError(f"method {method.name!r} is registered already: give yours another name")
-    ordered = sorted([*CLIP_METHODS.values(), method], key=lambda one: KINDS.index(one.kind))
-    CLIP_METHODS.clear()
-    CLIP_METHODS.update((one.name, one) for one in ordered)
-    return method
+    """Add a method to the table; raises as `add_in_order`."""
+    return add_in_order(CLIP_METHODS, method)
 
 
 def find_clip_method(name: str) -> ClipMethod:
