@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import tiny_families
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -57,7 +58,9 @@ from transformers import (
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
 FAMILIES = QWEN_FAMILIES + LLAVA_FAMILIES
-MASKABLE = tuple(family for family in FAMILIES if family != "qwen3_5")
+EVERY = FAMILIES + tuple(tiny_families.BUILDERS)
+"""All model types that a tiny model is at hand of; `FAMILIES` are those of the longest tests."""
+MASKABLE = tuple(family for family in EVERY if not family.startswith("qwen3_5"))
 WIDTH = 32
 
 SPECIAL = (
@@ -278,7 +281,10 @@ def tiny(family: str) -> Tiny:
     """The tiny model of a family (built once, in evaluation mode, float32) and its processor."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)
+        if family in tiny_families.BUILDERS:
+            model, processor = tiny_families.build(family)
+        else:
+            model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)
         with torch.no_grad():  # every weight moves, also those that start as zeros or ones
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

@@ -16,7 +16,7 @@ from transformers import LlavaProcessor, PreTrainedTokenizerFast, Qwen3VLProcess
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
-from tiny import FAMILIES, LLAVA_TEMPLATE, SPECIAL, picture, tiny
+from tiny import EVERY, LLAVA_TEMPLATE, SPECIAL, picture, tiny
 
 QUESTIONS = (
     "What is the number?",
@@ -151,7 +151,7 @@ def merging(template: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY)
 def test_every_family(family: str) -> None:
     processor = tiny(family).processor
     with processed(processor) as calls:
@@ -163,7 +163,7 @@ def test_every_family(family: str) -> None:
         assert_the_processors_own(processor, prompt, question)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY)
 def test_a_question_that_holds_the_placeholder_goes_through_the_processor(family: str) -> None:
     processor = tiny(family).processor
     prompt = VisualPrompt(processor, [IMAGE])
@@ -207,7 +207,7 @@ def test_a_session_has_the_frames(cls: type, family: str, mode: str) -> None:
 
 
 class TestFallback:
-    """Where what the processor wrote can't be told from the text around it, it writes every prompt itself."""
+    """Where what the processor wrote merges with the text around it, prompts are made of text, not of tokens."""
 
     BESIDE = "{% for m in messages %}" + "a<image>{{ m.content[1].text }}{% endfor %}"
     BEHIND = "{% for m in messages %}" + "USER: <image>{{ m.content[1].text }}{% endfor %}"
@@ -218,7 +218,7 @@ class TestFallback:
             prompt = VisualPrompt(processor, [IMAGE])
             for question in QUESTIONS:
                 prompt.inputs(question)
-        assert len(calls) == 1 + len(QUESTIONS)
+        assert calls == [1]
         joined = processor.tokenizer.convert_tokens_to_ids("ab")
         assert joined in prompt.inputs("?")["input_ids"]
         for question in QUESTIONS:

@@ -20,60 +20,18 @@ from arr_coc.seam.compaction import (
     kept_columns,
 )
 from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualFeatures
-from arr_coc.seam.llava import LlavaAdapter
-from arr_coc.seam.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
+from arr_coc.seam.families.generic import GenericAdapter
+from arr_coc.seam.families.llava import LlavaAdapter
+from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
+from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
+from arr_coc.seam.families.qwen3_5 import Qwen3_5Adapter
+from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
 from arr_coc.seam.loaded import attention_window, execution_device
 from arr_coc.seam.properties import BaseProperties
-from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
-from arr_coc.seam.qwen3_5 import Qwen3_5Adapter
-from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.registry import ADAPTERS, check_model_type, register_family
+from arr_coc.seam.self_check import self_check
 
 logger = logging.getLogger(__name__)
-
-ADAPTERS: dict[str, type[FamilyAdapter]] = {}
-"""Adapters by `config.model_type`."""
-
-
-def register_family(adapter: type[FamilyAdapter], *model_types: str) -> None:
-    """Support a family of models.
-
-    Args:
-        adapter: its adapter.
-        model_types: each a `config.model_type` that it serves; none: the adapter's own `model_types`.
-
-    Raises:
-        ValueError: the adapter lacks something that a family must say, there is no model type, or one is
-            taken by another adapter.
-    """
-    kinds = model_types or getattr(adapter, "model_types", ())
-    names = ("visual_names", *sorted(adapter.__abstractmethods__))
-    if lacks := [name for name in names if name in adapter.__abstractmethods__ or not hasattr(adapter, name)]:
-        raise ValueError(f"{adapter.__name__} says nothing of {', '.join(lacks)}: add that to the class")
-    if not kinds or isinstance(kinds, str):
-        raise ValueError(f"{adapter.__name__} has model_types {kinds!r}: use a tuple with at least one name")
-    if taken := [kind for kind in kinds if ADAPTERS.get(kind, adapter) is not adapter]:
-        raise ValueError(
-            f"model type {taken[0]!r} is served by {ADAPTERS[taken[0]].__name__} already; remove that first "
-            f"with ADAPTERS.pop({taken[0]!r})"
-        )
-    ADAPTERS.update(dict.fromkeys(kinds, adapter))
-
-
-register_family(Qwen3VLAdapter)
-register_family(Qwen2_5VLAdapter)
-register_family(Qwen3_5Adapter)
-register_family(LlavaAdapter)
-register_family(LlavaNextAdapter)
-register_family(LlavaOnevisionAdapter)
-
-
-def check_model_type(model_type: str) -> None:
-    """Raise a ValueError that names an unsupported model type and lists the supported ones."""
-    if model_type not in ADAPTERS:
-        raise ValueError(
-            f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "
-            "(a new family is one FamilyAdapter and `arr_coc.seam.register_family`)"
-        )
 
 
 def plain_model(model: Any) -> PreTrainedModel:
@@ -108,7 +66,8 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
         processor: its processor, if at hand.
 
     Raises:
-        ValueError: an unsupported model type, or a model without a generation head.
+        ValueError: an unsupported model type, one without an adapter of its own that the generic adapter
+            doesn't fit (see `self_check`), or a model without a generation head.
         ImportError: a transformers whose models take no `mm_encoder_outputs`.
     """
     if not hasattr(getattr(model, "config", None), "model_type"):
@@ -116,13 +75,22 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
             f"{type(model).__name__} is no transformers model: load one with "
             "AutoModelForImageTextToText.from_pretrained"
         )
-    check_model_type(model.config.model_type)
-    adapter = ADAPTERS[model.config.model_type](model, processor)
+    kind = model.config.model_type
+    if hasattr(model, "thinker"):
+        raise ValueError(
+            f"{type(model).__name__} also speaks, and only the part that reads images can be given fewer "
+            "tokens: wrap `model.thinker`"
+        )
+    if kind not in ADAPTERS:
+        check_model_type(kind)
+    adapter = ADAPTERS.get(kind, GenericAdapter)(model, processor)
     if not model.can_generate():
         raise ValueError(
             f"{type(model).__name__} has no generation head, so it can't answer; load the checkpoint with "
             "AutoModelForImageTextToText.from_pretrained"
         )
+    if kind not in ADAPTERS:
+        self_check(adapter)
     return adapter
 
 
@@ -132,6 +100,7 @@ __all__ = [
     "GESTALT",
     "PAD",
     "BaseProperties",
+    "GenericAdapter",
     "Compacted",
     "FamilyAdapter",
     "Grid",

@@ -1,12 +1,9 @@
-"""The base class of family adapters: encoded images, positions, patches, and prompts with tokens dropped.
+"""The base class of family adapters: encoded images, positions and patches, for any family of transformers.
 
 Visual tokens are dropped on an unpatched model: features from the model's own encoder, the same indices kept
 in the features and in every tensor over the prompt, positions computed on the *whole* prompt, then the
-model's own `forward` / `generate` with `mm_encoder_outputs`. Three invariants:
-
-1. Text is never dropped.
-2. Kept tokens keep their original positions.
-3. Decoding continues after the end of the undropped sequence.
+model's own `forward` / `generate` with `mm_encoder_outputs`, which states that feature row i fills the i-th
+placeholder. So one route serves all families, and one says only where its cells are and what their pixels.
 
 Shapes: prompts [B, S]; image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as
 newline tokens, always stay). Nothing here scores or chooses cells: keep lists are arguments.
@@ -16,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -25,42 +22,35 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from arr_coc.seam.compaction import (
-    GESTALT,
-    PAD,
-    Span,
-    compact_columns,
-    consecutive_positions,
-    gather_columns,
-    gestalt_columns,
-    gestalt_positions,
-    image_spans,
-    kept_columns,
-)
+from arr_coc.seam.assembly import PromptAssembly
+from arr_coc.seam.compaction import consecutive_positions
 from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
-from arr_coc.seam.loaded import attention_window, warn_of_window
+from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
 
 
-class FamilyAdapter(ABC):
+class FamilyAdapter(PromptAssembly):
     """Base class of the adapters: what differs between families is in its abstract methods and attributes.
 
-    A family whose vision tower can encode some cells alone (`sparse`) also overrides `layout`, `encode_cells`
+    The rest has defaults that are read off the model. A family whose encoder takes images in other pieces
+    (tiles, or all images of a prompt) overrides `token_counts`. A family whose vision tower can encode some cells alone (`sparse`) also overrides `layout`, `encode_cells`
     and `coarse`; in the others these three raise NotImplementedError.
 
     Attributes:
         model_types: `config.model_type` of the models that the adapter is for.
-        visual_names: processor outputs that belong to the images, not to the prompt.
+        visual_names: processor outputs that belong to the images, not to the prompt; by default what the
+            model's `get_image_features` takes.
         mean: per channel, of the image processor's normalisation, where no processor is at hand.
         std: likewise.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
+        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S]; by default those of
+            models that compute none of these.
         sparse: the vision tower can encode some cells alone.
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
             compute can be told by cell; `merger` and `tower_order` say where.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
-            masked equivalent.
+            masked equivalent; by default as the model's configuration lists its layers.
 
     Args:
         model: a loaded transformers model of this family. It is used, never changed.
@@ -71,14 +61,11 @@ class FamilyAdapter(ABC):
     """
 
     model_types: ClassVar[tuple[str, ...]]
-    visual_names: ClassVar[tuple[str, ...]]
     mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
-    plain_positions: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
     clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
-    recurrent: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
@@ -102,20 +89,57 @@ class FamilyAdapter(ABC):
     # ---- overridden by every family -------------------------------------------------------------------
 
     @abstractmethod
-    def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The base model's own output of `get_image_features` for these inputs."""
-
-    @abstractmethod
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """Per image its merged grid and which of its tokens are cells (raster order)."""
 
     @abstractmethod
-    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Position ids of the whole prompt: [3, B, S] or [B, S]."""
-
-    @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
+
+    # ---- read off the model, overridden where that is not all ------------------------------------------
+
+    @cached_property
+    def visual_names(self) -> tuple[str, ...]:
+        """The arguments of the model's own `get_image_features`."""
+        names = inspect.signature(self._model_with("get_image_features").get_image_features).parameters
+        return tuple(name for name in names if name not in ("args", "kwargs"))
+
+    @cached_property
+    def plain_positions(self) -> bool:
+        """Whether the model leaves positions to be counted along the prompt."""
+        return not hasattr(self._model_with("get_rope_index", self.model), "get_rope_index")
+
+    @cached_property
+    def recurrent(self) -> bool:
+        """Whether the configuration lists layers that read a prompt with a state."""
+        return has_recurrence(self.model.config)
+
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """The base model's own output of `get_image_features` for these inputs."""
+        arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
+        return self._model_with("get_image_features").get_image_features(**arguments, return_dict=True)
+
+    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
+        """The tokens of each image: by default those of each piece that is encoded by itself.
+
+        Args:
+            inputs: processor inputs with images.
+            lengths: tokens of each piece.
+        """
+        return lengths
+
+    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
+        """Position ids of the whole prompt, computed by the model itself: [3, B, S]; or counted, [B, S]."""
+        if self.plain_positions:
+            return consecutive_positions(attention_mask)
+        rope_index = self._model_with("get_rope_index").get_rope_index
+        names = inspect.signature(rope_index).parameters.keys() & inputs.keys() - {"attention_mask"}
+        return rope_index(**{name: inputs[name] for name in names}, attention_mask=attention_mask)[0]
+
+    def _model_with(self, name: str, default: Any = None) -> Any:
+        """The model, or the one inside it without a head, whichever has a method of that name."""
+        inner = self.model.base_model
+        return inner if hasattr(inner, name) else self.model if default is None else default
 
     @property
     def merger(self) -> Any:
@@ -182,55 +206,20 @@ class FamilyAdapter(ABC):
             "mode='prune'"
         )
 
-    # ---- the prompt -----------------------------------------------------------------------------------
-
-    @property
-    def image_token_id(self) -> int:
-        """The id of the placeholder that stands for one visual token."""
-        return self.model.config.image_token_id
-
-    def has_images(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether these inputs carry images or clips to encode."""
-        return any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
-
-    def columns(self, input_ids: Tensor, counts: Sequence[int]) -> list[Span]:
-        """Per image, in order of appearance, its row and the columns [n_i] of its visual tokens."""
-        return image_spans(input_ids == self.image_token_id, counts)
-
-    def attention_mask(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The caller's mask [B, S], or all ones.
-
-        Raises:
-            ValueError: a mask that isn't one value per token.
-        """
-        mask = inputs.get("attention_mask")
-        ids = inputs["input_ids"]
-        if mask is None:
-            return torch.ones_like(ids)
-        if mask.shape != ids.shape:
-            raise ValueError(
-                f"attention_mask has shape {tuple(mask.shape)} but input_ids {tuple(ids.shape)}; pass the "
-                "processor's two-dimensional mask, or use mode='full'"
-            )
-        return mask
-
-    def positions(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Position ids of the whole prompt: [3, B, S], or [B, S] in families with plain positions."""
-        position_ids = inputs.get("position_ids")
-        if position_ids is None:
-            return self.prompt_positions(inputs, self.attention_mask(inputs))
-        return position_ids[1:] if position_ids.ndim == 3 and position_ids.shape[0] == 4 else position_ids
-
     # ---- images ---------------------------------------------------------------------------------------
 
     def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
         """Encode the images with the model's own encoder, exactly as the stock model does."""
         output = self.encode(inputs)
-        tokens = list(output.pooler_output)
-        levels = [list(level) for level in getattr(output, "deepstack_features", None) or []]
+        pieces = list(output.pooler_output)
+        counts = list(self.token_counts(inputs, [len(piece) for piece in pieces]))
+        tokens = split_by_image(pieces, counts)
+        deepstack = getattr(output, "deepstack_features", None) or []
+        levels = [split_by_image(list(level), counts) for level in deepstack]
         layout = self.cell_layout(inputs, [len(image) for image in tokens])
         cells = [index.to(tokens[0].device) for _, index in layout]
-        return VisualFeatures(tokens, levels, [grid for grid, _ in layout], cells, type(output))
+        packed = isinstance(output.pooler_output, Tensor)
+        return VisualFeatures(tokens, levels, [grid for grid, _ in layout], cells, type(output), packed)
 
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
@@ -273,144 +262,19 @@ class FamilyAdapter(ABC):
         ]
         return torch.stack(rows)
 
-    # ---- the compacted prompt -------------------------------------------------------------------------
 
-    @property
-    def window(self) -> int | None:
-        """The narrowest attention window of the language model in columns, itself included; None: no window.
+def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+    """The tokens [n_i, D] of each image, from pieces of other lengths.
 
-        Windows count columns, not positions. So dropping tokens equals masking them while the whole prompt
-        fits the window; in a longer one a window reaches further back over the dropped tokens.
-        """
-        return attention_window(self.model.config)
-
-    def needs_spare_column(self, use_cache: bool) -> bool:
-        """Whether the compacted prompt must hold at least one padding column.
-
-        transformers takes gaps in plain position ids for packed sequences, and silently cuts the attention
-        between them, wherever it has no padding mask: in `generate` without a cache, and always with flash
-        attention (both drop a mask of ones). With one masked column on the left the mask is kept.
-        """
-        implementation = self.model.config.get_text_config()._attn_implementation or ""
-        return self.plain_positions and (not use_cache or "flash" in implementation)
-
-    def compact(
-        self,
-        inputs: Mapping[str, Any],
-        features: VisualFeatures,
-        keep: Sequence[Tensor],
-        *,
-        use_cache: bool = True,
-    ) -> Compacted:
-        """Drop all cells that aren't kept from the prompt and its features.
-
-        Args:
-            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
-            features: the encoded images, all their cells.
-            keep: per image long [K_i], raster indices of kept cells, ascending.
-            use_cache: whether the call will use a key/value cache.
-
-        Returns:
-            The result of `assemble` for the kept tokens of these features.
-        """
-        indices = features.tokens_to_keep(keep)
-        whole = [len(index) for index in indices] == features.counts
-        fine = features if whole else features.select(indices)  # no copy where nothing is dropped
-        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache)
-
-    def assemble(
-        self,
-        inputs: Mapping[str, Any],
-        layout: Layout,
-        keep: Sequence[Tensor],
-        fine: VisualFeatures | None,
-        gestalt: VisualFeatures | None,
-        *,
-        use_cache: bool = True,
-    ) -> Compacted:
-        """Make the prompt in which each image is its gestalt tokens, then its kept tokens.
-
-        Text and kept tokens keep their original positions. A gestalt token gets the position of the middle of
-        the cells that it covers (see `gestalt_positions`), a float where that falls between cells.
-
-        Args:
-            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
-            layout: counts, grids and cells of the images' tokens in the whole prompt.
-            keep: per image long [K_i], raster indices of kept cells, ascending.
-            fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
-            gestalt: per image a coarse view, all of whose tokens are cells of its `grids`; or None.
-            use_cache: whether the call will use a key/value cache.
-
-        Returns:
-            Arguments for the base model. If nothing is dropped or added these are the caller's own, with the
-            encoded images in place of the pixels, so that the result is the stock model's to the last bit.
-
-        Raises:
-            ValueError: `fine` doesn't hold the tokens in `keep`, or there is neither fine nor gestalt.
-        """
-        ids = inputs["input_ids"]
-        attention_mask = self.attention_mask(inputs)
-        spans = self.columns(ids, layout.counts)
-        indices = layout.tokens_to_keep(keep)
-        kept_counts = [len(index) for index in indices]
-        visual = _joined(gestalt, fine, kept_counts)
-        passed_on = {name: value for name, value in inputs.items() if name != "pixel_values"}
-
-        if gestalt is None and kept_counts == layout.counts:
-            columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-            return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
-
-        warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)
-        kept = kept_columns(attention_mask, spans, indices)
-        ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
-        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
-        mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
-        whole = self.positions(inputs)
-        positions = gather_columns(whole, columns, fill=0)
-        if gestalt is not None:
-            middles = gestalt_positions(whole, spans, layout, gestalt.grids)
-            positions = positions.to(middles.dtype)
-            positions[..., columns == GESTALT] = middles
-        if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks
-            positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
-
-        kwargs = {name: value for name, value in passed_on.items() if name not in self.visual_names}
-        for name, fill, image in (
-            ("mm_token_type_ids", 0, 1),
-            ("token_type_ids", 0, 0),
-            ("labels", -100, -100),
-        ):
-            if kwargs.get(name) is not None:
-                kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
-        if kwargs.get("labels") is not None:  # no loss at what follows padding
-            kwargs["labels"][:, 1:].masked_fill_(columns[:, :-1] == PAD, -100)
-        kwargs |= {
-            "input_ids": gather_columns(ids, columns, fill=self.padding_id, gestalt=self.image_token_id),
-            "attention_mask": mask,
-            "position_ids": positions,
-            "mm_encoder_outputs": visual.as_encoder_outputs(),
-        }
-        return Compacted(kwargs, columns)
-
-    @property
-    def padding_id(self) -> int:
-        """The token id for padding columns: the model's own, or any that isn't the image placeholder's."""
-        generation, text = self.model.generation_config, self.model.config.get_text_config()
-        configured = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
-        return next(i for i in [*configured, 0, 1] if i != self.image_token_id)
-
-
-def _joined(
-    gestalt: VisualFeatures | None, fine: VisualFeatures | None, kept_counts: list[int]
-) -> VisualFeatures:
-    """The visual tokens of a prompt: each image's gestalt tokens, then its kept tokens."""
-    counts = [0] * len(kept_counts) if fine is None else fine.counts
-    if counts != kept_counts:
+    Raises:
+        ValueError: the images' tokens are more or fewer than those of the pieces.
+    """
+    lengths = [len(piece) for piece in pieces]
+    if list(counts) == lengths:
+        return list(pieces)
+    if sum(counts) != sum(lengths):
         raise ValueError(
-            f"{counts} encoded tokens per image can't stand for {kept_counts} kept ones; pass the tokens of "
-            "`layout.tokens_to_keep(keep)`"
+            f"the encoder made {sum(lengths)} tokens for images of {list(counts)} tokens; pass the processor's "
+            "own input_ids with the pixels that it made of the same images"
         )
-    visual = fine if gestalt is None else gestalt if fine is None else gestalt.ahead_of(fine)
-    if visual is None:
-        raise ValueError("no visual token is kept and there is no gestalt; keep at least one cell")
-    return visual
+    return list(torch.cat(list(pieces)).split(list(counts)))

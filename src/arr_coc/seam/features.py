@@ -55,6 +55,7 @@ class VisualFeatures:
         cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order; empty if
             some of the cells have been dropped.
         kind: the model's own output class, for handing the features back.
+        packed: the model takes the tokens of all images as one tensor, not as a list.
     """
 
     tokens: list[Tensor]
@@ -62,6 +63,7 @@ class VisualFeatures:
     grids: list[Grid]
     cells: list[Tensor]
     kind: type
+    packed: bool = False
 
     @property
     def counts(self) -> list[int]:
@@ -130,7 +132,9 @@ class VisualFeatures:
 
     def as_encoder_outputs(self) -> dict[str, Any]:
         """A new value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs one."""
-        fields: dict[str, Any] = {"pooler_output": self.tokens}
+        # Packed ones as pieces of one token: whatever splits pieces by prompts then splits these as well.
+        tokens = torch.cat(self.tokens)[:, None] if self.packed else self.tokens
+        fields: dict[str, Any] = {"pooler_output": tokens}
         if self.levels:
             fields["deepstack_features"] = self.levels
         return {"image": self.kind(**fields)}

@@ -1,4 +1,4 @@
-"""Properties of a loaded model: the device of its calls, and its narrowest attention window."""
+"""Properties of a loaded model: the device of its calls, its narrowest attention window, its recurrence."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def attention_window(config: Any) -> int | None:
     kinds = getattr(text, "layer_types", None)
     widths = [getattr(text, name, None) for kind, name in WINDOWED if kinds is None or kind in kinds]
     return min((width for width in widths if width), default=None)
+
+
+def has_recurrence(config: Any) -> bool:
+    """Whether some layers of a language model read the prompt with a state or a convolution.
+
+    Args:
+        config: configuration of a loaded model; its text part is read.
+    """
+    kinds = getattr(config.get_text_config(), "layer_types", None) or ()
+    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in kinds)
 
 
 def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:

@@ -6,8 +6,9 @@
 A processor replaces an image's one token in the text by an expansion: one placeholder per visual token, and
 in many families also frames, rows of tiles or line breaks around them, and between the frames of a clip the
 time. So the first prompt goes through the whole processor, and its expansion is put in the place of that
-token for every question; with several images or a clip, the text of all their expansions. Where that can't be
-told apart from the text around it, every question goes through the processor.
+token for every question. With several images or a clip, or where an expansion merges with the text beside it,
+the text of all expansions is put in its place; where that doesn't make the processor's own prompt, every
+question goes through the processor.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from arr_coc.seam.template import render
 
 Turn = tuple[str, str]
 """A question that was asked, and the answer that came."""
+
+
+KIND_NAMES = ("mm_token_type_ids", "token_type_ids")
+"""The processor's outputs that tell visual tokens from text."""
 
 
 class Expansion(NamedTuple):
@@ -117,13 +122,14 @@ class VisualPrompt:
         self.visual = {name: value for name, value in whole.items() if name not in PROMPT_NAMES}
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
+        self._kind_of_id = _kinds_by_id(prompt)
         self._expansion: Expansion | TextExpansion | None
         if self._kinds == ["image"]:
-            self._expansion = _expansion(
-                self._tokenize(text), prompt, processor.tokenizer.added_tokens_decoder
-            )
+            added = processor.tokenizer.added_tokens_decoder
+            self._expansion = _expansion(self._tokenize(text), prompt, added)
         else:
-            self._expansion = self._text_expansion(text, prompt)
+            self._expansion = None
+        self._expansion = self._expansion or self._text_expansion(text, prompt)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`."""
@@ -174,7 +180,9 @@ class VisualPrompt:
             text: of the template, with a placeholder for each.
             prompt: the processor's tensors [S] for it.
         """
-        marks = [mark for mark in self._marks.values() if mark]
+        marks = [mark for mark in self._marks.values() if mark and mark in text]
+        if not marks:
+            return None
         first = min(text.index(mark) for mark in marks)
         last = max(text.rindex(mark) + len(mark) for mark in marks)
         whole = self._processor.tokenizer.decode(
@@ -194,10 +202,10 @@ class VisualPrompt:
         """The tensors [1, S] of an expanded text, by the rules that processors follow."""
         ids = torch.tensor([self._tokenize(text)])
         kinds = torch.zeros_like(ids)
-        for kind, name in enumerate(("image", "video"), start=1):
-            token = getattr(self._processor, f"{name}_token_id", None)
-            kinds += kind * (ids == (-1 if token is None else token))
-        tensors = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": kinds}
+        for token, kind in self._kind_of_id.items():
+            kinds[ids == token] = kind
+        tensors = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        tensors |= dict.fromkeys(KIND_NAMES, kinds)
         return {name: tensors[name] for name in self._names if name in tensors}
 
     def _process(self, text: str) -> Any:
@@ -214,6 +222,15 @@ class VisualPrompt:
         """Whether to add special tokens: not where the template wrote the first one itself."""
         first = self._processor.tokenizer.bos_token
         return first is None or not text.startswith(first)
+
+
+def _kinds_by_id(prompt: dict[str, Tensor]) -> dict[int, int]:
+    """The kinds of visual tokens by their ids, as a prompt of the processor's has them."""
+    kinds = next((prompt[name] for name in KIND_NAMES if name in prompt), None)
+    if kinds is None:
+        return {}
+    visual = kinds > 0
+    return dict(zip(prompt["input_ids"][visual].tolist(), kinds[visual].tolist(), strict=True))
 
 
 def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:

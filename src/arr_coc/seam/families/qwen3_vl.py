@@ -5,19 +5,19 @@ from __future__ import annotations
 from torch import Tensor
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 
-from arr_coc.seam.qwen2_5_vl import Qwen2_5VLAdapter
+from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 
 
 class Qwen3VLAdapter(Qwen2_5VLAdapter):
-    """Qwen3-VL. Its image processor normalises to [-1, 1]."""
+    """Qwen3-VL, dense and with experts. Its image processor normalises to [-1, 1]."""
 
-    model_types = ("qwen3_vl",)
+    model_types = ("qwen3_vl", "qwen3_vl_moe")
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Also the learned position embeddings that each patch interpolates between, and their weights."""
-        tower = self.model.model.visual
+        tower = self.tower
         indices, weights = get_vision_interpolation_indices_and_weights(
             grid,
             tower.num_grid_per_side,

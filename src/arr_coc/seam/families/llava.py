@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.compaction import consecutive_positions
 
 
 class LlavaAdapter(FamilyAdapter):
@@ -23,7 +22,6 @@ class LlavaAdapter(FamilyAdapter):
         "vision_feature_layer",
         "vision_feature_select_strategy",
     )
-    plain_positions = True
 
     @property
     def merger(self) -> Any:
@@ -34,11 +32,6 @@ class LlavaAdapter(FamilyAdapter):
     def side(self) -> int:
         """Patches along each side of the tower's square input."""
         return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
-
-    def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The output of `get_image_features`, one tensor per image."""
-        arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
-        return self.model.get_image_features(**arguments, return_dict=True)
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """A square of patches; with the strategy "full" a class token precedes it and is always kept."""
@@ -51,10 +44,6 @@ class LlavaAdapter(FamilyAdapter):
                 "mode='full'"
             )
         return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
-
-    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Attended tokens counted from 0: [B, S]."""
-        return consecutive_positions(attention_mask)
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The tower's input, without the rim that holds no whole patch."""

@@ -27,7 +27,6 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     """Qwen2.5-VL and Qwen2-VL, and the base class of the later Qwen families."""
 
     model_types = ("qwen2_5_vl", "qwen2_vl")
-    visual_names = ("pixel_values", "image_grid_thw")
     sparse = True
     clips = True
     by_cells = True
@@ -37,11 +36,10 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         """Patches along each side of a cell."""
         return self.model.config.vision_config.spatial_merge_size
 
-    def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The output of `get_image_features`, one tensor per image (in Qwen3-VL also per deepstack level)."""
-        return self.model.get_image_features(
-            inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True
-        )
+    @property
+    def tower(self) -> Any:
+        """The vision tower."""
+        return self.model.base_model.visual
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """Every token is a cell: the patch grid divided by the merge size."""
@@ -83,11 +81,11 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     @property
     def merger(self) -> Any:
         """The module that merges the patches of each cell."""
-        return self.model.model.visual.merger
+        return self.tower.merger
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
         """Where some layers attend in windows, window by window."""
-        tower = self.model.model.visual
+        tower = self.tower
         if (size := getattr(tower, "window_size", None)) is None:
             return None
         return get_vision_window_index(inputs["image_grid_thw"], self.merge, size, tower.patch_size)[0]
@@ -113,7 +111,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             "position_ids": get_vision_position_ids(grid, self.merge)[rows],
             "cu_seqlens": kept_seqlens(rows, get_vision_cu_seqlens(grid)),
         }
-        tower = self.model.model.visual
+        tower = self.tower
         if (size := getattr(tower, "window_size", None)) is None:
             return arguments
         windows = get_vision_window_index(grid, self.merge, size, tower.patch_size)
@@ -125,7 +123,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         layout, grid = self.layout(inputs), inputs["image_grid_thw"]
         cells = numbered_cells(layout, keep)
         rows = patch_rows(cells, self.merge**2)
-        tower = self.model.model.visual
+        tower = self.tower
         output = tower(
             inputs["pixel_values"][rows].type(tower.dtype),
             grid_thw=grid,

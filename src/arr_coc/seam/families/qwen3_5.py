@@ -6,11 +6,10 @@ results are the stock model's; with some dropped there is no masked equivalent t
 
 from __future__ import annotations
 
-from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
 
 
 class Qwen3_5Adapter(Qwen3VLAdapter):
-    """Qwen3.5: no method differs from Qwen3-VL's."""
+    """Qwen3.5, dense and with experts: no method differs from Qwen3-VL's."""
 
-    model_types = ("qwen3_5",)
-    recurrent = True
+    model_types = ("qwen3_5", "qwen3_5_moe")

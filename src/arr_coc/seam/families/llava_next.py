@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import Grid, VisualFeatures
-from arr_coc.seam.llava import LlavaAdapter
+from arr_coc.seam.families.llava import LlavaAdapter
 
 
 class Tiling(NamedTuple):

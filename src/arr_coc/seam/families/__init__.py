@@ -1,0 +1,34 @@
+"""The families of models that arr-coc knows: a file and a line each. Whoever imports this registers them all."""
+
+from __future__ import annotations
+
+from arr_coc.seam.families.gemma3 import Gemma3Adapter
+from arr_coc.seam.families.gemma4 import Gemma4Adapter
+from arr_coc.seam.families.glm4v import Glm4vAdapter
+from arr_coc.seam.families.idefics3 import Idefics3Adapter
+from arr_coc.seam.families.internvl import InternVLAdapter
+from arr_coc.seam.families.llava import LlavaAdapter
+from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
+from arr_coc.seam.families.mistral3 import Mistral3Adapter
+from arr_coc.seam.families.omni import Qwen2_5OmniAdapter, Qwen3OmniAdapter
+from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
+from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
+from arr_coc.seam.families.qwen3_5 import Qwen3_5Adapter
+from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.registry import register_family
+
+register_family(Qwen3VLAdapter)
+register_family(Qwen2_5VLAdapter)
+register_family(Qwen3_5Adapter)
+register_family(Qwen2_5OmniAdapter)
+register_family(Qwen3OmniAdapter)
+register_family(Glm4vAdapter)
+register_family(PaddleOCRVLAdapter)
+register_family(Gemma3Adapter)
+register_family(Gemma4Adapter)
+register_family(InternVLAdapter)
+register_family(Idefics3Adapter)
+register_family(Mistral3Adapter)
+register_family(LlavaAdapter)
+register_family(LlavaNextAdapter)
+register_family(LlavaOnevisionAdapter)

@@ -1,0 +1,87 @@
+"""The generic adapter: a family that nobody registered, whose images are single pictures with one grid of cells.
+
+Where the cells are is read off the prompt and the pixels: rows of placeholders of one length, with one and the
+same token between them, are rows of the grid; else the grid is the one of so many cells that is nearest the
+picture's shape. Whether that is right is not known but tried: `self_check` runs the model before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.families.tiles import placeholder_runs
+
+STRETCH = 1.25
+"""How far the shape of a grid may be from the shape of its picture: a ratio of ratios."""
+
+
+class GenericAdapter(FamilyAdapter):
+    """A family without an adapter of its own."""
+
+    model_types = ()
+
+    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
+        """As the encoder returns them, or as many placeholders as follow each other."""
+        pictures = len(self.patches(inputs))
+        if len(lengths) == pictures:
+            return lengths
+        runs = placeholder_runs(inputs["input_ids"] == self.image_token_id)
+        if len(runs) % pictures:
+            raise ValueError(
+                f"{self.model.config.model_type} writes {len(runs)} runs of placeholders for {pictures} pictures"
+            )
+        rows = len(runs) // pictures
+        return [sum(runs[i : i + rows]) for i in range(0, len(runs), rows)]
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The grid that the picture's shape allows for so many cells."""
+        layout = []
+        for picture, count in zip(self.patches(inputs), counts, strict=True):
+            height, width = nearest_grid(count, picture.shape[1] / picture.shape[2])
+            layout.append(((1, height, width), torch.arange(count)))
+        return layout
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pixels of each picture, without padding to a common size.
+
+        Raises:
+            ValueError: pixels that are no pictures of three channels.
+        """
+        pixels = inputs["pixel_values"]
+        if isinstance(pixels, Tensor) and pixels.ndim == 5:
+            pixels = pixels.flatten(0, 1)
+        if any(picture.ndim != 3 or len(picture) != 3 for picture in pixels):
+            shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else [tuple(p.shape) for p in pixels]
+            raise ValueError(
+                f"pixel_values {shape} of {self.model.config.model_type} are no pictures [n, 3, height, width]"
+            )
+        sizes = inputs.get("image_sizes")
+        if sizes is None:
+            return list(pixels)
+        return [picture[:, : int(h), : int(w)] for picture, (h, w) in zip(pixels, sizes, strict=True)]
+
+
+def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
+    """The grid (H, W) of `count` cells whose shape is nearest to a picture's.
+
+    Args:
+        count: cells, at least 1.
+        ratio: height over width of the picture.
+
+    Raises:
+        ValueError: no grid of so many cells is near.
+    """
+
+    def stretch(rows: int) -> float:
+        shape = rows * rows / count / ratio
+        return max(shape, 1 / shape)
+
+    rows = min((rows for rows in range(1, count + 1) if count % rows == 0), key=stretch)
+    if stretch(rows) > STRETCH:
+        raise ValueError(f"{count} cells make no grid in the shape of a picture of {ratio:.3g} to 1")
+    return rows, count // rows

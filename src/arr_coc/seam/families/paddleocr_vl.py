@@ -1,0 +1,111 @@
+"""PaddleOCR-VL: as Qwen2.5-VL, but patches lie in raster order, and are merged behind the tower.
+
+So the patches of a cell don't stand together. Some cells alone are encoded all the same: the tower takes
+patches in any order with the positions that they have in the whole, and the projector merges those of each
+cell once they stand together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.vision_utils import (
+    get_vision_cu_seqlens,
+    get_vision_interpolation_indices_and_weights,
+    get_vision_position_ids,
+)
+
+from arr_coc.seam.base import VisualFeatures
+from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
+from arr_coc.seam.partial import kept_seqlens, numbered_cells, patch_rows
+from arr_coc.seam.patching import coarse_grid, shrink
+
+
+class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
+    """PaddleOCR-VL."""
+
+    model_types = ("paddleocr_vl",)
+    mean = (0.48145466, 0.4578275, 0.40821073)
+    std = (0.26862954, 0.26130258, 0.27577711)
+    clips = False
+    by_cells = False
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures that the image processor cut into patches."""
+        grids = inputs["image_grid_thw"].tolist()
+        rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
+        return [_picture(patches, h, w) for patches, (_, h, w) in zip(rows, grids, strict=True)]
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
+        layout, grid, unit = self.layout(inputs), inputs["image_grid_thw"], self.merge**2
+        counts = [len(indices) for indices in keep]
+        if counts == layout.counts:  # in the stock model's own order, for its own results to the last bit
+            return self.features(inputs)
+        inner, tower = self.model.base_model, self.tower
+        cells = numbered_cells(layout, keep)
+        rows = _by_cell(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
+        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)
+        embeddings = tower.vision_model.embeddings
+        indices, weights = get_vision_interpolation_indices_and_weights(
+            grid,
+            num_grid_per_side=embeddings.num_grid_per_side,
+            mode=embeddings.interpolation_mode,
+            align_corners=embeddings.interpolation_align_corners,
+            spatial_merge_size=1,
+        )
+        output = tower(
+            pixel_values=inputs["pixel_values"][rows].type(tower.dtype)[None],
+            grid_thw=grid,
+            position_ids=get_vision_position_ids(grid, 1)[rows],
+            cu_seqlens=(ends * unit).unique_consecutive().int(),
+            interp_indices=indices[rows],
+            interp_weights=weights[rows],
+        )
+        hidden = output.last_hidden_state.reshape(len(rows), -1)
+        # To the projector the kept cells are a picture of one cell's width each, whose patches follow row by row.
+        strip = torch.tensor([[1, self.merge * len(cells), self.merge]], device=grid.device)
+        tokens = inner.projector(hidden, strip)
+        return VisualFeatures(list(tokens.split(counts)), [], layout.grids, [], type(output))
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        """The pictures scaled down and cut into patches again."""
+        grid, m = inputs["image_grid_thw"], self.merge
+        patch = self.model.config.vision_config.patch_size
+        most = [cells] * len(grid) if isinstance(cells, int) else cells
+        views, grids = [], []
+        for picture, (_, height, width), few in zip(self.patches(inputs), grid.tolist(), most, strict=True):
+            h, w = (m * side for side in coarse_grid(height // m, width // m, few))
+            if (h, w) != (height, width):
+                picture = shrink(picture, (h * patch, w * patch))
+            views.append(_patches(picture, patch))
+            grids.append((1, h, w))
+        return {
+            "pixel_values": torch.cat(views),
+            "image_grid_thw": torch.tensor(grids, dtype=grid.dtype, device=grid.device),
+        }
+
+
+def _picture(patches: Tensor, height: int, width: int) -> Tensor:
+    """The picture [3, height * p, width * p] of patches [height * width, 3, p, p] in raster order."""
+    rows = patches.unflatten(0, (height, width))
+    return rows.permute(2, 0, 3, 1, 4).reshape(3, height * patches.shape[-1], width * patches.shape[-1])
+
+
+def _patches(picture: Tensor, patch: int) -> Tensor:
+    """The patches [n, 3, p, p] of a picture, raster order."""
+    blocks = picture.unfold(1, patch, patch).unfold(2, patch, patch)  # (3, h, w, p, p)
+    return blocks.permute(1, 2, 0, 3, 4).flatten(0, 1)
+
+
+def _by_cell(grid: Tensor, merge: int) -> Tensor:
+    """The patches of all images, numbered in raster order, as they stand cell by cell: long [n]."""
+    orders, start = [], 0
+    for t, h, w in grid.tolist():
+        numbered = start + torch.arange(t * h * w).view(t, h // merge, merge, w // merge, merge)
+        orders.append(numbered.transpose(2, 3).flatten())
+        start += t * h * w
+    return torch.cat(orders)

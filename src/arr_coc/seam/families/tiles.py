@@ -1,0 +1,62 @@
+"""Images in tiles: the arrangement of the tiles, the image that they make, its cells in one raster, its placeholders.
+
+Some processors cut a large picture into square tiles, rows first, and add a small view of the whole behind
+them. They don't say how many tiles stand side by side; the small view does.
+
+These are functions of tensors alone; tiles are [n, 3, s, s].
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
+    """The rows and columns in which tiles make the picture that a view of the whole shows.
+
+    Args:
+        tiles: [n, 3, s, s], rows first.
+        whole: [3, s, s], the picture scaled to one tile.
+
+    Returns:
+        (rows, columns), rows * columns = n; of arrangements that fit equally, as of a blank page, the squarest.
+    """
+    count = len(tiles)
+    shapes = [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
+    side = min(tiles.shape[-1], 64)  # enough to tell, whatever the filter that scaled it
+    small = F.interpolate(tiles.float(), (side, side), mode="area")
+    view = F.interpolate(whole[None].float(), (side, side), mode="area")
+
+    def misfit(shape: tuple[int, int]) -> tuple[float, int]:
+        picture = F.interpolate(joined(small, *shape)[None], (side, side), mode="area")
+        return round(float((picture - view).abs().mean()), 6), abs(shape[0] - shape[1])
+
+    return min(shapes, key=misfit)
+
+
+def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
+    """The picture [3, rows * s, columns * s] of tiles [rows * columns, 3, s, s]."""
+    side = tiles.shape[-1]
+    grid = tiles.unflatten(0, (rows, columns))  # (rows, columns, 3, s, s)
+    return grid.permute(2, 0, 3, 1, 4).reshape(3, rows * side, columns * side)
+
+
+def raster(rows: int, columns: int, side: int) -> Tensor:
+    """Of each cell of the picture, raster order, its place among the tiles' tokens: long [rows*columns*side^2].
+
+    Args:
+        rows: of tiles.
+        columns: of tiles.
+        side: cells along each side of a tile, whose tokens are in raster order.
+    """
+    places = torch.arange(rows * columns * side * side).view(rows, columns, side, side)
+    return places.transpose(1, 2).reshape(-1)
+
+
+def placeholder_runs(mask: Tensor) -> list[int]:
+    """The lengths of the unbroken runs of placeholders, row by row: bool [B, S] -> one number each."""
+    edges = F.pad(mask.int(), (1, 1)).diff(dim=1)
+    starts, ends = ((edges == step).nonzero()[:, 1] for step in (1, -1))
+    return (ends - starts).tolist()

@@ -1,0 +1,103 @@
+"""A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
+
+Two drawn pictures go through the model's own processor. Each prompt must hold a placeholder for every encoded
+token; with all cells kept the logits must be the stock model's to the last bit; and with some dropped they
+must be those of the stock model with the dropped columns masked, as far as its numbers go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.prompt import VisualPrompt
+
+SIZES = ((448, 448), (672, 448))
+"""Width and height of the pictures, px."""
+SLACK = 0.05
+"""Of the spread of the logits: how far dropping may be from masking. It is 1e-5 in float32, 0.02 in bfloat16."""
+
+
+@torch.no_grad()
+def self_check(adapter: FamilyAdapter) -> None:
+    """Run the check.
+
+    Args:
+        adapter: of the model, with its processor.
+
+    Raises:
+        ValueError: what doesn't hold, in one line.
+    """
+    model = adapter.model
+    kind = model.config.model_type
+    if adapter.processor is None:
+        raise ValueError(
+            f"model type {kind!r} has no adapter of its own; pass its processor, so that it can be tried whether "
+            "it works without one"
+        )
+    training = model.training
+    model.eval()
+    try:
+        for number, size in enumerate(SIZES):
+            _check_picture(adapter, _drawn(size, number))
+    except Exception as error:  # whatever a model that nobody tried may raise
+        what = " ".join(str(error).split())
+        raise ValueError(
+            f"model type {kind!r} has no adapter of its own, and the generic one doesn't fit it: {what}; use the "
+            "model without arr-coc, or register a FamilyAdapter (`arr_coc.seam.register_family`)"
+        ) from error
+    finally:
+        model.train(training)
+
+
+def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
+    """Raise a ValueError for what doesn't hold on a picture."""
+    model = adapter.model
+    inputs: dict[str, Any] = {
+        name: value.to(model.device) if isinstance(value, Tensor) else value
+        for name, value in VisualPrompt(adapter.processor, [image]).inputs("What is it?").items()
+    }
+    features = adapter.features(inputs)
+    encoded, written = sum(features.counts), int((inputs["input_ids"] == adapter.image_token_id).sum())
+    if encoded != written:
+        raise ValueError(f"{encoded} encoded tokens for {written} placeholders")
+    everything = [torch.arange(len(cells), device=cells.device) for cells in features.cells]
+    stock = model(**inputs).logits
+    whole = model(**adapter.compact(inputs, features, everything).kwargs).logits
+    if not torch.equal(stock, whole):
+        raise ValueError("with every token kept its logits are not the stock model's")
+    some = [cells[::3] for cells in everything]
+    compacted = adapter.compact(inputs, features, some, use_cache=False)
+    dropped = model(**compacted.kwargs, use_cache=False).logits[0]
+    if not bool(dropped.isfinite().all()):
+        raise ValueError("with some tokens dropped its logits are not finite")
+    if adapter.recurrent or adapter.window is not None:
+        return  # dropping has no masked equivalent, or only in a short prompt
+    columns = compacted.columns[0]
+    real = columns >= 0
+    masked = model(**_masked(adapter, inputs, columns)).logits[0, columns[real]]
+    error = float((dropped[real] - masked).abs().max() / stock.std())
+    if error > SLACK:
+        raise ValueError(
+            f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the tokens "
+            "masked"
+        )
+
+
+def _masked(adapter: FamilyAdapter, inputs: Mapping[str, Any], columns: Tensor) -> dict[str, Any]:
+    """The inputs of the whole prompt with the dropped columns masked."""
+    mask = torch.zeros_like(inputs["input_ids"])
+    mask[0, columns[columns >= 0]] = 1
+    return dict(inputs) | {"attention_mask": mask, "position_ids": adapter.positions(inputs)}
+
+
+def _drawn(size: tuple[int, int], seed: int) -> Image.Image:
+    """A picture of coarse random colours."""
+    colours = np.random.default_rng(seed).integers(0, 256, (9, 13, 3), dtype=np.uint8)
+    return Image.fromarray(colours).resize(size, Image.Resampling.BILINEAR)
