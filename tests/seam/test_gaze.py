@@ -229,9 +229,9 @@ def test_only_the_layers_needed_run(family: str) -> None:
     with calls_of([*decoder.layers, decoder.norm]) as ran:
         usual = [torch.full((count,), 0.01) for count in gestalt.counts]
         gaze(adapter, inputs, gestalt, range(1), features=features, neutral=usual)
-        needed = [0] if family == "qwen3_5" else []  # its first layer is recurrent and has no number
+        needed = [0] if adapter.recurrent else []  # its first layer is recurrent and has no number
         assert ran == needed
-        if family != "qwen3_5":
+        if not adapter.recurrent:
             gaze(adapter, inputs, gestalt, range(1, 2), features=features)
             assert ran == [0, 0]  # once for the question and once for the neutral one
 

@@ -194,6 +194,9 @@ class TestWithGestalt:
             assert torch.equal(kwargs["attention_mask"][row], (columns != PAD).long())
             assert positions[..., row, -1].tolist() == whole[..., row, -1].tolist()
         handed = kwargs["mm_encoder_outputs"]["image"]
+        if features.packed:
+            counts = [n + len(kept) for n, kept in zip(gestalt.counts, tokens, strict=True)]
+            handed.pooler_output = handed.pooler_output.flatten(0, 1).split(counts)
         for image, kept in enumerate(tokens):
             expected = torch.cat([gestalt.tokens[image], features.tokens[image][kept]])
             assert torch.equal(handed.pooler_output[image], expected)

@@ -10,6 +10,7 @@ Pixels: `pixel_values` [n, P, 3 * p * p] in [0, 1], `image_position_ids` [n, P, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ class Gemma4Adapter(FamilyAdapter):
         layout, counts = self.layout(inputs), [len(indices) for indices in keep]
         numbered_cells(layout, keep)  # refuses what are no cells
         if counts == layout.counts:  # padded as the processor pads, for the stock model's own results
-            return self.features(inputs)
+            return replace(self.features(inputs), cells=[])
         chosen = [image for image, count in enumerate(counts) if count]
         rows = [self._rows(layout.grids[i], keep[i].to(inputs["pixel_values"].device)) for i in chosen]
         pixels = [inputs["pixel_values"][i][index] for i, index in zip(chosen, rows, strict=True)]

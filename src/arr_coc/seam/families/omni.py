@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
@@ -37,14 +38,38 @@ class Qwen3OmniAdapter(Qwen3VLAdapter):
 
 
 def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-    """Positions that a thinker computes of a prompt: [3, B, S]."""
-    owner = model if hasattr(model, "get_rope_index") else model.base_model
+    """Positions of a prompt: [3, B, S], whole numbers as floats.
+
+    A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left out
+    behind one. With images alone the rule is the grid of each image at the end of the text before it; with
+    sound, which has a rule of its own, the thinker is asked.
+    """
+    ids, grids = inputs["input_ids"], inputs.get("image_grid_thw")
     sound = inputs.get("feature_attention_mask")
-    positions, _ = owner.get_rope_index(
-        inputs["input_ids"],
-        image_grid_thw=inputs.get("image_grid_thw"),
-        attention_mask=attention_mask,
-        use_audio_in_video=False,
-        audio_seqlens=inputs.get("audio_feature_lengths") if sound is None else sound.sum(-1),
-    )
+    lengths = inputs.get("audio_feature_lengths") if sound is None else sound.sum(-1)
+    if lengths is not None or grids is None:
+        owner = model if hasattr(model, "get_rope_index") else model.base_model
+        return owner.get_rope_index(
+            ids, image_grid_thw=grids, attention_mask=attention_mask, audio_seqlens=lengths
+        )[0]
+    merge = model.config.vision_config.spatial_merge_size
+    sizes = iter((grids[:, 1:] // merge).tolist())
+    image = ids == model.config.image_token_id
+    positions = torch.zeros(3, *ids.shape, device=ids.device)
+    for row, attended in enumerate(attention_mask.bool()):
+        columns = attended.nonzero().flatten()
+        runs = image[row, columns].unique_consecutive(return_counts=True)
+        parts: list[Tensor] = []
+        start = 0
+        for visual, count in zip(*(values.tolist() for values in runs), strict=True):
+            while visual and count:  # images may stand side by side
+                height, width = next(sizes)
+                places = torch.cartesian_prod(torch.arange(1), torch.arange(height), torch.arange(width)).T
+                parts.append(places + start)
+                start += max(height, width)
+                count -= height * width
+            if count:
+                parts.append((start + torch.arange(count)).expand(3, -1))
+                start += count
+        positions[:, row, columns] = torch.cat(parts, 1).to(positions)
     return positions

@@ -8,6 +8,7 @@ cell once they stand together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,10 +45,10 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         layout, grid, unit = self.layout(inputs), inputs["image_grid_thw"], self.merge**2
         counts = [len(indices) for indices in keep]
         if counts == layout.counts:  # in the stock model's own order, for its own results to the last bit
-            return self.features(inputs)
+            return replace(self.features(inputs), cells=[])
         inner, tower = self.model.base_model, self.tower
         cells = numbered_cells(layout, keep)
-        rows = _by_cell(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
+        rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
         ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)
         embeddings = tower.vision_model.embeddings
         indices, weights = get_vision_interpolation_indices_and_weights(
@@ -101,7 +102,7 @@ def _patches(picture: Tensor, patch: int) -> Tensor:
     return blocks.permute(1, 2, 0, 3, 4).flatten(0, 1)
 
 
-def _by_cell(grid: Tensor, merge: int) -> Tensor:
+def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
     """The patches of all images, numbered in raster order, as they stand cell by cell: long [n]."""
     orders, start = [], 0
     for t, h, w in grid.tolist():

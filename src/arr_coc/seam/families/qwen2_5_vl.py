@@ -123,14 +123,13 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         layout, grid = self.layout(inputs), inputs["image_grid_thw"]
         cells = numbered_cells(layout, keep)
         rows = patch_rows(cells, self.merge**2)
-        tower = self.tower
+        tower, counts = self.tower, [len(indices) for indices in keep]
         output = tower(
             inputs["pixel_values"][rows].type(tower.dtype),
-            grid_thw=grid,
+            grid_thw=grid[[count > 0 for count in counts]],  # of the segments that are left
             return_dict=True,
             **self.tower_arguments(grid, cells, rows),
         )
-        counts = [len(indices) for indices in keep]
         levels = getattr(output, "deepstack_features", None) or []
         return VisualFeatures(
             tokens=list(output.pooler_output.split(counts)),
