@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from follow_table import follow_text  # noqa: E402
 from guide_table import guide_more_text, guide_text  # noqa: E402
+from offers import offers_table  # noqa: E402
 from remarks import SWEEP, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
 from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
 
@@ -345,6 +346,7 @@ def blocks() -> dict[str, str]:
     found = {
         "headline": headline_text(),
         "cost": cost_text(),
+        "offers": offers_table(),
         "study": table(some(with_times(study, "times"), lambda m: not m.startswith(SWEEP)), "budgets"),
         "study-text": text,
         "families": families,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import tiny_families
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -54,6 +53,8 @@ from transformers import (
     Qwen3VLVideoProcessor,
     SiglipVisionConfig,
 )
+
+import tiny_families
 
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
@@ -281,7 +282,7 @@ def tiny(family: str) -> Tiny:
     """The tiny model of a family (built once, in evaluation mode, float32) and its processor."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        if family in tiny_families.BUILDERS:
+        if family in tiny_families.BUILDERS | tiny_families.UNREGISTERED:
             model, processor = tiny_families.build(family)
         else:
             model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)

@@ -12,6 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForImageTextToText,
+    CLIPImageProcessor,
+    CLIPVisionConfig,
     Gemma3Config,
     Gemma3ImageProcessor,
     Gemma3Processor,
@@ -39,7 +41,10 @@ from transformers import (
     InternVLProcessor,
     InternVLVideoProcessor,
     InternVLVisionConfig,
+    LightOnOcrConfig,
+    LightOnOcrProcessor,
     LlamaConfig,
+    LlavaProcessor,
     Mistral3Config,
     MistralConfig,
     PaddleOCRVLConfig,
@@ -68,6 +73,7 @@ from transformers import (
     SmolVLMImageProcessor,
     SmolVLMProcessor,
     SmolVLMVideoProcessor,
+    VipLlavaConfig,
     WhisperFeatureExtractor,
 )
 
@@ -91,6 +97,8 @@ MARKS = {
     "context_image_token": "<IMG_CONTEXT>",
     "fake_image_token": "<fake_token_around_image>",
     "global_image_token": "<global-img>",
+    "image_break_token": "<|vision_pad|>",
+    "image_end_token": "<|image_end|>",
 }
 """Special tokens by the names by which processors ask a tokenizer for them."""
 MORE = (
@@ -290,7 +298,11 @@ def qwen3_omni_moe_thinker() -> tuple[Any, Any]:
         **omni_ids(),
     )
     processor = Qwen3OmniMoeProcessor(
-        qwen_pictures(**HALVES), Qwen2VLVideoProcessor(), WhisperFeatureExtractor(), words(), chat_template=QWEN
+        qwen_pictures(**HALVES),
+        Qwen2VLVideoProcessor(),
+        WhisperFeatureExtractor(),
+        words(),
+        chat_template=QWEN,
     )
     return Qwen3OmniMoeThinkerForConditionalGeneration(config), processor
 
@@ -459,7 +471,9 @@ def idefics(kind: Any) -> Any:
 
 
 def idefics3() -> tuple[Any, Any]:
-    pictures = Idefics3ImageProcessor(size={"longest_edge": 72}, max_image_size={"longest_edge": 24}, **HALVES)
+    pictures = Idefics3ImageProcessor(
+        size={"longest_edge": 72}, max_image_size={"longest_edge": 24}, **HALVES
+    )
     return idefics(Idefics3Config), Idefics3Processor(
         pictures, words(image_token="<image>"), image_seq_len=9, chat_template=template("<image>")
     )
@@ -488,6 +502,46 @@ def mistral3() -> tuple[Any, Any]:
     return config, processor
 
 
+def lighton_ocr() -> tuple[Any, Any]:
+    """Of a family without an adapter: pictures of any size, no tokens between rows."""
+    config = LightOnOcrConfig(
+        text_config=text(model_type="qwen3"),
+        vision_config=siglip_tower(image_size=96, model_type="pixtral"),
+        **ids(image_token_id="<|image_pad|>"),
+    )
+    pictures = PixtralImageProcessor(
+        size={"longest_edge": 96}, patch_size={"height": 8, "width": 8}, do_convert_rgb=True
+    )
+    processor = LightOnOcrProcessor(
+        pictures, words(), patch_size=4, spatial_merge_size=2, chat_template=template("<|image_pad|>")
+    )
+    return config, processor
+
+
+def vipllava() -> tuple[Any, Any]:
+    """Of a family without an adapter: a square of cells for each picture, features as one tensor."""
+    config = VipLlavaConfig(
+        text_config=LlamaConfig(**text()),
+        vision_config=CLIPVisionConfig(**siglip_tower(image_size=24)),
+        vision_feature_layers=[-1, -2],
+        image_token_index=words().convert_tokens_to_ids("<image>"),
+    )
+    square = {"height": 24, "width": 24}
+    pictures = CLIPImageProcessor(size={"shortest_edge": 24}, crop_size=square)
+    processor = LlavaProcessor(
+        pictures,
+        words(image_token="<image>"),
+        chat_template=template("<image>"),
+        patch_size=4,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    return config, processor
+
+
+UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
+"""Families that arr-coc has no adapter of, for the generic one."""
+
 BUILDERS: dict[str, Callable[[], tuple[Any, Any]]] = {
     make.__name__: make
     for make in (
@@ -512,6 +566,6 @@ BUILDERS: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 def build(family: str) -> tuple[PreTrainedModel, Any]:
     """A model of a family, its weights just drawn, and its processor."""
-    made, processor = BUILDERS[family]()
+    made, processor = (BUILDERS | UNREGISTERED)[family]()
     model = made if isinstance(made, PreTrainedModel) else AutoModelForImageTextToText.from_config(made)
     return model, processor

@@ -132,7 +132,7 @@ def test_resized_pictures_are_recovered(family: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["llava_next", "llava_onevision"])
+@pytest.mark.parametrize("family", ["llava_next", "llava_onevision", "internvl", "idefics3", "smolvlm"])
 @pytest.mark.parametrize("size", [(48, 48), (48, 40), (30, 70), (90, 21)])
 def test_tiled_pictures_lie_right(family: str, size: tuple[int, int]) -> None:
     """The recovered picture shows what the original shows: left dark, right bright, top red."""

@@ -20,12 +20,9 @@ def command(
     import platform
     from importlib import metadata
 
-    from arr_coc.seam import ADAPTERS
+    from arr_coc.seam import offers
 
-    families = {
-        kind: "its recurrent layers have no masked equivalent of a dropped token" if adapter.recurrent else ""
-        for kind, adapter in sorted(ADAPTERS.items())
-    }
+    families = offers()
     versions = {"arr-coc": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in ("torch", "transformers", "kornia")}
     facts: dict[str, Any] = {
@@ -41,7 +38,17 @@ def command(
         "dtype": str(loaded.base.dtype).removeprefix("torch."),
         "seam": True,  # a model without it does not load
         "versions": versions,
-        "families": [{"model_type": kind, "note": note} for kind, note in families.items()],
+        "families": [
+            {
+                "model_type": kind,
+                "family": one.title,
+                "sparse": one.sparse,
+                "clips": one.clips,
+                "note": one.remark,
+            }
+            for one in families
+            for kind in one.model_types
+        ],
     }
     if as_json:
         terminal.print_json(facts)
@@ -61,6 +68,10 @@ def command(
         ("stem", stem),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
         ("seam", "present: visual tokens can be dropped without patching transformers"),
-        ("families", ", ".join(kind + ("*" if note else "") for kind, note in families.items())),
     ]
-    terminal.print_rows(rows + [("", f"* {note}") for note in sorted(set(families.values())) if note])
+    terminal.print_rows(rows)
+    terminal.print_rows([("", ""), ("families", "")])
+    width = 2 + max(len(one.title) for one in families)
+    terminal.print_rows(
+        [(one.title, f"{', '.join(one.model_types)}: {one.summary}") for one in families], width
+    )

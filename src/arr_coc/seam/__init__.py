@@ -19,16 +19,16 @@ from arr_coc.seam.compaction import (
     image_spans,
     kept_columns,
 )
-from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualFeatures
 from arr_coc.seam.families.generic import GenericAdapter
 from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.families.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualFeatures
 from arr_coc.seam.loaded import attention_window, execution_device
 from arr_coc.seam.properties import BaseProperties
-from arr_coc.seam.registry import ADAPTERS, check_model_type, register_family
+from arr_coc.seam.registry import ADAPTERS, Offer, check_model_type, offers, register_family
 from arr_coc.seam.self_check import self_check
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ __all__ = [
     "FamilyAdapter",
     "Grid",
     "Layout",
+    "Offer",
     "LlavaAdapter",
     "LlavaNextAdapter",
     "LlavaOnevisionAdapter",
@@ -123,6 +124,7 @@ __all__ = [
     "gestalt_positions",
     "image_spans",
     "kept_columns",
+    "offers",
     "plain_model",
     "register_family",
 ]

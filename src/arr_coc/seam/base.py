@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.seam.compaction import consecutive_positions
-from arr_coc.seam.features import Compacted, Grid, Layout, VisualFeatures
+from arr_coc.seam.features import Grid, Layout, VisualFeatures
 from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
@@ -39,6 +39,8 @@ class FamilyAdapter(PromptAssembly):
 
     Attributes:
         model_types: `config.model_type` of the models that the adapter is for.
+        title: the family's name for readers.
+        remark: what of it is not offered, or what to know; "" for nothing.
         visual_names: processor outputs that belong to the images, not to the prompt; by default what the
             model's `get_image_features` takes.
         mean: per channel, of the image processor's normalisation, where no processor is at hand.
@@ -61,6 +63,8 @@ class FamilyAdapter(PromptAssembly):
     """
 
     model_types: ClassVar[tuple[str, ...]]
+    title: ClassVar[str] = ""
+    remark: ClassVar[str] = ""
     mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     sparse: ClassVar[bool] = False

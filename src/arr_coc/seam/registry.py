@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any, NamedTuple
 
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
@@ -37,7 +38,42 @@ def register_family(adapter: type[FamilyAdapter], *model_types: str) -> None:
     ADAPTERS.update(dict.fromkeys(kinds, adapter))
 
 
-def takes_encoded_images(model_class: type) -> bool:
+class Offer(NamedTuple):
+    """What is offered for a family.
+
+    Attributes:
+        title: its name for readers.
+        model_types: those that are registered for its adapter.
+        sparse: some cells can be encoded alone; elsewhere `sparse` and `saccade` run as `prune`.
+        clips: clips are read, frame by frame.
+        remark: what is not offered, or what to know; "" for nothing.
+    """
+
+    title: str
+    model_types: tuple[str, ...]
+    sparse: bool
+    clips: bool
+    remark: str
+
+    @property
+    def summary(self) -> str:
+        """The modes, clips and remark in a line."""
+        modes = "every mode" if self.sparse else "sparse and saccade run as prune"
+        return "; ".join(filter(None, [modes + (", clips" if self.clips else ""), self.remark]))
+
+
+def offers() -> list[Offer]:
+    """What is offered for each family, in the order of registration."""
+    types: dict[type[FamilyAdapter], list[str]] = {}
+    for kind, adapter in ADAPTERS.items():
+        types.setdefault(adapter, []).append(kind)
+    return [
+        Offer(adapter.title or kinds[0], tuple(kinds), adapter.sparse, adapter.clips, adapter.remark)
+        for adapter, kinds in types.items()
+    ]
+
+
+def takes_encoded_images(model_class: Any) -> bool:
     """Whether models of a class take encoded images in place of pixels, without which nothing can be dropped."""
     return "mm_encoder_outputs" in inspect.signature(model_class.forward).parameters
 
@@ -51,7 +87,7 @@ def check_model_type(model_type: str) -> None:
     if model_type in ADAPTERS:
         return
     config = CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None
-    made = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(config, None) if config is not None else None
+    made: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(config, None) if config is not None else None
     if made is None or not takes_encoded_images(made):
         raise ValueError(
             f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "

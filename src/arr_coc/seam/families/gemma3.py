@@ -16,6 +16,8 @@ class Gemma3Adapter(FamilyAdapter):
     """Gemma 3: a picture is scaled to the tower's square; its crops (pan and scan) are pictures of their own."""
 
     model_types = ("gemma3",)
+    title = "Gemma 3"
+    remark = "dropping equals masking while the prompt fits the attention window"
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 

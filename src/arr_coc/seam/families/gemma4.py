@@ -28,6 +28,8 @@ class Gemma4Adapter(FamilyAdapter):
     """Gemma 4 with a vision tower. Its processor doesn't normalise; the tower does."""
 
     model_types = ("gemma4",)
+    title = "Gemma 4"
+    remark = "dropping equals masking while the prompt fits the attention window"
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
     sparse = True
@@ -77,9 +79,11 @@ class Gemma4Adapter(FamilyAdapter):
             inputs_embeds=embedded, attention_mask=~padding, pixel_position_ids=padded
         ).last_hidden_state
         pooled = self._pooled(tower, hidden, padding)
-        tokens = iter(self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype)).split(
-            [count for count in counts if count]
-        ))
+        tokens = iter(
+            self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype)).split(
+                [count for count in counts if count]
+            )
+        )
         none = hidden.new_zeros(0, self.model.config.get_text_config().hidden_size)
         encoded = [next(tokens) if count else none for count in counts]
         return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)

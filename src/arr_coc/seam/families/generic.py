@@ -24,6 +24,8 @@ class GenericAdapter(FamilyAdapter):
     """A family without an adapter of its own."""
 
     model_types = ()
+    title = "any other"
+    remark = "single pictures, if the check at loading passes"
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """As the encoder returns them, or as many placeholders as follow each other."""

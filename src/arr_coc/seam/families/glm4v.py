@@ -9,4 +9,5 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
     """GLM-4V and what was made after it."""
 
     model_types = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")
+    title = "GLM-4V, GLM-OCR"
     clips = False

@@ -6,11 +6,9 @@ always stay. A picture that was not split has the cells of its one view.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
@@ -21,6 +19,8 @@ class Idefics3Adapter(FamilyAdapter):
     """Idefics3 and SmolVLM."""
 
     model_types = ("idefics3", "smolvlm")
+    title = "Idefics3, SmolVLM"
+    remark = "the view of the whole, behind the tiles, always stays"
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 

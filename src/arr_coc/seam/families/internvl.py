@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
@@ -21,6 +20,8 @@ class InternVLAdapter(FamilyAdapter):
     """InternVL 2.5, 3 and 3.5 in transformers' own format."""
 
     model_types = ("internvl",)
+    title = "InternVL"
+    remark = "the view of the whole, behind the tiles, always stays"
     mean = (0.485, 0.456, 0.406)
     std = (0.229, 0.224, 0.225)
 

@@ -15,6 +15,7 @@ class LlavaAdapter(FamilyAdapter):
     """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
 
     model_types = ("llava",)
+    title = "LLaVA 1.5"
     by_cells = True
     visual_names = (
         "pixel_values",

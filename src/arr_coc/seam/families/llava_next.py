@@ -36,6 +36,8 @@ class LlavaNextAdapter(LlavaAdapter):
     """LLaVA-NeXT (LLaVA-1.6)."""
 
     model_types = ("llava_next",)
+    title = "LLaVA-NeXT"
+    remark = "base view and newline tokens always stay"
     by_cells = False  # its tower sees tiles, and the whole picture besides
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
@@ -110,6 +112,7 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
     """LLaVA-OneVision: many tiles, shrunk to a maximum; of several images in a prompt, base views alone."""
 
     model_types = ("llava_onevision",)
+    title = "LLaVA-OneVision"
     visual_names = (*LlavaNextAdapter.visual_names, "vision_aspect_ratio", "batch_num_images")
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)

@@ -18,6 +18,8 @@ class Mistral3Adapter(FamilyAdapter):
     """Mistral Small 3. Its tower cuts pictures into patches itself and takes whole ones only."""
 
     model_types = ("mistral3",)
+    title = "Mistral Small 3"
+    remark = "the tokens between rows always stay"
     by_cells = False
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:

@@ -19,6 +19,8 @@ class Qwen2_5OmniAdapter(Qwen2_5VLAdapter):
     """The thinker of Qwen2.5-Omni."""
 
     model_types = ("qwen2_5_omni_thinker",)
+    title = "Qwen2.5-Omni"
+    remark = "wrap its `thinker`; sound always stays"
     clips = False
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
@@ -30,6 +32,8 @@ class Qwen3OmniAdapter(Qwen3VLAdapter):
     """The thinker of Qwen3-Omni."""
 
     model_types = ("qwen3_omni_moe_thinker",)
+    title = "Qwen3-Omni"
+    remark = "wrap its `thinker`; sound always stays"
     clips = False
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:

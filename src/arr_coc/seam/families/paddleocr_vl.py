@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.vision_utils import (
-    get_vision_cu_seqlens,
     get_vision_interpolation_indices_and_weights,
     get_vision_position_ids,
 )
 
 from arr_coc.seam.base import VisualFeatures
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
-from arr_coc.seam.partial import kept_seqlens, numbered_cells, patch_rows
+from arr_coc.seam.partial import numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink
 
 
@@ -29,6 +28,7 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
     """PaddleOCR-VL."""
 
     model_types = ("paddleocr_vl",)
+    title = "PaddleOCR-VL"
     mean = (0.48145466, 0.4578275, 0.40821073)
     std = (0.26862954, 0.26130258, 0.27577711)
     clips = False

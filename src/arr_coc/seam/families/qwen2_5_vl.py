@@ -27,6 +27,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     """Qwen2.5-VL and Qwen2-VL, and the base class of the later Qwen families."""
 
     model_types = ("qwen2_5_vl", "qwen2_vl")
+    title = "Qwen2.5-VL, Qwen2-VL"
     sparse = True
     clips = True
     by_cells = True

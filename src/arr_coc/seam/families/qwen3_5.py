@@ -13,3 +13,6 @@ class Qwen3_5Adapter(Qwen3VLAdapter):
     """Qwen3.5, dense and with experts: no method differs from Qwen3-VL's."""
 
     model_types = ("qwen3_5", "qwen3_5_moe")
+    recurrent = True
+    title = "Qwen3.5"
+    remark = "its recurrent layers have no masked equivalent of a dropped token"

@@ -12,6 +12,7 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
     """Qwen3-VL, dense and with experts. Its image processor normalises to [-1, 1]."""
 
     model_types = ("qwen3_vl", "qwen3_vl_moe")
+    title = "Qwen3-VL"
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 

@@ -1,0 +1,13 @@
+"""The table of the families that arr-coc knows, for README.md."""
+
+from arr_coc.seam import offers
+
+
+def offers_table() -> str:
+    """A row per family, from the registry."""
+    lines = ["| family | `model_type` | `sparse`, `saccade` | clips | |", "|---|---|---|---|---|"]
+    for one in offers():
+        types = ", ".join(f"`{kind}`" for kind in one.model_types)
+        early = "yes" if one.sparse else "run as `prune`"
+        lines.append(f"| {one.title} | {types} | {early} | {'yes' if one.clips else '-'} | {one.remark} |")
+    return "\n".join(lines)

@@ -1,0 +1,183 @@
+"""What is particular to single families: Gemma's windows and dial, the Omni thinkers, images in tiles.
+
+The laws that hold for all of them are in the other files of this folder.
+
+Run: pytest tests/seam/test_seam_families.py
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel
+
+import tiny_families
+from arr_coc import ARRCOCModel
+from arr_coc.seam import FamilyAdapter, adapter_for, offers
+from tiny import picture, prompts, save_tiny, some_cells, tiny
+
+THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
+TOLERANCE = 1e-4
+
+
+# ---- windows of attention -----------------------------------------------------------------------------------
+
+
+def narrow(family: str, window: int) -> tuple[PreTrainedModel, Any]:
+    """A model whose sliding layers see `window` columns, and its processor."""
+    config, processor = tiny_families.BUILDERS[family]()
+    config.text_config.sliding_window = window
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+    return model.eval().requires_grad_(False), processor
+
+
+def error_of_dropping(adapter: FamilyAdapter, inputs: dict[str, Any]) -> float:
+    """How far the logits with cells dropped are from those with them masked."""
+    features = adapter.features(inputs)
+    keep = [some_cells(len(cells), 9) for cells in features.cells]
+    compacted = adapter.compact(inputs, features, keep, use_cache=False)
+    columns = compacted.columns[0]
+    real = columns >= 0
+    mask = torch.zeros_like(inputs["input_ids"])
+    mask[0, columns[real]] = 1
+    whole = inputs | {"attention_mask": mask, "position_ids": adapter.positions(inputs)}
+    dropped = adapter.model(**compacted.kwargs, use_cache=False).logits[0, real]
+    return float((dropped - adapter.model(**whole, use_cache=False).logits[0, columns[real]]).abs().max())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["gemma3", "gemma4"])
+def test_dropping_equals_masking_while_the_prompt_fits_the_window(
+    family: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Windows count columns, not positions: with tokens dropped they reach further back."""
+    _, processor = narrow(family, 8)
+    inputs = prompts(tiny(family), [("What is it?", [picture(1, (48, 48))])])
+    length = inputs["input_ids"].shape[1]
+    for window, fits in ((length, True), (12, False)):
+        model, processor = narrow(family, window)
+        adapter = adapter_for(model, processor)
+        assert adapter.window == window
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            error = error_of_dropping(adapter, inputs)
+        assert (error < TOLERANCE) == fits
+        assert ("windows count tokens" in caplog.text) != fits
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["gemma3", "gemma4"])
+def test_with_a_narrow_window_and_every_token_kept_nothing_changes(family: str) -> None:
+    model, processor = narrow(family, 12)
+    adapter = adapter_for(model, processor)
+    inputs = prompts(tiny(family), [("What is it?", [picture(1, (48, 48))])])
+    features = adapter.features(inputs)
+    whole = adapter.compact(inputs, features, [torch.arange(len(cells)) for cells in features.cells])
+    assert torch.equal(model(**whole.kwargs).logits, model(**inputs).logits)
+
+
+# ---- Gemma 4's dial -----------------------------------------------------------------------------------------
+
+
+def test_gemma4_cuts_an_image_fine_and_encodes_what_is_needed(tmp_path: Path) -> None:
+    save_tiny("gemma4", tmp_path)
+    processor = AutoProcessor.from_pretrained(tmp_path, max_soft_tokens=560)
+    model = ARRCOCModel.wrap(tiny("gemma4").model, processor, budget=70, mode="sparse", strict=True)
+    tower, patches = model.base.model.vision_tower, []
+
+    def note(module: Any, args: Any, kwargs: Any) -> None:
+        patches.append(int(kwargs["attention_mask"].sum()))
+
+    handle = tower.encoder.register_forward_pre_hook(note, with_kwargs=True)
+    answer = model.ask(picture(1, (480, 480)), "What is it?", max_new_tokens=2)
+    handle.remove()
+    assert (answer.mode, answer.kept, answer.total, answer.fallback) == ("sparse", 70, 529, False)
+    assert patches == [256 * 9, 70 * 9]  # a coarse view, by which it looks, and the cells that it chose
+
+
+# ---- the Omni thinkers --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", THINKERS)
+def test_positions_are_those_of_the_thinker(family: str) -> None:
+    built = tiny(family)
+    adapter = adapter_for(built.model, built.processor)
+    rows = [
+        ("Which one?", [picture(1, (48, 64)), picture(2, (72, 40))]),
+        ("And here, in a longer question?", [picture(3, (40, 72))]),
+    ]
+    inputs = prompts(built, rows)
+    model: Any = built.model
+    owner = model if hasattr(model, "get_rope_index") else model.model
+    expected, _ = owner.get_rope_index(
+        inputs["input_ids"],
+        image_grid_thw=inputs["image_grid_thw"],
+        attention_mask=inputs["attention_mask"],
+    )
+    attended = inputs["attention_mask"].bool()
+    assert torch.equal(adapter.positions(inputs)[:, attended], expected[:, attended].float())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", THINKERS)
+def test_an_image_that_was_left_out_has_no_positions(family: str) -> None:
+    """As where each image of a prompt is looked at by itself: its neighbours' begin tokens still stand there."""
+    built = tiny(family)
+    adapter = adapter_for(built.model, built.processor)
+    inputs = prompts(built, [("Which one?", [picture(1), picture(2)])])
+    image = inputs["input_ids"][0] == adapter.image_token_id
+    left = ~image
+    left[image.nonzero().flatten()[36:]] = True  # without the first image's
+    alone = {name: inputs[name][:, left] for name in ("input_ids", "attention_mask")}
+    positions = adapter.positions(alone | {"image_grid_thw": inputs["image_grid_thw"][1:]})
+    assert positions.shape == (3, 1, int(left.sum()))
+    start = int((alone["input_ids"][0] == adapter.image_token_id).nonzero()[0])
+    assert positions[:, 0, start].tolist() == [start] * 3
+    assert positions[1:, 0, start + 35].tolist() == [start + 5] * 2
+
+
+def test_a_model_that_also_speaks_names_its_thinker() -> None:
+    whole: Any = SimpleNamespace(config=SimpleNamespace(model_type="qwen3_omni_moe"), thinker=None)
+    with pytest.raises(ValueError, match=r"wrap `model\.thinker`"):
+        adapter_for(whole)
+
+
+@torch.no_grad()
+def test_sound_beside_an_image_stays_whole() -> None:
+    """With sound the thinker's own rule is asked for positions."""
+    built = tiny("qwen2_5_omni_thinker")
+    adapter = adapter_for(built.model, built.processor)
+    inputs = prompts(built, [("?", [picture(1)])])
+    calls: list[Any] = []
+    model = copy.copy(built.model)
+
+    def own(ids: Tensor, **more: Any) -> tuple[Tensor, None]:
+        calls.append(more["audio_seqlens"])
+        return torch.zeros(3, *ids.shape), None
+
+    model.__dict__["get_rope_index"] = own
+    heard = adapter.on(model).positions(inputs | {"feature_attention_mask": torch.ones(1, 7)})
+    assert calls[0].tolist() == [7]
+    assert not heard.any()
+
+
+# ---- the table of families ----------------------------------------------------------------------------------
+
+
+def test_every_family_says_what_it_offers() -> None:
+    table = {one.title: one for one in offers()}
+    assert len({kind for one in offers() for kind in one.model_types}) >= 20
+    assert all(title and title[0].isupper() for title in table)
+    assert table["Gemma 4"].summary.startswith("every mode")
+    assert table["InternVL"].summary.startswith("sparse and saccade run as prune")
+    assert table["Qwen3-VL"].summary == "every mode, clips"

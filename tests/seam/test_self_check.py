@@ -1,0 +1,133 @@
+"""Families that nobody registered: the generic adapter, and the check that decides whether it fits.
+
+Run: pytest tests/seam/test_self_check.py
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from arr_coc import ARRCOCModel
+from arr_coc.seam import GenericAdapter, adapter_for
+from arr_coc.seam.families.generic import nearest_grid
+from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
+from arr_coc.seam.self_check import self_check
+from tiny import picture, prompts, some_cells, tiny
+
+UNREGISTERED = ("lighton_ocr", "vipllava")
+
+unregistered = pytest.mark.parametrize("family", UNREGISTERED)
+
+
+@unregistered
+def test_a_family_without_an_adapter_is_served(family: str) -> None:
+    built = tiny(family)
+    model = ARRCOCModel.wrap(built.model, built.processor, strict=True, budget=9)
+    assert type(model.adapter) is GenericAdapter
+    session = model.session(picture(1, (64, 48)))
+    inputs = session.inputs("What is it?")
+    assert torch.equal(model(**inputs, budget=1.0).logits, built.model(**inputs).logits)
+    answer = session.ask("What is it?", mode="prune", max_new_tokens=3)
+    assert (answer.kept, answer.fallback) == (9, False)
+    rows = [("What?", [picture(1, (48, 48))]), ("And where is it?", [picture(2, (48, 48))])]
+    out = model.generate(**prompts(built, rows), max_new_tokens=3, num_beams=2, return_allocation=True)
+    assert [allocation.kept for allocation in out.allocations] == [9, 9]
+
+
+@torch.no_grad()
+@unregistered
+def test_a_batch_equals_its_rows(family: str) -> None:
+    built = tiny(family)
+    adapter = adapter_for(built.model, built.processor)
+    rows = [("What?", [picture(1, (48, 40))]), ("And where?", [picture(2, (40, 72))])]
+    inputs = prompts(built, rows)
+    features = adapter.features(inputs)
+    keep = [some_cells(len(cells), 5 + i) for i, cells in enumerate(features.cells)]
+    batch = adapter.compact(inputs, features, keep, use_cache=False)
+    logits = built.model(**batch.kwargs, use_cache=False).logits
+    for row, prompt in enumerate(rows):
+        alone = prompts(built, [prompt])
+        single = adapter.compact(alone, adapter.features(alone), [keep[row]], use_cache=False)
+        expected = built.model(**single.kwargs, use_cache=False).logits[0]
+        real = int((single.columns >= 0).sum())
+        assert (logits[row, -real:] - expected[-real:]).abs().max() < 1e-4
+
+
+class TestRefusals:
+    """What the check says where the generic adapter doesn't fit; each is one line that names the model type."""
+
+    def refused(self, model: Any, processor: Any, what: str) -> None:
+        with pytest.raises(ValueError, match=f"'lighton_ocr' has no adapter of its own.*{what}") as caught:
+            ARRCOCModel.wrap(model, processor)
+        assert "\n" not in str(caught.value)
+
+    def test_without_a_processor(self) -> None:
+        self.refused(tiny("lighton_ocr").model, None, "pass its processor")
+
+    def test_features_that_depend_on_each_call(self) -> None:
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.model.get_image_features
+
+        def noisy(pixel_values: Tensor, image_sizes: Any, **more: Any) -> Any:
+            output = stock(pixel_values=pixel_values, image_sizes=image_sizes, **more)
+            output.pooler_output = [tokens + torch.rand_like(tokens) for tokens in output.pooler_output]
+            return output
+
+        model.model.get_image_features = noisy
+        self.refused(model, tiny("lighton_ocr").processor, "logits are not the stock model's")
+
+    def test_a_processor_that_writes_other_numbers_of_placeholders(self) -> None:
+        processor = copy.copy(tiny("lighton_ocr").processor)
+        processor.effective_patch_size = 16
+        self.refused(tiny("lighton_ocr").model, processor, "generic one doesn't fit it")
+
+    def test_positions_that_the_model_does_not_heed(self) -> None:
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.forward
+
+        def forward(*args: Any, mm_encoder_outputs: Any = None, position_ids: Any = None, **more: Any) -> Any:
+            return stock(*args, mm_encoder_outputs=mm_encoder_outputs, **more)
+
+        model.forward = forward
+        self.refused(model, tiny("lighton_ocr").processor, "standard deviations from those")
+
+    def test_training_mode_is_as_it_was(self) -> None:
+        model = copy.deepcopy(tiny("vipllava").model).train()
+        adapter = GenericAdapter(model, tiny("vipllava").processor)
+        self_check(adapter)
+        assert model.training
+
+
+class TestGrids:
+    def test_the_nearest_grid(self) -> None:
+        assert nearest_grid(48, 48 / 64) == (6, 8)
+        assert nearest_grid(36, 1.0) == (6, 6)
+        assert nearest_grid(12, 3.0) == (6, 2)
+        with pytest.raises(ValueError, match="37 cells make no grid"):
+            nearest_grid(37, 1.0)
+
+    @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1), (2, 3), (3, 2), (2, 2)])
+    def test_tiles_are_put_back_as_they_were(self, shape: tuple[int, int]) -> None:
+        rows, columns = shape
+        whole = torch.nn.functional.interpolate(
+            torch.rand(1, 3, 5, 7), (rows * 8, columns * 8), mode="bilinear"
+        )[0]
+        tiles = whole.view(3, rows, 8, columns, 8).permute(1, 3, 0, 2, 4).flatten(0, 1)
+        view = torch.nn.functional.interpolate(whole[None], (8, 8), mode="area")[0]
+        assert arrangement(tiles, view) == shape
+        assert torch.equal(joined(tiles, *shape), whole)
+        tokens = whole[0].view(rows, 8, columns, 8).transpose(1, 2).flatten()  # a cell a pixel, tile by tile
+        assert torch.equal(tokens[raster(rows, columns, 8)], whole[0].flatten())
+
+    def test_a_blank_page_has_the_squarest_arrangement(self) -> None:
+        assert arrangement(torch.zeros(4, 3, 8, 8), torch.zeros(3, 8, 8)) == (2, 2)
+
+    def test_runs_of_placeholders(self) -> None:
+        mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 1, 0, 0]]).bool()
+        assert placeholder_runs(mask) == [2, 1, 3]
+        assert placeholder_runs(torch.zeros(2, 3, dtype=torch.bool)) == []
