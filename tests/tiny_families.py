@@ -1,7 +1,7 @@
-"""Tiny random models of the families beside those of `tiny.py`, with real processors, for tests. No downloads.
+"""Tiny random models of the families beside those of `tiny.py`, with real processors. No downloads.
 
-`build(family)` gives a model and its processor as `tiny.tiny` does, which calls it. Every family is one entry of
-`BUILDERS`.
+`build(family)` gives a model and its processor as `tiny.tiny` does, which calls it. Every family is one entry
+of `BUILDERS`.
 """
 
 from __future__ import annotations

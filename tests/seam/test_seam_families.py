@@ -27,7 +27,7 @@ THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
 TOLERANCE = 1e-4
 
 
-# ---- windows of attention -----------------------------------------------------------------------------------
+# ---- windows of attention ----------------------------------------------------------------
 
 
 def narrow(family: str, window: int) -> tuple[PreTrainedModel, Any]:
@@ -85,7 +85,7 @@ def test_with_a_narrow_window_and_every_token_kept_nothing_changes(family: str) 
     assert torch.equal(model(**whole.kwargs).logits, model(**inputs).logits)
 
 
-# ---- Gemma 4's dial -----------------------------------------------------------------------------------------
+# ---- Gemma 4's dial ----------------------------------------------------------------
 
 
 def test_gemma4_cuts_an_image_fine_and_encodes_what_is_needed(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_gemma4_cuts_an_image_fine_and_encodes_what_is_needed(tmp_path: Path) ->
     assert patches == [256 * 9, 70 * 9]  # a coarse view, by which it looks, and the cells that it chose
 
 
-# ---- the Omni thinkers --------------------------------------------------------------------------------------
+# ---- the Omni thinkers ----------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -131,7 +131,7 @@ def test_positions_are_those_of_the_thinker(family: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("family", THINKERS)
 def test_an_image_that_was_left_out_has_no_positions(family: str) -> None:
-    """As where each image of a prompt is looked at by itself: its neighbours' begin tokens still stand there."""
+    """As where each image of a prompt is looked at by itself: its neighbours' begin tokens still stand."""
     built = tiny(family)
     adapter = adapter_for(built.model, built.processor)
     inputs = prompts(built, [("Which one?", [picture(1), picture(2)])])
@@ -171,7 +171,7 @@ def test_sound_beside_an_image_stays_whole() -> None:
     assert not heard.any()
 
 
-# ---- the table of families ----------------------------------------------------------------------------------
+# ---- the table of families ----------------------------------------------------------------
 
 
 def test_every_family_says_what_it_offers() -> None:

@@ -207,7 +207,7 @@ def test_a_session_has_the_frames(cls: type, family: str, mode: str) -> None:
 
 
 class TestFallback:
-    """Where what the processor wrote merges with the text around it, prompts are made of text, not of tokens."""
+    """Where what the processor wrote merges with the text around it, prompts are made of text."""
 
     BESIDE = "{% for m in messages %}" + "a<image>{{ m.content[1].text }}{% endfor %}"
     BEHIND = "{% for m in messages %}" + "USER: <image>{{ m.content[1].text }}{% endfor %}"

@@ -59,7 +59,7 @@ def test_a_batch_equals_its_rows(family: str) -> None:
 
 
 class TestRefusals:
-    """What the check says where the generic adapter doesn't fit; each is one line that names the model type."""
+    """What the check says where the generic adapter doesn't fit; each is a line that names the model type."""
 
     def refused(self, model: Any, processor: Any, what: str) -> None:
         with pytest.raises(ValueError, match=f"'lighton_ocr' has no adapter of its own.*{what}") as caught:

@@ -34,8 +34,9 @@ class FamilyAdapter(PromptAssembly):
     """Base class of the adapters: what differs between families is in its abstract methods and attributes.
 
     The rest has defaults that are read off the model. A family whose encoder takes images in other pieces
-    (tiles, or all images of a prompt) overrides `token_counts`. A family whose vision tower can encode some cells alone (`sparse`) also overrides `layout`, `encode_cells`
-    and `coarse`; in the others these three raise NotImplementedError.
+    (tiles, or all images of a prompt) overrides `token_counts`. One whose vision tower can encode some cells
+    alone (`sparse`) overrides `layout`, `encode_cells` and `coarse`; in the others these three raise
+    NotImplementedError.
 
     Attributes:
         model_types: `config.model_type` of the models that the adapter is for.
@@ -278,7 +279,7 @@ def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tens
         return list(pieces)
     if sum(counts) != sum(lengths):
         raise ValueError(
-            f"the encoder made {sum(lengths)} tokens for images of {list(counts)} tokens; pass the processor's "
-            "own input_ids with the pixels that it made of the same images"
+            f"the encoder made {sum(lengths)} tokens for images of {list(counts)} tokens; pass the "
+            "processor's own input_ids with the pixels that it made of the same images"
         )
     return list(torch.cat(list(pieces)).split(list(counts)))

@@ -21,7 +21,7 @@ from arr_coc.seam.prompt import VisualPrompt
 SIZES = ((448, 448), (672, 448))
 """Width and height of the pictures, px."""
 SLACK = 0.05
-"""Of the spread of the logits: how far dropping may be from masking. It is 1e-5 in float32, 0.02 in bfloat16."""
+"""Of the spread of the logits: how far dropping may be from masking. 1e-5 in float32, 0.02 in bfloat16."""
 
 
 @torch.no_grad()
@@ -38,8 +38,8 @@ def self_check(adapter: FamilyAdapter) -> None:
     kind = model.config.model_type
     if adapter.processor is None:
         raise ValueError(
-            f"model type {kind!r} has no adapter of its own; pass its processor, so that it can be tried whether "
-            "it works without one"
+            f"model type {kind!r} has no adapter of its own; pass its processor, so that it can be tried "
+            "whether it works without one"
         )
     training = model.training
     model.eval()
@@ -49,8 +49,8 @@ def self_check(adapter: FamilyAdapter) -> None:
     except Exception as error:  # whatever a model that nobody tried may raise
         what = " ".join(str(error).split())
         raise ValueError(
-            f"model type {kind!r} has no adapter of its own, and the generic one doesn't fit it: {what}; use the "
-            "model without arr-coc, or register a FamilyAdapter (`arr_coc.seam.register_family`)"
+            f"model type {kind!r} has no adapter of its own, and the generic one doesn't fit it: {what}; use "
+            "the model without arr-coc, or register a FamilyAdapter (`arr_coc.seam.register_family`)"
         ) from error
     finally:
         model.train(training)
@@ -85,8 +85,8 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     error = float((dropped[real] - masked).abs().max() / stock.std())
     if error > SLACK:
         raise ValueError(
-            f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the tokens "
-            "masked"
+            f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the "
+            "tokens masked"
         )
 
 

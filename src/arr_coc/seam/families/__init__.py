@@ -1,4 +1,4 @@
-"""The families of models that arr-coc knows: a file and a line each. Whoever imports this registers them all."""
+"""The families of models that arr-coc knows: a file and a line each. An import of this registers them all."""
 
 from __future__ import annotations
 

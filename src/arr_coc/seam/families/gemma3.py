@@ -13,7 +13,7 @@ from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 
 
 class Gemma3Adapter(FamilyAdapter):
-    """Gemma 3: a picture is scaled to the tower's square; its crops (pan and scan) are pictures of their own."""
+    """Gemma 3: pictures are scaled to the tower's square; crops (pan and scan) are pictures of their own."""
 
     model_types = ("gemma3",)
     title = "Gemma 3"

@@ -1,8 +1,7 @@
-"""The generic adapter: a family that nobody registered, whose images are single pictures with one grid of cells.
+"""The generic adapter: a family that nobody registered, whose images are single pictures with a grid of cells.
 
-Where the cells are is read off the prompt and the pixels: rows of placeholders of one length, with one and the
-same token between them, are rows of the grid; else the grid is the one of so many cells that is nearest the
-picture's shape. Whether that is right is not known but tried: `self_check` runs the model before it is used.
+The grid is the one of so many cells that is nearest to the picture's shape. Whether the rest fits is not known
+but tried: `self_check` runs the model before it is used.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ class GenericAdapter(FamilyAdapter):
             return lengths
         runs = placeholder_runs(inputs["input_ids"] == self.image_token_id)
         if len(runs) % pictures:
-            raise ValueError(
-                f"{self.model.config.model_type} writes {len(runs)} runs of placeholders for {pictures} pictures"
-            )
+            raise ValueError(f"{len(runs)} runs of placeholders can't be shared among {pictures} pictures")
         rows = len(runs) // pictures
         return [sum(runs[i : i + rows]) for i in range(0, len(runs), rows)]
 
@@ -59,9 +56,7 @@ class GenericAdapter(FamilyAdapter):
             pixels = pixels.flatten(0, 1)
         if any(picture.ndim != 3 or len(picture) != 3 for picture in pixels):
             shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else [tuple(p.shape) for p in pixels]
-            raise ValueError(
-                f"pixel_values {shape} of {self.model.config.model_type} are no pictures [n, 3, height, width]"
-            )
+            raise ValueError(f"pixel_values {shape} are no pictures [n, 3, height, width]")
         sizes = inputs.get("image_sizes")
         if sizes is None:
             return list(pixels)

@@ -1,4 +1,4 @@
-"""GLM-4V, GLM-4.5V, GLM-4.6V and GLM-OCR: as Qwen2.5-VL, with learned positions that the tower interpolates."""
+"""GLM-4V, GLM-4.5V, GLM-4.6V and GLM-OCR: as Qwen2.5-VL, with learned positions, interpolated."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class Idefics3Adapter(FamilyAdapter):
     def _views(self, inputs: Mapping[str, Any]) -> list[int]:
         """How many tiles and views of the whole each image has.
 
-        Tiles stand apart in the prompt, each behind a token that says which it is. The last of an image is the
-        view of the whole, so the last of a prompt tells by which token such views are announced.
+        Tiles stand apart in the prompt, each behind a token that says which it is. The last of an image is
+        the view of the whole, so the last of a prompt tells by which token such views are announced.
         """
         numbers = []
         for ids in inputs["input_ids"]:

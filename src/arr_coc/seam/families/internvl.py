@@ -1,4 +1,4 @@
-"""InternVL: square tiles of a picture, then a small view of the whole, all between one start and one end token.
+"""InternVL: square tiles of a picture, then a small view of the whole, between one start and one end token.
 
 The cells are those of all tiles in one raster; the view of the whole always stays. A picture that fits one
 tile has no such view, and the cells are those of the tile.

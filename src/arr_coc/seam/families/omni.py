@@ -44,9 +44,9 @@ class Qwen3OmniAdapter(Qwen3VLAdapter):
 def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
     """Positions of a prompt: [3, B, S], whole numbers as floats.
 
-    A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left out
-    behind one. With images alone the rule is the grid of each image at the end of the text before it; with
-    sound, which has a rule of its own, the thinker is asked.
+    A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left
+    out behind one. With images alone the rule is the grid of each image at the end of the text before it;
+    with sound, which has a rule of its own, the thinker is asked.
     """
     ids, grids = inputs["input_ids"], inputs.get("image_grid_thw")
     sound = inputs.get("feature_attention_mask")

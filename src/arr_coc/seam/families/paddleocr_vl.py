@@ -67,7 +67,7 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
             interp_weights=weights[rows],
         )
         hidden = output.last_hidden_state.reshape(len(rows), -1)
-        # To the projector the kept cells are a picture of one cell's width each, whose patches follow row by row.
+        # To the projector the kept cells are a picture one cell wide, whose patches follow row by row.
         strip = torch.tensor([[1, self.merge * len(cells), self.merge]], device=grid.device)
         tokens = inner.projector(hidden, strip)
         return VisualFeatures(list(tokens.split(counts)), [], layout.grids, [], type(output))

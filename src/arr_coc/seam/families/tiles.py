@@ -1,4 +1,4 @@
-"""Images in tiles: the arrangement of the tiles, the image that they make, its cells in one raster, its placeholders.
+"""Images in tiles: how the tiles lie, the image that they make, its cells in one raster, its placeholders.
 
 Some processors cut a large picture into square tiles, rows first, and add a small view of the whole behind
 them. They don't say how many tiles stand side by side; the small view does.
@@ -21,7 +21,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
         whole: [3, s, s], the picture scaled to one tile.
 
     Returns:
-        (rows, columns), rows * columns = n; of arrangements that fit equally, as of a blank page, the squarest.
+        (rows, columns), rows * columns = n; of those that fit equally, as of a blank page, the squarest.
     """
     count = len(tiles)
     shapes = [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
@@ -44,7 +44,7 @@ def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def raster(rows: int, columns: int, side: int) -> Tensor:
-    """Of each cell of the picture, raster order, its place among the tiles' tokens: long [rows*columns*side^2].
+    """The place of each cell of the picture, raster order, among the tiles' tokens: long [rows*columns*side^2].
 
     Args:
         rows: of tiles.
