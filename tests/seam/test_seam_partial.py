@@ -119,7 +119,7 @@ class TestEncodeCells:
                 assert torch.allclose(level[i], single[0], atol=TOLERANCE)
 
     def test_some_cells_of_gemma4_are_the_tower_with_the_rest_as_padding(self) -> None:
-        """The stock tower hides patches at position -1; a cell of the last column stays and tells the width."""
+        """The stock tower hides patches at position -1; a cell of the last column tells the width."""
         _, adapter, inputs = setup("gemma4", ROWS[1:])
         ((_, height, width),) = adapter.layout(inputs).grids
         keep = [torch.unique(torch.cat([some_cells(height * width, 9), torch.tensor([2 * width - 1])]))]

@@ -74,7 +74,7 @@ def offers() -> list[Offer]:
 
 
 def takes_encoded_images(model_class: Any) -> bool:
-    """Whether models of a class take encoded images in place of pixels; without that nothing can be dropped."""
+    """Whether models of a class take encoded images in place of pixels; else nothing can be dropped."""
     return "mm_encoder_outputs" in inspect.signature(model_class.forward).parameters
 
 

@@ -1,7 +1,7 @@
-"""The generic adapter: a family that nobody registered, whose images are single pictures with a grid of cells.
+"""The generic adapter: a family that nobody registered, whose images are single pictures, each with a grid.
 
-The grid is the one of so many cells that is nearest to the picture's shape. Whether the rest fits is not known
-but tried: `self_check` runs the model before it is used.
+The grid is the one of so many cells that is nearest to the picture's shape. Whether the rest fits is not
+known but tried: `self_check` runs the model before it is used.
 """
 
 from __future__ import annotations

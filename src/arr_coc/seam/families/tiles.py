@@ -44,7 +44,7 @@ def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def raster(rows: int, columns: int, side: int) -> Tensor:
-    """The place of each cell of the picture, raster order, among the tiles' tokens: long [rows*columns*side^2].
+    """The place of each cell of the picture among the tiles' tokens: long [rows * columns * side**2].
 
     Args:
         rows: of tiles.
