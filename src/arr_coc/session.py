@@ -40,6 +40,7 @@ from arr_coc.seam.decoding import generate_whole, refuse_settings
 from arr_coc.seam.kept import KeptPrompts
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt
+from arr_coc.seam.steps import StepPixels, with_whole_pixels
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ class Session:
         if self._kept is None:
             prompts = KeptPrompts()
             with torch.no_grad():
-                whole = self.model.prepare(self.inputs("?"), mode=FULL.name, encoded=self.encoded(FULL.name))
+                inputs = self._call_inputs("?")
+                whole = self.model.prepare(inputs, mode=FULL.name, encoded=self.encoded(FULL.name))
                 prompts.read_image(whole.model, self.model.adapter, whole.compacted)
             self._kept = prompts
 
@@ -181,6 +183,10 @@ class Session:
         Raises:
             ValueError: what is no question, one that holds the model's image placeholder, or one too long.
         """
+        return dict(with_whole_pixels(self._call_inputs(question, history)))
+
+    def _call_inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
+        """`inputs` in which the pixels of clips are made when they are read."""
         check_question(question)
         earlier = check_history(history)
         processor = self.model.processor
@@ -205,7 +211,8 @@ class Session:
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
         device = self.model.device
-        return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+        placed = (Tensor, StepPixels)
+        return {k: v.to(device) if isinstance(v, placed) else v for k, v in values.items()}
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
         """Several questions about this image as one left-padded batch, without pixels.
@@ -284,7 +291,7 @@ class Session:
         first = NewTokens(watch.now, self._text, on_text)
         with watch("total"), torch.no_grad():
             with watch("prompt"):
-                inputs = self.inputs(question, history)
+                inputs = self._call_inputs(question, history)
             if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
             with self.encoded(mode).in_conversation(bool(history)) as encoded:
@@ -378,7 +385,7 @@ class Session:
             mode = self.model.mode if MODES[self.model.mode].chooses else self.model.default_mode
         with torch.no_grad():
             return self.model.prepare(
-                self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
+                self._call_inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
 
     def _text(self, ids: list[int]) -> str:

@@ -61,7 +61,7 @@ class EncodedImages:
 
     features: VisualFeatures | None = None
     sources: Sequence[Image] | None = field(default=None, repr=False)
-    pictures: list[Tensor] | None = field(default=None, repr=False)
+    pictures: Sequence[Tensor] | None = field(default=None, repr=False)
     pages: list[Page] | None = field(default=None, repr=False)
     textures: dict[Any, list[Tensor]] = field(default_factory=dict, repr=False)
     changes: list[Changes | None] | None = field(default=None, repr=False)
