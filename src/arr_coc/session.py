@@ -29,7 +29,7 @@ from arr_coc.core.images import ImageSource
 from arr_coc.core.question import check_history, check_question
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.video import FrameSource
-from arr_coc.core.visuals import Visual, first_picture, open_visual, size_text
+from arr_coc.core.visuals import Visual, first_picture, open_visuals, size_text
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
@@ -66,13 +66,15 @@ class Session:
         keep_image_after: questions that are answered by choosing; those after them that name no mode are
             answered by the stock model from every token, whose keys and values are kept from then on. 0: all
             questions; None: no question. See `keep_image`.
+        fps: frames per second that are sampled of paths of videos; None: as `open_clip` does.
 
     Attributes:
         images: the opened pictures and clips.
 
     Raises:
         ValueError: an image that can't be read, several that the model's processor doesn't take, a model
-            without processor or chat template, or a `keep_image_after` that is no count.
+            without processor or chat template, a `keep_image_after` that is no count, or an `fps` without a
+            video.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Session:
         image: VisualSource | Sequence[VisualSource],
         *,
         keep_image_after: int | None = None,
+        fps: float | None = None,
     ) -> None:
         count = keep_image_after
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
@@ -97,7 +100,7 @@ class Session:
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
         self.model = model
-        self.images = tuple(open_visual(source) for source in sources)
+        self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         self._kept: KeptPrompts | None = None
