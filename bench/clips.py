@@ -1,20 +1,22 @@
 """What a clip costs: time to the first token beside stock, and choosing in ten minutes of film.
 
     python bench/clips.py --rounds 3 --out bench/results/clips-2b.json
-    python bench/clips.py --depth 2 --rounds 1 --steps 4 --minutes 0.5   a smoke test, figures mean nothing
+    python bench/clips.py --rounds 0 --minutes 10 --out bench/results/clips-2b.json
+    python bench/clips.py --rounds 1 --steps 4 --depth 2                 a smoke test, figures mean nothing
 
-Random weights in the shape of Qwen3-VL-2B (`prefill.random_model`); real inputs: drawn frames in memory through
-the bundled processor with the published limits of size, and the prompt with its times.
+Random weights in the shape of Qwen3-VL-2B (`prefill.random_model`); real inputs: drawn frames in memory
+through the bundled processor with the published limits of size, and the prompt with its times.
 
 first token   from decoded frames and question to the logits of the first token, its key/value cache filled:
               scaling frames, choosing, encoding and prefill; decoding a file is not in it, the same for all.
               Rounds go through all ways in turn forwards and backwards; a ratio is the median over rounds of
               stock's time over a way's in the same round. "sparse" chooses by a random stem and layer, as a
               trained checkpoint does; "guide" by the bundled guide, as a model does that nobody trained.
-film          a clip of --minutes and one of a tenth of that are written as H.264, and cells are chosen in them
-              by the guide alone (`choose_in_clip`) and by the model in mode "sparse" at a tenth, answered with
-              one token; decoding included. Each in a process of its own; "MB" is the most resident memory of
-              the process beyond the most that it had held before the clip was opened.
+film          a clip of --minutes and one of a tenth of that are written as H.264, and cells are chosen in
+              them by the guide alone (`choose_in_clip`) and by the model in mode "sparse" at a tenth, with
+              one token of answer; decoding included. Each in a process of its own; "MB" is the memory that it
+              held beyond the most before the clip was opened, "CPU seconds" those of all its threads.
+              --rounds 0 measures films alone and adds them to the file that is there.
 
 What is counted and how: `arr_coc.evaluate.speed` and `arr_coc.evaluate.work`.
 """
@@ -171,7 +173,7 @@ def choosing(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     """The guide alone, in a file."""
     selector = Selector.from_pretrained()
     choose_in_clip(selector, [frame for frame in film(4, FILM_SIZE, 4)], QUESTION)
-    before, start = peak_mb(), time.perf_counter()
+    before, start = peak_mb(), (time.perf_counter(), time.process_time())
     clip = open_clip(path, fps=args.fps)
     decision = choose_in_clip(selector, clip, QUESTION, budget=0.1)
     return film_figures(args, start, before, len(clip), decision.allocations[0].grid)
@@ -181,7 +183,7 @@ def answering(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     """The model, which answers about a file with one token."""
     model = model_of(args)
     model.ask(open_clip(np.stack([np.asarray(f) for f in film(4, FILM_SIZE, 4)])), QUESTION, 0.1, "sparse", 1)
-    before, start = peak_mb(), time.perf_counter()
+    before, start = peak_mb(), (time.perf_counter(), time.process_time())
     clip = open_clip(path, fps=args.fps)
     answer = model.ask(clip, QUESTION, budget=0.1, mode="sparse", max_new_tokens=1)
     stages = {name: round(ms / 1000, 2) for name, ms in answer.ms.items()}
@@ -190,15 +192,20 @@ def answering(args: argparse.Namespace, path: Path) -> dict[str, Any]:
 
 
 def film_figures(
-    args: argparse.Namespace, start: float, before: float, frames: int, grid: tuple[int, ...]
+    args: argparse.Namespace,
+    start: tuple[float, float],
+    before: float,
+    frames: int,
+    grid: tuple[int, ...],
 ) -> dict[str, Any]:
-    """What a film took."""
-    seconds = time.perf_counter() - start
+    """What a film took, from a start by the clock and by the processor."""
+    seconds, own = time.perf_counter() - start[0], time.process_time() - start[1]
     return {
         "frames": frames,
         "grid": list(grid),
         "seconds": round(seconds, 1),
         "seconds per minute": round(seconds / args.minutes, 2),
+        "CPU seconds per minute": round(own / args.minutes, 2),
         "MB before": round(before),
         "MB": round(peak_mb() - before),
     }
@@ -211,7 +218,7 @@ def films(args: argparse.Namespace) -> dict[str, Any]:
         for minutes in (args.minutes, args.minutes / 10):
             path = Path(folder) / f"{minutes:g}.mp4"
             write_clip(film(round(60 * minutes * FILM_RATE), FILM_SIZE, 50), path, FILM_RATE)
-            for what in ("choosing", "answering"):
+            for what in args.films.split(","):
                 words = ["--film", str(path), "--what", what, "--minutes", str(minutes)]
                 words += ["--fps", str(args.fps), "--shape", args.shape]
                 words += ["--dtype", args.dtype, "--device", args.device]
@@ -237,7 +244,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--side", type=int, default=16, help="cells along each side of a step")
-    parser.add_argument("--minutes", type=float, default=10, help="of film; 0: none")
+    parser.add_argument("--minutes", type=float, default=10, help="of film")
+    parser.add_argument("--films", default="choosing,answering", help="what is measured of films")
     parser.add_argument("--fps", type=float, default=2.0, help="frames of the film that are sampled")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--film", type=Path, help=argparse.SUPPRESS)
@@ -247,22 +255,28 @@ def main() -> None:
         print(json.dumps({"choosing": choosing, "answering": answering}[args.what](args, args.film)))
         return
     started = time.monotonic()
+    if not args.rounds:
+        result = json.loads(args.out.read_text(encoding="utf-8"))
+        result["film"] = (
+            result.get("film", {})
+            | films(args)
+            | {
+                "film": f"{FILM_SIZE[0]} x {FILM_SIZE[1]} px, {FILM_RATE} frames a second, H.264",
+                "threads": torch.get_num_threads(),
+            }
+        )
+        args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        return
     model, clip = model_of(args), drawn(args.steps, args.side)
     facts = {
         "shape": f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else ""),
         **clip_facts(model, clip),
         "rounds": args.rounds,
-        "film": f"{FILM_SIZE[0]} x {FILM_SIZE[1]} px, {FILM_RATE} frames a second, H.264",
     }
     result: dict[str, Any] = {"circumstances": facts, "rows": first_tokens(args, model, clip)}
     for row in result["rows"]:
         ratio = f"{row['speed']:6.2f} x stock, {row['flop_ratio']:6.2f} x fewer FLOPs" if row["speed"] else ""
         print(f"{row['mode']:14} {row['tokens']:7,.0f} tokens {row['ms'] / 1000:8.1f} s {ratio}")
-    if args.out:
-        write(args.out, result)
-    del model
-    if args.minutes:
-        result["film"] = films(args)
     facts["seconds"] = round(time.monotonic() - started)
     if args.out:
         write(args.out, result)
