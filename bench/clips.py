@@ -211,9 +211,14 @@ def film_figures(
     }
 
 
-def films(args: argparse.Namespace) -> dict[str, Any]:
-    """Both in processes of their own, on one film and on a tenth of it, whose memory tells what grows."""
-    table: dict[str, Any] = {}
+def films(args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Both in processes of their own, on one film and on a tenth of it, whose memory tells what grows.
+
+    What is measured is added to the file at once.
+    """
+    table = result.setdefault("film", {})
+    table["film"] = f"{FILM_SIZE[0]} x {FILM_SIZE[1]} px, {FILM_RATE} frames a second, H.264"
+    table["threads"] = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
         for minutes in (args.minutes, args.minutes / 10):
             path = Path(folder) / f"{minutes:g}.mp4"
@@ -228,7 +233,7 @@ def films(args: argparse.Namespace) -> dict[str, Any]:
                     raise SystemExit(run.stderr)
                 table[f"{what}, {minutes:g} min"] = json.loads(run.stdout.splitlines()[-1])
                 print(what, minutes, run.stdout.splitlines()[-1], file=sys.stderr, flush=True)
-    return table
+                args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -256,16 +261,7 @@ def main() -> None:
         return
     started = time.monotonic()
     if not args.rounds:
-        result = json.loads(args.out.read_text(encoding="utf-8"))
-        result["film"] = (
-            result.get("film", {})
-            | films(args)
-            | {
-                "film": f"{FILM_SIZE[0]} x {FILM_SIZE[1]} px, {FILM_RATE} frames a second, H.264",
-                "threads": torch.get_num_threads(),
-            }
-        )
-        args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        films(args, json.loads(args.out.read_text(encoding="utf-8")))
         return
     model, clip = model_of(args), drawn(args.steps, args.side)
     facts = {

@@ -177,6 +177,19 @@ class TestProcessorsThatNeedAllFrames:
             unstreamed(built.processor, CASES["a clip"], "?")["pixel_values_videos"],
         )
 
+    def test_one_that_takes_no_outline_gets_them_too(
+        self, built: Tiny, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = built.processor.video_processor
+        own = type(reader).rescale_and_normalize
+
+        def reading(self: Any, images: torch.Tensor, *rest: Any) -> torch.Tensor:
+            assert float(images.float().mean()) > 0
+            return own(self, images, *rest)
+
+        monkeypatch.setattr(type(reader), "rescale_and_normalize", reading)
+        assert not takes_steps(reader)
+
     def test_what_is_none_takes_no_steps(self) -> None:
         assert not takes_steps(None)
         assert not takes_steps(tiny("llava_onevision").processor.video_processor)

@@ -11,6 +11,7 @@ kept, those of the steps in which they lie, and of these no more than one at a t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -25,6 +26,8 @@ from arr_coc.core.video import FrameSource
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter
 
+logger = logging.getLogger(__name__)
+
 Grid = tuple[int, int, int]
 """Steps, and rows and columns of patches."""
 
@@ -38,13 +41,22 @@ def outline(clip: FrameSource, frames: int) -> Tensor:
 def takes_steps(processor: Any) -> bool:
     """Whether a video processor makes of each step alone what it makes of it within a clip, to the last bit.
 
-    It is tried with a few pixels.
+    It is tried with a few pixels. One that fails at that takes no steps.
     """
     names = ("patch_size", "temporal_patch_size", "do_resize", "resample")
     if any(getattr(processor, name, None) is None for name in names):
         return False
     if not isinstance(processor, BaseVideoProcessor):
         return False
+    try:
+        return _same_alone(processor)
+    except Exception:  # whatever it takes ill, such as an outline: then it gets all frames, as by itself
+        logger.info("%s takes no steps", type(processor).__name__, exc_info=True)
+        return False
+
+
+def _same_alone(processor: Any) -> bool:
+    """Whether some frames, and their outline, become the same by steps as at once."""
     patch, frames = processor.patch_size, 2 * processor.temporal_patch_size
     side = 4 * patch * getattr(processor, "merge_size", 1)
     clip = torch.randint(
