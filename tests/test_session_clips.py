@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
+from transformers.utils import logging
 
 from arr_coc import ARRCOCModel
 from arr_coc.core.video import FrameSource, open_clip, write_clip
@@ -67,6 +68,32 @@ class TestSessions:
         assert [allocation.grid[0] for allocation in answer.allocations] == [1, 4]
         assert [allocation.kept for allocation in answer.allocations] == [16, 16]
 
+    def test_fps_is_of_paths_of_videos(self, model: ARRCOCModel, clip: FrameSource, file: Path) -> None:
+        assert len(model.session(file, fps=1.0).images[0]) == 4
+        assert model.look(file, "Which station?", budget=0.5, fps=1.0).grid[0] == 2
+        for other in (clip, frames()[0]):
+            with pytest.raises(ValueError, match="is of paths of videos"):
+                model.session(other, fps=1.0)
+
+    def test_the_bundled_processor_warns_of_nothing(
+        self, model: ARRCOCModel, clip: FrameSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """transformers asks to be told whether to cap the pixels of frames; it says so once a process."""
+        reader = model.processor.video_processor
+        assert reader.cap_pixels_per_frame is False
+        logging.get_logger("transformers").addHandler(caplog.handler)
+        logging.warning_once.cache_clear()
+        try:
+            model.session(clip)
+            assert "cap_pixels_per_frame" not in caplog.text
+            reader.cap_pixels_per_frame = None
+            logging.warning_once.cache_clear()
+            model.session(clip)
+            assert "cap_pixels_per_frame" in caplog.text
+        finally:
+            reader.cap_pixels_per_frame = False
+            logging.get_logger("transformers").removeHandler(caplog.handler)
+
     def test_all_of_a_clip_can_be_kept_for_later_questions(
         self, model: ARRCOCModel, clip: FrameSource
     ) -> None:
@@ -88,6 +115,29 @@ class TestCommandLine:
     def test_look(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         record = run_json(capsys, "look", str(file), "Which station is it?", "--budget", "0.25")
         assert record["grid"] == [4, 6, 8]
+
+    @pytest.mark.parametrize("command", ["ask", "look"])
+    def test_fps(self, file: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+        words = (command, str(file), "Which station is it?", "--budget", "0.5", "--fps", "1")
+        assert run_json(capsys, *words)["grid"][0] == 2
+
+    @pytest.mark.parametrize(
+        ("words", "reason"),
+        [
+            (["FILE", "--fps", "0"], "fps 0.0 is out of range"),
+            (["FILE", "--fps", "nan"], "fps nan is out of range"),
+            (["page.png", "--fps", "2"], "--fps is of videos"),
+            ([".", "--fps", "2"], "--fps is"),
+        ],
+    )
+    def test_fps_of_what_has_none(
+        self, file: Path, words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        name, *rest = [str(file) if word == "FILE" else word for word in words]
+        code, _, err = run(capsys, "look", name, "Which station?", *rest)
+        assert code == 2
+        assert reason in err
+        assert err.count("\n") == 1
 
     @pytest.mark.parametrize("option", [["--evidence", "1,2,30,40"], ["--page", "2"]])
     def test_what_is_of_images_is_refused(

@@ -374,11 +374,9 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         sequences = output if plain else output.sequences
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
-    def session(
-        self, image: VisualSource | Sequence[VisualSource], *, keep_image_after: int | None = None
-    ) -> Session:
+    def session(self, image: VisualSource | Sequence[VisualSource], **settings: Any) -> Session:
         """Open images or clips, one or a list, for many questions; each is encoded once. See `Session`."""
-        return Session(self, image, keep_image_after=keep_image_after)
+        return Session(self, image, **settings)
 
     def ask(
         self,
@@ -388,12 +386,13 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         mode: str | None = None,
         max_new_tokens: int = 32,
         gestalt: str | None = None,
+        fps: float | None = None,
     ) -> Answer:
-        """Answer one question about an image, a clip or a list of them together; see `Session.ask`."""
+        """Answer one question about an image, a clip or a list of them together; see `Session`, its `ask`."""
         check_question(question)  # before an image is opened
         watch = Stopwatch(self.device)
         with watch("prompt"):
-            session = self.session(image)
+            session = self.session(image, fps=fps)
         answer = session.ask(
             question, budget=budget, mode=mode, max_new_tokens=max_new_tokens, gestalt=gestalt
         )
@@ -407,10 +406,11 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         question: str,
         budget: Budget | None = None,
         mode: str | None = None,
+        fps: float | None = None,
     ) -> Allocation:
         """The allocation alone, nothing is answered; see `Session.look`."""
         check_question(question)
-        return self.session(image).look(question, budget=budget, mode=mode)
+        return self.session(image, fps=fps).look(question, budget=budget, mode=mode)
 
 
 ARRCOCQwen = ARRCOCModel

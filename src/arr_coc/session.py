@@ -29,7 +29,7 @@ from arr_coc.core.images import ImageSource
 from arr_coc.core.question import check_history, check_question
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.video import FrameSource
-from arr_coc.core.visuals import Visual, first_picture, open_visual, size_text
+from arr_coc.core.visuals import Visual, first_picture, open_visuals, size_text
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
@@ -40,6 +40,7 @@ from arr_coc.seam.decoding import generate_whole, refuse_settings
 from arr_coc.seam.kept import KeptPrompts
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt
+from arr_coc.seam.steps import StepPixels, with_whole_pixels
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
 if TYPE_CHECKING:
@@ -65,13 +66,15 @@ class Session:
         keep_image_after: questions that are answered by choosing; those after them that name no mode are
             answered by the stock model from every token, whose keys and values are kept from then on. 0: all
             questions; None: no question. See `keep_image`.
+        fps: frames per second that are sampled of paths of videos; None: as `open_clip` does.
 
     Attributes:
         images: the opened pictures and clips.
 
     Raises:
         ValueError: an image that can't be read, several that the model's processor doesn't take, a model
-            without processor or chat template, or a `keep_image_after` that is no count.
+            without processor or chat template, a `keep_image_after` that is no count, or an `fps` without a
+            video.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Session:
         image: VisualSource | Sequence[VisualSource],
         *,
         keep_image_after: int | None = None,
+        fps: float | None = None,
     ) -> None:
         count = keep_image_after
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
@@ -96,7 +100,7 @@ class Session:
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
         self.model = model
-        self.images = tuple(open_visual(source) for source in sources)
+        self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[str, ...], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         self._kept: KeptPrompts | None = None
@@ -156,7 +160,8 @@ class Session:
         if self._kept is None:
             prompts = KeptPrompts()
             with torch.no_grad():
-                whole = self.model.prepare(self.inputs("?"), mode=FULL.name, encoded=self.encoded(FULL.name))
+                inputs = self._call_inputs("?")
+                whole = self.model.prepare(inputs, mode=FULL.name, encoded=self.encoded(FULL.name))
                 prompts.read_image(whole.model, self.model.adapter, whole.compacted)
             self._kept = prompts
 
@@ -181,6 +186,10 @@ class Session:
         Raises:
             ValueError: what is no question, one that holds the model's image placeholder, or one too long.
         """
+        return dict(with_whole_pixels(self._call_inputs(question, history)))
+
+    def _call_inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
+        """`inputs` in which the pixels of clips are made when they are read."""
         check_question(question)
         earlier = check_history(history)
         processor = self.model.processor
@@ -205,7 +214,8 @@ class Session:
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
         device = self.model.device
-        return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+        placed = (Tensor, StepPixels)
+        return {k: v.to(device) if isinstance(v, placed) else v for k, v in values.items()}
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
         """Several questions about this image as one left-padded batch, without pixels.
@@ -284,7 +294,7 @@ class Session:
         first = NewTokens(watch.now, self._text, on_text)
         with watch("total"), torch.no_grad():
             with watch("prompt"):
-                inputs = self.inputs(question, history)
+                inputs = self._call_inputs(question, history)
             if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
             with self.encoded(mode).in_conversation(bool(history)) as encoded:
@@ -378,7 +388,7 @@ class Session:
             mode = self.model.mode if MODES[self.model.mode].chooses else self.model.default_mode
         with torch.no_grad():
             return self.model.prepare(
-                self.inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
+                self._call_inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
             )
 
     def _text(self, ids: list[int]) -> str:

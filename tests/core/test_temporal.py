@@ -174,3 +174,64 @@ def test_the_kept_set_of_a_scrolling_page_does_not_jump(tall: Tensor, step: int)
         for a, b in itertools.pairwise(over)
     ]
     assert sum(ours) / len(ours) > sum(moves) / len(moves)
+
+
+def law_clips() -> dict[str, list[Tensor]]:
+    """30 frames each: a page that scrolls, three scenes, light that changes, and fresh noise."""
+    tall, page = pixels((224, 960)), pixels()
+    generator = torch.Generator().manual_seed(3)
+    light = 0.8 + 0.1 * torch.rand(30, generator=generator)
+    scenes = [pixels(seed=8), 0.3 * pixels(seed=9), pixels(seed=10)]
+    return {
+        "pan": pan(tall, 16, 30),
+        "cuts": [scenes[i // 10] for i in range(30)],
+        "flicker": [page * factor for factor in light],
+        "noise": [
+            (0.9 * page + 0.05 * torch.randn(page.shape, generator=generator)).clamp(0, 1) for _ in range(30)
+        ],
+    }
+
+
+@pytest.fixture(scope="module", params=["pan", "cuts", "flicker", "noise"])
+def law_clip(request: pytest.FixtureRequest) -> tuple[str, Changes, Tensor]:
+    """Its name, its changes and restless logits of its frames."""
+    frames = law_clips()[request.param]
+    generator = torch.Generator().manual_seed(1)
+    dark = torch.stack(
+        [1 - torch.nn.functional.adaptive_avg_pool2d(f.mean(0)[None], GRID)[0] for f in frames]
+    )
+    restless = torch.logit(dark.clamp(0.01, 0.99)) + 2 * torch.randn(dark.shape, generator=generator)
+    return request.param, Changes.of(frames, GRID), restless
+
+
+class TestLawsOfThirtyFrames:
+    def test_cuts_are_where_scenes_begin_and_nowhere_else(
+        self, law_clip: tuple[str, Changes, Tensor]
+    ) -> None:
+        name, changes, _ = law_clip
+        assert changes.cuts.nonzero().flatten().tolist() == ([0, 10, 20] if name == "cuts" else [0])
+
+    def test_relevance_is_smoothed_and_a_cut_resets_it(self, law_clip: tuple[str, Changes, Tensor]) -> None:
+        _, changes, logits = law_clip
+        worth = torch.where(changes.new, 1.0, REPEATED)
+        smooth, own = relevance_over_time(logits, changes).sigmoid() / worth, logits.sigmoid()
+        for t in range(1, 30):
+            if changes.cuts[t]:
+                assert torch.allclose(smooth[t], own[t], atol=1e-4)
+            elif not changes.shifts[t].any():
+                kept = ~changes.new[t]
+                mixed = OLD * smooth[t - 1] + (1 - OLD) * own[t]
+                assert torch.allclose(smooth[t][kept], mixed[kept], atol=1e-4)
+                assert torch.allclose(smooth[t][~kept], own[t][~kept], atol=1e-4)
+
+    def test_the_kept_set_stays_and_its_middle_hardly_moves(
+        self, law_clip: tuple[str, Changes, Tensor]
+    ) -> None:
+        _, changes, logits = law_clip
+        kept = [maps.flatten(1).topk(12).indices for maps in (relevance_over_time(logits, changes), logits)]
+        middles = torch.stack((kept[0] // 7, kept[0] % 7), -1).float().mean(1) / 7
+        assert float(middles.var(0).max()) < 0.2
+        ours, restless = (
+            sum(len(set(a.tolist()) & set(b.tolist())) for a, b in itertools.pairwise(best)) for best in kept
+        )
+        assert ours > 1.2 * restless

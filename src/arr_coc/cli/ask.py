@@ -38,6 +38,7 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
+    fps: options.Fps = None,
     evidence: options.Evidence = None,
     max_new_tokens: options.MaxNewTokens = 32,
     compare: Annotated[
@@ -73,6 +74,7 @@ def command(
             "--out": out,
             "--trace": trace,
             "--page": page,
+            "--fps": fps,
             "--compare": compare,
             "--evidence": evidence,
         }
@@ -84,7 +86,7 @@ def command(
             reply = partial(load().ask, question=request.question, budget=allowed, gestalt=gestalt, **length)
         return _answer_each(files, reply, as_json)
 
-    pictures = inputs.open_pictures(request, page)
+    pictures = inputs.open_pictures(request, page, fps)
     if trace and len(pictures) > 1:
         raise ValueError("--trace is of one image: leave it out, or ask about one")
     boxes = inputs.read_evidence(evidence)

@@ -69,25 +69,34 @@ def read_question(words: Sequence[str]) -> Request:
     return Request(names, question, local_path(folders[0]) if folders else None)
 
 
-def open_pictures(request: Request, page: int | None) -> list[Visual]:
+def open_pictures(request: Request, page: int | None, fps: float | None = None) -> list[Visual]:
     """The images and clips that are asked about together.
 
+    Args:
+        request: with their names.
+        page: of a PDF.
+        fps: frames per second that are read of a video.
+
     Raises:
-        ValueError: one that can't be opened.
+        ValueError: one that can't be opened, or frames of no video.
     """
+    from arr_coc.core.visuals import is_clip
+
+    if fps is not None and not any(map(is_clip, request.names)):
+        raise ValueError("--fps is of videos, and there is none: leave it out")
     if not request.names:
         if page is not None:
             raise ValueError(f"the built-in sample is no PDF, so it has no page {page}: leave --page out")
         return [open_picture(str(SAMPLE.with_suffix(".png")))]
     try:
-        return [_open(name, page) for name in request.names]
+        return [_open(name, page, fps) for name in request.names]
     except ValueError as error:
         if len(request.names) > 1 and not any(map(_is_file, request.names[1:])):
             raise ValueError(f"{error}; a question of several words goes into quotes") from error
         raise
 
 
-def _open(name: str, page: int | None) -> Visual:
+def _open(name: str, page: int | None, fps: float | None) -> Visual:
     """One image or clip."""
     from arr_coc.core.visuals import is_clip, open_visual
 
@@ -95,7 +104,7 @@ def _open(name: str, page: int | None) -> Visual:
         return open_picture(name, page)
     if page is not None:
         raise ValueError(f"{name!r} is no PDF, so it has no page {page}: leave --page out")
-    return open_visual(name)
+    return open_visual(name, fps)
 
 
 def _is_file(name: str) -> bool:

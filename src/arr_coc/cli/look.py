@@ -54,6 +54,7 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
+    fps: options.Fps = None,
     evidence: options.Evidence = None,
     out: options.Out = None,
     save: Annotated[
@@ -76,7 +77,8 @@ def command(
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     request = inputs.read_question(words or ())
     several = request.folder is not None or len(request.names) > 1
-    of_one = {"--save": save, "--evidence": evidence, "--page": request.folder and page}
+    of_folder = {"--page": request.folder and page, "--fps": request.folder and fps}
+    of_one = {"--save": save, "--evidence": evidence} | of_folder
     if several and (option := next((option for option, value in of_one.items() if value), None)):
         raise ValueError(f"{option} is of one image: leave it out, or look at one")
     if model is None:
@@ -85,7 +87,7 @@ def command(
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
     files = None if request.folder is None else folder_images(request.folder)
     names = request.names if files is None else tuple(map(str, files))
-    pictures = inputs.open_pictures(request, page) if files is None else []
+    pictures = inputs.open_pictures(request, page, fps) if files is None else []
     if files is not None and out is None:
         targets: list[Path | None] = [None] * len(files)
     else:

@@ -90,6 +90,12 @@ def _one_of(names: Iterable[str], text: str) -> str:
 
 
 IMAGE_HELP = "An image file, a PDF (see --page), or - for standard input"
+Fps = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N", help="Frames per second that are read of a video (2 if not given), at most 768 in all."
+    ),
+]
 Page = Annotated[int | None, typer.Option(min=1, metavar="N", help="Which page of a PDF, from 1.")]
 Model = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|FOLDER", help="A model on the Hub or on this disk.")

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.core.motion import covered, moved, point_shift
 from arr_coc.core.texture.clip import CUT, OLD
 
 FINE, BLOCK = 16, 2
@@ -27,10 +28,6 @@ NEW = 0.06
 """Mean absolute difference, in the block of a cell that differs most, from which its content is new."""
 REPEATED = 0.001
 """Share of its relevance that a cell has left where its content was there before."""
-LONGEST_SHIFT = 0.5
-"""The most that a picture moves between two frames, as a share of its side."""
-CERTAIN = 0.7
-"""Share of the difference between two frames that a shift must explain to be believed."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,8 @@ class Tracker:
         if last is None or reference is None or difference > CUT:
             self._reference = small
             return Change(True, (0.0, 0.0), torch.ones(self.grid, dtype=torch.bool), difference)
-        shift = _shift(last, small)
+        down, right = point_shift(last[None], small[None])[0].tolist()
+        shift = down, right
         reference, inside = _moved(reference, shift)
         new = _is_new(small, reference, inside)
         points = new.repeat_interleave(FINE, 0).repeat_interleave(FINE, 1)
@@ -155,58 +153,14 @@ def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
     return total.log() - (-total).log1p()
 
 
-def _shift(before: Tensor, after: Tensor) -> tuple[float, float]:
-    """By how many points (down, right) a picture [3, h, w] moved, by phase correlation (Kuglin and Hines
-    1975); (0, 0) where no shift explains what changed.
-    """
-    same = float((after - before).abs().mean())
-    if same < 1e-4:
-        return 0.0, 0.0
-    first, second = (picture.mean(0) - picture.mean() for picture in (before, after))
-    height, width = first.shape
-    window = torch.hann_window(height, False)[:, None] * torch.hann_window(width, False)
-    spectra = [torch.fft.rfft2(picture * window.to(picture)) for picture in (first, second)]
-    cross = spectra[1] * spectra[0].conj()
-    peaks = torch.fft.irfft2(cross / cross.abs().clamp_min(1e-9), (height, width))
-    best = (0.0, 0.0, CERTAIN * same)
-    for index in peaks.flatten().topk(3).indices.tolist():
-        at = index // width, index % width
-        whole = [place - side * (place > side // 2) for place, side in zip(at, (height, width), strict=True)]
-        if any(abs(d) > LONGEST_SHIFT * side for d, side in zip(whole, (height, width), strict=True)):
-            continue
-        down, right = (d + part for d, part in zip(whole, _parts(peaks, at), strict=True))
-        for shift in ((float(whole[0]), float(whole[1])), (down, right)):
-            moved, inside = _moved(before, shift)
-            error = float((after - moved).abs().mean(0)[inside].mean())
-            if error < best[2]:
-                best = (*shift, error)
-    return best[0], best[1]
-
-
-def _parts(peaks: Tensor, at: tuple[int, int]) -> tuple[float, float]:
-    """By which part of a point, -0.5 to 0.5, a peak lies beyond its highest point: a parabola's vertex."""
-    parts = []
-    for axis, place in enumerate(at):
-        line = peaks.movedim(axis, 0)[:, at[1 - axis]]
-        low, middle, high = (float(line[(place + step) % len(line)]) for step in (-1, 0, 1))
-        bend = low - 2 * middle + high
-        part = 0.0 if bend >= 0 else max(-0.5, min(0.5, 0.5 * (low - high) / bend))
-        parts.append(
-            part if abs(part) > 0.1 else 0.0
-        )  # a trace of a part would blur the picture and cost its rim
-    return parts[0], parts[1]
-
-
 def _moved(picture: Tensor, shift: tuple[float, float]) -> tuple[Tensor, Tensor]:
     """A picture [3, h, w] moved by points (down, right), and where it still covers the frame, bool [h, w]."""
-    height, width = picture.shape[-2:]
+    size, by = (picture.shape[-2], picture.shape[-1]), torch.tensor([shift], device=picture.device)
+    inside = covered(size, by)[0]
     down, right = shift
-    y, x = torch.arange(height, device=picture.device), torch.arange(width, device=picture.device)
-    rows, columns = (y >= down) & (y <= height - 1 + down), (x >= right) & (x <= width - 1 + right)
-    inside = rows[:, None] & columns
     if down == round(down) and right == round(right):
         return picture.roll((round(down), round(right)), (-2, -1)), inside
-    return _translated(picture, shift), inside
+    return moved(picture[None], by / by.new_tensor(size), "border")[0], inside
 
 
 def _is_new(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
@@ -222,16 +176,7 @@ def _is_new(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
 
 def _along(relevance: Tensor, shift: Tensor) -> Tensor:
     """A map [H, W] moved by (down, right) cells; what comes in from outside repeats the rim."""
-    down, right = shift.tolist()
-    return _translated(relevance[None], (down, right))[0] if down or right else relevance
-
-
-def _translated(picture: Tensor, shift: tuple[float, float]) -> Tensor:
-    """A picture [c, h, w] moved by any part of its points (down, right), linear between them."""
-    sides = zip(picture.shape[-2:], shift, strict=True)
-    y, x = (
-        (2 * (torch.arange(side, device=picture.device) - by + 0.5) / side - 1).to(picture)
-        for side, by in sides
-    )
-    places = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)[None]
-    return F.grid_sample(picture[None], places, padding_mode="border", align_corners=False)[0]
+    if not bool(shift.any()):
+        return relevance
+    share = shift / shift.new_tensor(relevance.shape)
+    return moved(relevance[None, None], share[None].to(relevance.device), "border")[0, 0]

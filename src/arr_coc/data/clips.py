@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
+from arr_coc.core.video import VIDEO_SUFFIXES
 from arr_coc.data.record import check_name
 from arr_coc.store.validation import short
 
-CLIP_SUFFIXES = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".gif")
+CLIP_SUFFIXES = (*VIDEO_SUFFIXES, ".gif")
 LETTERS = "ABCDEFGH"
 """The letters of options, in order."""
 LETTER = "\nAnswer with the option's letter from the given choices directly."

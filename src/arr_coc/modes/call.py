@@ -21,6 +21,7 @@ from arr_coc.core.attending import Budget
 from arr_coc.core.frames import groups, whole_grids
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.guide import Guide, Page
+from arr_coc.core.guide.print_evidence import check_channels
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Stopwatch
@@ -61,7 +62,7 @@ class EncodedImages:
 
     features: VisualFeatures | None = None
     sources: Sequence[Image] | None = field(default=None, repr=False)
-    pictures: list[Tensor] | None = field(default=None, repr=False)
+    pictures: Sequence[Tensor] | None = field(default=None, repr=False)
     pages: list[Page] | None = field(default=None, repr=False)
     textures: dict[Any, list[Tensor]] = field(default_factory=dict, repr=False)
     changes: list[Changes | None] | None = field(default=None, repr=False)
@@ -191,8 +192,9 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
     """The layer that decides: an untrained one where what a layer has learned is not to count.
 
     Raises:
-        ValueError: no such relevance, or "trained" with a layer that isn't.
+        ValueError: no such relevance, "trained" with a layer that isn't, or channels that no mode can make.
     """
+    check_channels(layer.config.channels)
     if relevance not in RELEVANCES:
         raise ValueError(f"relevance {relevance!r} is unknown; use one of {', '.join(RELEVANCES)}")
     if relevance == "trained" and not layer.trained:

@@ -21,6 +21,7 @@ from arr_coc.core.temporal import Changes
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.seam import FamilyAdapter, Layout
+from arr_coc.seam.steps import StepRows
 
 
 def gather(
@@ -87,10 +88,17 @@ def textures_of(
     return encoded.textures[channels]
 
 
-def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> list[Tensor]:
-    """Per image what the model sees, recovered once: float32 [3, h, w] in [0, 1]."""
+def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
+    """Per image what the model sees, recovered once: float32 [3, h, w] in [0, 1].
+
+    Of the steps of a clip whose pixels are made when they are read, it is made each time, too.
+    """
     if encoded.pictures is None:
-        encoded.pictures = adapter.images(inputs, encoded.features)
+        pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
+        if isinstance(pixels, StepRows):
+            encoded.pictures = pixels.pictures(adapter, inputs["image_grid_thw"])
+        else:
+            encoded.pictures = adapter.images(inputs, encoded.features)
     return encoded.pictures
 
 

@@ -20,6 +20,7 @@ from arr_coc.modes.guided import couplings, general_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor
+from arr_coc.seam.steps import with_whole_pixels
 
 VIEW = "pool4"
 """The gestalt in which an untrained layer looks, once every cell is encoded."""
@@ -139,7 +140,8 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
     """Every cell of the images, encoded once."""
     if call.encoded.features is None:
         with call.watch("encode"):
-            call.encoded.features = chooser.adapter_for(call.mode).features(call.inputs)
+            inputs = with_whole_pixels(call.inputs)
+            call.encoded.features = chooser.adapter_for(call.mode).features(inputs)
     return call.encoded.features
 
 

@@ -8,13 +8,14 @@ the clip; the language model reads one token for both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from arr_coc.seam.compaction import consecutive_positions
+from arr_coc.seam.steps import Step, StepPixels, StepRows
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter
@@ -36,7 +37,8 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
 
     Returns:
         The inputs, the caller's own if there is no clip; and, in order of appearance, of how many images each
-        image or clip consists, 1 for an image; () if there is no clip.
+        image or clip consists, 1 for an image; () if there is no clip. Where the clips are `StepPixels`,
+        `pixel_values` is `StepRows`.
 
     Raises:
         ValueError: there are clips, and the family doesn't encode them frame by frame; or the prompt holds
@@ -56,7 +58,8 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
         IMAGE: _Visuals(inputs.get("pixel_values"), inputs.get("image_grid_thw"), merge),
         VIDEO: _Visuals(inputs["pixel_values_videos"], inputs["video_grid_thw"], merge),
     }
-    pixels, grids, frames = [], [], []
+    pixels: list[Tensor | Step] = []
+    grids, frames = [], []
     for row in kinds:
         order = row[row > 0]
         while len(order):
@@ -66,7 +69,7 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
             if not bool((order[:tokens] == kind).all()) or len(order) < tokens:
                 raise _mismatch(kinds, sources)
             order = order[tokens:]
-            pixels.append(patches)
+            pixels += patches
             grids += [(1, h, w)] * t
             frames.append(t)
     if any(source.left for source in sources.values()):
@@ -79,22 +82,32 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
         "input_ids": ids.masked_fill(kinds == VIDEO, config.image_token_id),
         "mm_token_type_ids": (kinds > 0).to(torch.int) * IMAGE,
         "position_ids": positions,
-        "pixel_values": torch.cat(pixels),
+        "pixel_values": _joined(pixels, ids.device),
         "image_grid_thw": torch.tensor(grids, dtype=like.dtype, device=like.device),
     }, tuple(frames)
+
+
+def _joined(parts: Sequence[Tensor | Step], device: torch.device) -> Tensor | StepRows:
+    """The rows of images and clips one below another; those of steps are made when they are read."""
+    rows = [part for part in parts if isinstance(part, Tensor)]
+    return torch.cat(rows) if len(rows) == len(parts) else StepRows(parts, device)
 
 
 class _Visuals:
     """Images or clips in order: their patches, taken one visual at a time."""
 
-    def __init__(self, pixels: Tensor | None, grids: Tensor | None, merge: int) -> None:
+    def __init__(self, pixels: Tensor | StepPixels | None, grids: Tensor | None, merge: int) -> None:
         self.sizes = [] if grids is None else [tuple(grid) for grid in grids.tolist()]
         self.left = list(self.sizes)
         self.merge = merge
         counts = [t * h * w for t, h, w in self.sizes]
-        self.parts = [] if pixels is None else list(pixels.split(counts))
+        self.parts: list[list[Tensor] | list[Step]] = []
+        if isinstance(pixels, StepPixels):
+            self.parts = [[Step(clip, step) for step in range(len(clip))] for clip in pixels.clips]
+        elif pixels is not None:
+            self.parts = [[part] for part in pixels.split(counts)]
 
-    def take(self) -> tuple[Tensor, tuple[int, int, int], int]:
+    def take(self) -> tuple[list[Tensor] | list[Step], tuple[int, int, int], int]:
         """The next one: its patches, its grid of patches and how many visual tokens it has.
 
         Raises:

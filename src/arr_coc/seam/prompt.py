@@ -9,6 +9,9 @@ time. So the first prompt goes through the whole processor, and its expansion is
 token for every question. With several images or a clip, or where an expansion merges with the text beside it,
 the text of all expansions is put in its place; where that doesn't make the processor's own prompt, every
 question goes through the processor.
+
+Of a clip the processor gets the outline alone: its frames are read one at a time, and what is made of them
+is made a step at a time (`steps`). One that needs all frames for that gets them all.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.question import check_question
+from arr_coc.core.video import FrameSource
 from arr_coc.core.visuals import Visual
 from arr_coc.seam.features import PROMPT_NAMES
+from arr_coc.seam.steps import ClipSteps, StepPixels, outline, takes_steps
 from arr_coc.seam.template import render
 
 Turn = tuple[str, str]
@@ -72,22 +77,38 @@ def chat_prompt(
     return render(processor, turns)
 
 
-def _media(visuals: Sequence[Visual]) -> dict[str, Any]:
-    """The arguments of a processor for images and clips."""
-    images = [one for one in visuals if isinstance(one, Image.Image)]
-    clips = [one for one in visuals if not isinstance(one, Image.Image)]
+def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, Any]:
+    """The arguments of a processor for images and clips.
+
+    Args:
+        visuals: the images and clips.
+        reader: the processor's part that reads clips.
+        outlines: give the outlines of clips alone instead of all frames.
+    """
+    images, clips = [one for one in visuals if isinstance(one, Image.Image)], _clips(visuals)
     media: dict[str, Any] = {}
     if images:
         media["images"] = images if len(visuals) == 1 else [images]  # nested: all of one prompt
     if clips:
         # Sampled already: the processor is to take every frame, and to know which one it was.
+        numbers = [list(clip.numbers) for clip in clips]
+        if outlines:
+            for some in numbers:  # Qwen3-VL's refuses a clip of one frame, though it repeats a last one
+                some += some[-1:] * (reader.temporal_patch_size - len(some))
+            media["videos"] = [outline(c, len(some)) for c, some in zip(clips, numbers, strict=True)]
+        else:
+            media["videos"] = [np.stack(list(clip.arrays())) for clip in clips]
         about = [
-            {"fps": clip.rate, "total_num_frames": clip.total, "frames_indices": list(clip.numbers)}
-            for clip in clips
+            {"fps": clip.rate, "total_num_frames": clip.total, "frames_indices": some}
+            for clip, some in zip(clips, numbers, strict=True)
         ]
-        media["videos"] = [np.stack(list(clip.arrays())) for clip in clips]
         media["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": about}
     return media
+
+
+def _clips(visuals: Sequence[Visual]) -> list[FrameSource]:
+    """The clips among images and clips."""
+    return [one for one in visuals if not isinstance(one, Image.Image)]
 
 
 def _text(words: str) -> list[dict[str, Any]]:
@@ -103,7 +124,8 @@ class VisualPrompt:
         visuals: one, or several that the question is about together.
 
     Attributes:
-        visual: the processor's outputs for them (`pixel_values` and what goes with it).
+        visual: the processor's outputs for them (`pixel_values` and what goes with it); of clips
+            `StepPixels` where the processor takes steps.
 
     Raises:
         ValueError: a chat template that doesn't write all of them into a prompt, or a processor that takes no
@@ -117,9 +139,15 @@ class VisualPrompt:
         self._check_processor()
         text = chat_prompt(processor, "?", self._kinds)
         self._check_written(text)
-        self._media = _media(visuals)
+        clips, reader = _clips(visuals), getattr(processor, "video_processor", None)
+        by_steps = bool(clips) and takes_steps(reader)
+        self._media = _media(visuals, reader, by_steps)
         whole = self._process(text)
         self.visual = {name: value for name, value in whole.items() if name not in PROMPT_NAMES}
+        if by_steps:
+            grids = [(t, h, w) for t, h, w in whole["video_grid_thw"].tolist()]
+            steps = [ClipSteps(reader, *each) for each in zip(clips, grids, strict=True)]
+            self.visual["pixel_values_videos"] = StepPixels(steps)
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
         self._kind_of_id = _kinds_by_id(prompt)

@@ -11,9 +11,11 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from arr_coc.core.guide.print_evidence import picture_inputs, text_evidence
+from arr_coc import ARRCOCConfig, ARRCOCLayer, ARRCOCModel
+from arr_coc.core.guide.print_evidence import check_channels, picture_inputs, text_evidence
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.texture import generate_texture_array
+from tests.tiny import tiny
 
 
 def printed(size: int, colour: str = "black", paper: str = "white") -> Tensor:
@@ -67,3 +69,35 @@ def test_what_a_picture_alone_gives_to_channels() -> None:
     assert torch.equal(evidence[0], text_evidence(load_guide(), page))
     array = generate_texture_array(page[None], (8, 16), ["text_mask"], **picture_inputs(["text_mask"], page))
     assert array.shape == (1, 1, 8, 16)
+
+
+class TestChannelsThatNobodyMakes:
+    def test_a_group_that_needs_an_encoder_is_refused_in_a_line(self) -> None:
+        for channels in ("full40", ["rgb", "components"]):
+            with pytest.raises(
+                ValueError, match="'components' needs basis and coarse_features, which no mode"
+            ):
+                check_channels(channels)
+            with pytest.raises(ValueError, match="leave it out of the layer's channels"):
+                picture_inputs(channels, printed(16))
+
+    def test_what_reads_frames_and_questions_does_without(self) -> None:
+        for channels in ("mvp13", "fast13", "full20", ["text_mask", "attention_memory", "relevance_memory"]):
+            check_channels(channels)
+
+    def test_a_model_is_not_made_with_such_a_layer(self) -> None:
+        built = tiny("qwen3_vl")
+        layer = ARRCOCLayer(ARRCOCConfig(dim=32, channels="full40"))
+        with pytest.raises(ValueError, match="'components' needs basis and coarse_features"):
+            ARRCOCModel(built.model, built.processor, layer)
+
+    def test_channels_of_time_are_neutral_in_modes(self) -> None:
+        """No earlier question is remembered, so no answer depends on another's."""
+        built = tiny("qwen3_vl")
+        layer = ARRCOCLayer(ARRCOCConfig(dim=32, channels="full20"))
+        layer.trained = True
+        model = ARRCOCModel(built.model, built.processor, layer, strict=True)
+        session = model.session(Image.new("RGB", (64, 64), "white"))
+        first = session.look("What?", budget=3, mode="prune").keep
+        session.look("Where else?", budget=3, mode="prune")
+        assert torch.equal(session.look("What?", budget=3, mode="prune").keep, first)

@@ -19,6 +19,8 @@ from arr_coc.core.guide.guide import MULTIPLE, Guide
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.texture import Channels, channel_groups
 
+MADE = frozenset({"text_evidence"})
+"""What is made for channel groups that need it, beside what they read where it is at hand."""
 SIDE = 8
 """Side in px of a place."""
 
@@ -59,10 +61,32 @@ def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
 
     Returns:
         `text_evidence` [1, h / 8, w / 8] by the bundled guide, where a group wants it; else nothing.
+
+    Raises:
+        ValueError: as `check_channels`.
     """
+    check_channels(channels)
     if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
         return {}
     return {"text_evidence": text_evidence(load_guide(device=picture.device), picture)[None]}
+
+
+def check_channels(channels: Channels) -> None:
+    """Raise a ValueError where a channel group needs what nobody makes of a picture alone.
+
+    That is "components" among the built-in ones, which needs features of an encoder with a basis of its own.
+    Groups that read earlier frames or questions where they are at hand do without: their values are neutral.
+
+    Args:
+        channels: a preset or a list of channel groups, of a layer that is to choose by itself.
+    """
+    for group in channel_groups(channels):
+        if lacking := sorted({*group.needs} - MADE):
+            raise ValueError(
+                f"channel group {group.name!r} needs {' and '.join(lacking)}, which no mode makes: leave it "
+                "out of the layer's channels ('full20' has none such), or call the layer yourself with "
+                "texture_inputs"
+            )
 
 
 def _printed(guide: Guide, light: Tensor) -> Tensor:

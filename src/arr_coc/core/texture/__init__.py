@@ -18,11 +18,12 @@
 
 from __future__ import annotations
 
+from arr_coc.core.motion import moved, phase_shift
 from arr_coc.core.texture import groups as groups
 from arr_coc.core.texture.array import generate_texture_array
 from arr_coc.core.texture.basis import COMPONENTS, Basis, fit_basis
 from arr_coc.core.texture.cache import TextureCache
-from arr_coc.core.texture.clip import Clip, moved, phase_shift
+from arr_coc.core.texture.clip import Clip
 from arr_coc.core.texture.context import COARSE, OPTIONAL_INPUTS, ChannelContext, Grid2D, position_grid
 from arr_coc.core.texture.filters import cell_mean, distance_to, laplacian, sobel, surround
 from arr_coc.core.texture.groups.saliency import (

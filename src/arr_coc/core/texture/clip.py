@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from kornia.color import rgb_to_grayscale
 from torch import Tensor
 
+from arr_coc.core.motion import moved, phase_shift
 from arr_coc.core.texture.filters import cell_mean
 
 SMALL = 128
@@ -29,58 +29,6 @@ CHANGED = 0.02
 """Mean absolute difference of brightness above which a cell has changed."""
 OLD = 0.7
 """Share of what was in a running mean over frames or questions; the rest is the new map's."""
-
-
-def phase_shift(before: Tensor, after: Tensor) -> Tensor:
-    """The shift of a picture between two frames by phase correlation (Kuglin & Hines, 1975).
-
-    Args:
-        before: brightness [B, 1, h, w].
-        after: likewise.
-
-    Returns:
-        [B, 2], how far what is in `before` moved down and to the right in `after`, as shares of the height
-        and of the width in [-0.5, 0.5]; a fraction of a px by the parabola through the peak. 0 for a page
-        without structure.
-    """
-    h, w = before.shape[-2:]
-    window = torch.outer(_hann(h, before.device), _hann(w, before.device))
-    spectra = [torch.fft.rfft2((x - x.mean((-2, -1), keepdim=True)) * window) for x in (before, after)]
-    cross = spectra[1] * spectra[0].conj()
-    # Dividing by (length + 1e-3) weighs down frequencies that hold only rounding noise.
-    surface = torch.fft.irfft2(cross / (cross.abs() + 1e-3), s=(h, w))[:, 0]  # (B, h, w)
-    peak = surface.flatten(1).argmax(1)
-    at = (peak // w, peak % w)
-    rows = torch.arange(len(surface), device=surface.device)
-    shifts = []
-    for axis, side in enumerate((h, w)):
-        low, middle, high = (
-            surface[rows, (at[0] + (step if axis == 0 else 0)) % h, (at[1] + (step if axis else 0)) % w]
-            for step in (-1, 0, 1)
-        )
-        bend = 2 * middle - low - high
-        part = torch.where(bend > 1e-6, 0.5 * (high - low) / bend.clamp_min(1e-6), 0.0).clamp(-0.5, 0.5)
-        place = torch.where(at[axis] > side // 2, at[axis] - side, at[axis])
-        shifts.append((place + part) / side)
-    return torch.stack(shifts, 1)
-
-
-def _hann(length: int, device: torch.device) -> Tensor:
-    """A Hann window [length] without its zeros, so that one px keeps a weight."""
-    return torch.hann_window(length + 2, periodic=False, device=device)[1:-1]
-
-
-def moved(maps: Tensor, shift: Tensor) -> Tensor:
-    """Maps moved down and right by shares of their sides, linear between places; 0 where nothing was.
-
-    Args:
-        maps: [B, c, H, W].
-        shift: [B, 2] of (y, x).
-    """
-    eye = torch.eye(2, device=maps.device, dtype=maps.dtype).expand(len(maps), 2, 2)
-    back = -2 * shift.flip(1).to(maps.dtype)[..., None]  # (B, 2, 1) of (x, y), in which a side is 2 long
-    places = F.affine_grid(torch.cat((eye, back), 2), list(maps.shape), align_corners=False)
-    return F.grid_sample(maps, places, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +55,7 @@ class Clip:
         """The shift from each frame to the next, [B, T, 2] of (y, x); 0 across a cut."""
         before, after = (x.flatten(0, 1)[:, None] for x in (self.small[:, :-1], self.small[:, 1:]))
         shifts = phase_shift(before, after).view(len(self.small), -1, 2)
-        # A shift counts where the frames then agree better, in what both show, than without it.
-        same = (after - before).abs().mean((1, 2, 3))
-        at_hand = moved(torch.ones_like(before), shifts.flatten(0, 1))
-        apart = ((after - moved(before, shifts.flatten(0, 1))).abs() * (at_hand > 0.999)).sum((1, 2, 3))
-        apart = apart / (at_hand > 0.999).sum((1, 2, 3)).clamp_min(1)
-        better = (apart < same).view(shifts.shape[:2])
-        return shifts * (better & ~self.cuts)[..., None]
+        return shifts * ~self.cuts[..., None]
 
     @cached_property
     def cuts(self) -> Tensor:

@@ -8,12 +8,12 @@
 tensors, `file` reads video files by PyAV (the extra `video`), `writing` writes them.
 """
 
-from arr_coc.core.video.opening import ClipSource, open_clip
+from arr_coc.core.video.opening import VIDEO_SUFFIXES, ClipSource, open_clip
 from arr_coc.core.video.sampling import LEAST_FRAMES, MOST_FRAMES, sample_frames, step_times
 from arr_coc.core.video.source import FrameSource
 from arr_coc.core.video.writing import write_clip
 
 __all__ = [
-    "LEAST_FRAMES", "MOST_FRAMES", "ClipSource", "FrameSource",
+    "LEAST_FRAMES", "MOST_FRAMES", "VIDEO_SUFFIXES", "ClipSource", "FrameSource",
     "open_clip", "sample_frames", "step_times", "write_clip",
 ]  # fmt: skip

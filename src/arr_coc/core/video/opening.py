@@ -27,6 +27,8 @@ from arr_coc.core.video.source import FrameSource, Index, choose
 if TYPE_CHECKING:
     from torch import Tensor  # at run time a path needs no torch
 
+VIDEO_SUFFIXES = tuple(".mp4 .mkv .webm .avi .mov .m4v .mpg .mpeg .wmv .flv .ts .mts .m2ts .ogv .3gp".split())
+"""Endings of the names of video files, common ones first; animations (GIF, WebP) can be images, too."""
 ClipSource: TypeAlias = "str | os.PathLike[str] | Sequence[ImageSource] | np.ndarray | Tensor"
 """A path of a video, animation or folder; images in order; an array [T, h, w, 3] or a tensor [T, 3, h, w]."""
 
