@@ -37,7 +37,7 @@ from arr_coc.evaluate.view import View, watch_tower
 from arr_coc.rivals.clips import CLIP_METHODS
 from arr_coc.world.clips import draw_clip
 
-SIDE, CELL, OURS = 448, 32, "arr-coc (the guide)"
+SIDE, CELL, FPS, OURS = 448, 32, 4.0, "arr-coc (the guide)"
 
 
 def encoded(model, frames):
@@ -55,7 +55,7 @@ def encoded(model, frames):
 
 def sample(model, seed):
     """A drawn clip, ready to be measured."""
-    clip = draw_clip(seed, (SIDE, SIDE), split="test")
+    clip = draw_clip(seed, (SIDE, SIDE), fps=FPS, split="test")
     steps = step_count(len(clip.frames))
     grid = (steps, SIDE // CELL, SIDE // CELL)
     frames = list(clip.frames)
@@ -76,7 +76,8 @@ def chooser(selector):
     def sight(clip):
         if clip.name not in sights:
             sights.clear()
-            sights[clip.name] = ClipSight(selector, clip.frames, clip.grid[1:])
+            times = [number / FPS for number in range(len(clip.frames))]
+            sights[clip.name] = ClipSight(selector, clip.frames, clip.grid[1:], times=times)
         return sights[clip.name]
 
     def choose(clip, text, budget):

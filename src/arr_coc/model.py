@@ -37,6 +37,7 @@ from arr_coc.modes.call import (
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
     Generated,
@@ -283,6 +284,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
             frames,
+            step_times(self.adapter, inputs, frames) if frames else (),
         )
         prepared = prepare(self.chooser, call)
         note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt))

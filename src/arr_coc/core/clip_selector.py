@@ -35,6 +35,7 @@ def choose_in_clip(
     budget: Budget = 0.1,
     grid: tuple[int, int] | None = None,
     pictures: int = PICTURES,
+    times: Sequence[float] | None = None,
 ) -> Decision:
     """Choose the cells of a clip that matter to a question.
 
@@ -46,6 +47,8 @@ def choose_in_clip(
         grid: (H, W) cells of a picture; None: as the selector's sizing says.
         pictures: pictures in a row that a model reads as one step. Of these the one is looked at that shows
             more that is new; what is left over at the end is a step, too.
+        times: seconds of each picture, for questions that name some; None: those of a `FrameSource`, else not
+            known.
 
     Returns:
         One allocation, on a grid of (steps, H, W), and what the guide said of the step where it is surest.
@@ -66,7 +69,7 @@ def choose_in_clip(
             continue
         sight = _sight(selector, picture, change)
         cues.append(_cues(selector, sight, couple(guide, sight.page, question, change.grid)))
-    return _decided(selector, cues, changes, allowed)
+    return _decided(selector, cues, changes, allowed, question, _step_times(frames, times, pictures))
 
 
 class ClipSight:
@@ -77,6 +80,7 @@ class ClipSight:
         frames: the clip's pictures.
         grid: (H, W) cells of a picture.
         pictures: in a step.
+        times: seconds of each picture.
 
     Raises:
         ValueError: as `choose_in_clip` of pictures.
@@ -88,8 +92,10 @@ class ClipSight:
         frames: Iterable[ImageSource],
         grid: tuple[int, int] | None = None,
         pictures: int = PICTURES,
+        times: Sequence[float] | None = None,
     ) -> None:
         self.selector = selector
+        self.times = _step_times(frames, times, pictures)
         self.changes: list[Change] = []
         self.sights: list[Sight] = []
         self._last: tuple[str, list[Cues]] | None = None
@@ -112,7 +118,7 @@ class ClipSight:
                     coupling = couple(guide, sight.page, question, change.grid)
                     every[id(sight)] = _cues(self.selector, sight, coupling)
             self._last = question, [every[id(sight)] for sight in self.sights]
-        return _decided(self.selector, self._last[1], self.changes, allowed)
+        return _decided(self.selector, self._last[1], self.changes, allowed, question, self.times)
 
 
 def _compared(
@@ -141,13 +147,29 @@ def _cues(selector: Selector, sight: Sight, coupling: Coupling) -> Cues:
     return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
 
 
-def _decided(selector: Selector, cues: Sequence[Cues], changes: Sequence[Change], budget: Budget) -> Decision:
+def _decided(
+    selector: Selector,
+    cues: Sequence[Cues],
+    changes: Sequence[Change],
+    budget: Budget,
+    question: str,
+    times: Sequence[float] | None,
+) -> Decision:
     """The cells of a whole clip, from what is known of its steps."""
     height, width = changes[0].grid
     allowed = budget_of(budget, None, len(cues) * height * width)
     watch = Stopwatch(cues[0].texture.device)
     grids = [(1, height, width)] * len(cues)
-    return decide(selector.layer, cues, grids, [allowed], watch, [Changes.joined(changes)])
+    over_time = Changes.joined(changes).at(question, times)
+    return decide(selector.layer, cues, grids, [allowed], watch, [over_time])
+
+
+def _step_times(
+    frames: Iterable[ImageSource], times: Sequence[float] | None, pictures: int
+) -> Sequence[float] | None:
+    """The seconds at which each step begins; None where they are not known."""
+    times = getattr(frames, "times", None) if times is None else times
+    return None if times is None else times[::pictures]
 
 
 def _steps(frames: Iterable[ImageSource], pictures: int) -> Iterator[Tensor]:

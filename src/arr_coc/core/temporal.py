@@ -11,13 +11,14 @@ twice, so repeated ones are ranked far below new ones. A cut makes everything ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.core.moments import moment_of
 from arr_coc.core.motion import covered, moved, point_shift
 from arr_coc.core.texture.clip import CUT, OLD
 
@@ -41,12 +42,15 @@ class Changes:
         new: bool [T, H, W], cells whose content was not there before, at this place or at where it moved
             from.
         differences: float [T], the mean absolute difference to the frame before, in [0, 1].
+        worth: float [T], what is left of the relevance of each frame where a question names a moment; None
+            where it names none.
     """
 
     cuts: Tensor
     shifts: Tensor
     new: Tensor
     differences: Tensor
+    worth: Tensor | None = None
 
     @classmethod
     def of(cls, frames: Iterable[Tensor], grid: tuple[int, int]) -> Changes:
@@ -73,6 +77,21 @@ class Changes:
             raise ValueError("a clip without frames has no changes: give at least one frame")
         cuts, shifts, new, differences = zip(*steps, strict=True)
         return cls(torch.tensor(cuts), torch.tensor(shifts), torch.stack(new), torch.tensor(differences))
+
+    def at(self, question: str, times: Sequence[float] | None = None) -> Changes:
+        """The same changes for a question, which may name a moment: where that begins everything is new.
+
+        Args:
+            question: any text.
+            times: seconds at which each frame begins; None: not known.
+        """
+        moment = moment_of(question)
+        worth = None if moment is None else moment.worth(times, len(self.cuts))
+        if worth is None:
+            return self
+        new = self.new.clone()
+        new[int((worth == 1).nonzero()[0])] = True  # the first of the moment's frames
+        return replace(self, new=new, worth=worth)
 
     @property
     def repeated(self) -> list[bool]:
@@ -139,7 +158,8 @@ def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
         changes: of the clip.
 
     Returns:
-        float [T, H, W]: smoothed over time, and lowered where a cell's content was there before.
+        float [T, H, W]: smoothed over time, and lowered where a cell's content was there before, and outside
+        of the moment that the question names.
     """
     chance = logits.float().sigmoid()
     smooth = [chance[0]]
@@ -148,6 +168,8 @@ def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
         mixed = OLD * before + (1 - OLD) * chance[t]
         smooth.append(torch.where(changes.new[t].to(chance.device), chance[t], mixed))
     worth = torch.where(changes.new.to(chance.device), 1.0, REPEATED)
+    if changes.worth is not None:
+        worth = worth * changes.worth.to(worth)[:, None, None]
     # In logarithms, so that cells of which nothing is expected keep an order, too.
     total = (torch.stack(smooth) * worth).clamp(1e-12, 1 - 1e-6)
     return total.log() - (-total).log1p()

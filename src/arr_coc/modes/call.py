@@ -140,6 +140,8 @@ class Call:
         use_cache: whether the base model will use a key/value cache.
         filling: nobody said how many saccades there are to be: what the gestalt leaves of SACCADE_TOKENS.
         frames: how many images in a row each image or clip consists of; empty: all are images.
+        times: per image or clip the seconds at which its frames begin, None where they are not told; empty:
+            none is.
     """
 
     inputs: Mapping[str, Any]
@@ -151,6 +153,7 @@ class Call:
     use_cache: bool = True
     filling: bool = False
     frames: tuple[int, ...] = ()
+    times: tuple[tuple[float, ...] | None, ...] = ()
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
         """Counts of images, frames of clips among them, added up for each image or clip."""

@@ -17,10 +17,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from arr_coc.core.frames import groups
 from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.trust import is_general
 from arr_coc.core.selector import image_pixels
+from arr_coc.core.temporal import Changes
 from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import changes_of, pictures
 from arr_coc.seam import FamilyAdapter, Layout
@@ -80,6 +82,20 @@ def _coupled(
         for page, text, grid, again in zip(encoded.pages, texts, layout.grids, repeated, strict=True):
             every.append(every[-1] if again else couple(guide, page, text, grid[1:]))
         return every
+
+
+def changes_for(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
+    """As `changes_of`, for the questions of this call, which may name a moment."""
+    changes = changes_of(adapter, call, layout)
+    texts = question_texts(adapter, call.inputs, layout) if changes else None
+    if texts is None:
+        return changes
+    own = [group[0] for group in groups(texts, call.frames)]
+    times = call.times or (None,) * len(own)
+    return [
+        None if one is None else one.at(text, when)
+        for one, text, when in zip(changes, own, times, strict=True)
+    ]
 
 
 def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:

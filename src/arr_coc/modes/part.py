@@ -19,8 +19,9 @@ from arr_coc.core.realizing import Cues, Decision, decide, everything_kept
 from arr_coc.core.stem import Stem
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
-from arr_coc.modes.cues import changes_of, gather, pictures, stretch
+from arr_coc.modes.cues import gather, pictures, stretch
 from arr_coc.modes.familiar import stem_tokens
+from arr_coc.modes.guided import changes_for
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import fall_back, gestalt_of, untaught
 from arr_coc.seam import Layout, VisualFeatures
@@ -49,7 +50,7 @@ def before_encoding(
     def choose() -> Decision:
         if all(budget is None for budget in budgets):
             return Decision([everything_kept(grid) for grid in call.spaces(layout.grids)])
-        cues, changes = gather(chooser, call), changes_of(adapter, call, layout)
+        cues, changes = gather(chooser, call), changes_for(adapter, call, layout)
         return decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
 
     decision = guarded(chooser, choose)

@@ -15,8 +15,8 @@ from arr_coc.core.guide.trust import blend, shares
 from arr_coc.core.realizing import Cues, Decision, decide, everything_kept, weigh
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
-from arr_coc.modes.cues import changes_of, gather
-from arr_coc.modes.guided import couplings, general_couplings
+from arr_coc.modes.cues import gather
+from arr_coc.modes.guided import changes_for, couplings, general_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor
@@ -55,7 +55,7 @@ def after_encoding(
 
     def choose() -> Decision:
         cues = gather(chooser, call)
-        changes = changes_of(chooser.adapter_for(call.mode), call, features.layout)
+        changes = changes_for(chooser.adapter_for(call.mode), call, features.layout)
         if scale:
             return weigh(chooser.layer, cues, features.grids, call.watch, changes)
         return decide(chooser.layer, cues, features.grids, budgets, call.watch, changes)
