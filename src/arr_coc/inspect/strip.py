@@ -124,6 +124,9 @@ class Strip:
         """The viewer's input; grid and maps are of all steps."""
         record, (width, height) = self.allocation, self.size
         guidance = guidance_view(self.guidance)
+        if guidance is not None and self.is_clip:
+            about = guidance["about"].replace("on this page", "in this clip")
+            guidance["about"] = about.replace("page", "clip")
         return allocation_view(record) | {
             "grid": list(record.grid),
             "images": [picture_url(picture, "webp") for picture in self.pictures],

@@ -45,6 +45,12 @@ function warningsOf(view) {
   );
 }
 
+/** What a view is about, in words. */
+function subjectOf(view) {
+  if (!isClipView(view)) return "this image";
+  return view.strips.length === 1 ? "this clip" : "these images and clips";
+}
+
 /** What must be said plainly about how a view came to be. */
 function remarksOf(view) {
   const full = fullOf(view);
@@ -135,7 +141,7 @@ function timing(view) {
   const facts = [];
   if (again !== null) {
     const whole = full?.again ? `, from all ${milliseconds(full.again.total)}` : "";
-    facts.push(`A further question about this image: ${milliseconds(again.total)}${whole}.`);
+    facts.push(`A further question about ${subjectOf(view)}: ${milliseconds(again.total)}${whole}.`);
   }
   if (machine) facts.push(`Times on ${machine}.`);
   return facts.length > 0 ? el("p.ac-quiet", {}, facts.join(" ")) : null;
