@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from arr_coc.core.allocation import Allocation
 from arr_coc.core.saved import one_line
 from arr_coc.inspect.strip import Strip, check_amount, strip_of
 from arr_coc.inspect.trace import Reply, Trace, check_plain, check_times, is_among
@@ -88,6 +89,11 @@ class ClipTrace:
             )
         check_times(self.ms, self.again, self.full)
         check_plain(self._plain())
+
+    @property
+    def allocation(self) -> Allocation:
+        """Of the first image or clip, as of an `Answer`."""
+        return self.strips[0].allocation
 
     @property
     def has_clips(self) -> bool:

@@ -3,6 +3,7 @@
 
 const THUMB = 168; // px of the longer side of a small picture
 const FILM_TINT = 0.45; // how far the heat covers a small picture
+const AHEAD = "600px"; // how far out of sight small pictures are painted already
 const CURVE = 56; // px of the curve's height
 const TICKS = 6;
 
@@ -36,7 +37,7 @@ function thumbnails(clip, store, go) {
   });
   const row = el("div.ac-film", { role: "group", "aria-label": "frames, with the number of cells kept of each" }, frames);
   const inSight = new Set();
-  const watcher = new IntersectionObserver((entries) => {
+  const paintSeen = (entries) => {
     for (const { target, isIntersecting } of entries) {
       const canvas = target.querySelector("canvas");
       if (isIntersecting) {
@@ -44,7 +45,8 @@ function thumbnails(clip, store, go) {
         paintings.get(canvas)();
       } else inSight.delete(canvas);
     }
-  });
+  };
+  const watcher = new IntersectionObserver(paintSeen, { rootMargin: AHEAD });
   frames.forEach((frame) => watcher.observe(frame));
   store.on(["layer", "minus"], () => inSight.forEach((canvas) => paintings.get(canvas)()));
   store.on(["step"], ({ step }) => {
