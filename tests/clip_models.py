@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ TEMPLATE = (
 def clip_model() -> ARRCOCModel:
     """A tiny Qwen3-VL whose processor takes clips at their own size, in cells of 8 px."""
     made = tiny("qwen3_vl")
-    processor: Any = made.processor
+    processor: Any = copy.deepcopy(made.processor)  # other tests share it
     processor.chat_template = TEMPLATE
     settings = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2, "do_resize": False}
     for name, value in settings.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from clip_models import clip_model, drawn_clip, frame
 from PIL import Image
 
 from arr_coc.core.video import open_clip
@@ -12,6 +11,7 @@ from arr_coc.inspect.observe import observe
 from arr_coc.inspect.observe_clips import observe_clips
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
+from clip_models import clip_model, drawn_clip, frame
 
 QUESTION = "When is the disc red?"
 

@@ -1,4 +1,4 @@
-"""The one public endpoint of the app, `/ask`: an image or a clip and a question in, the answer and what it cost out.
+"""The one public endpoint of the app, `/ask`: a question about an image or a clip, and its answer and cost.
 
     from gradio_client import Client, handle_file
     Client("http://127.0.0.1:7860").predict(handle_file("page.png"), "What is the total?", api_name="/ask")
@@ -109,7 +109,8 @@ def _answer(
             raise Stopped
 
     most = models.max_new_tokens
-    reply = model.session(opened(image)).ask(question, budget=budget, mode=mode, max_new_tokens=most, on_text=go_on)
+    session = model.session(opened(image))
+    reply = session.ask(question, budget=budget, mode=mode, max_new_tokens=most, on_text=go_on)
     return {
         "answer": reply.text,
         "kept": reply.kept,

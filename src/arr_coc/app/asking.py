@@ -97,7 +97,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
     """
     question = request.question.strip()
     with about("clip"):
-        image = opened(request.image) if tab.clip is None else tab.clip
+        image = tab.clip or (None if request.image is None else opened(request.image))
     if image is None:
         raise Refused("image", "there is no image: upload one, paste one or choose a sample")
     if not question:
@@ -185,7 +185,8 @@ def current_trace(tab: Tab) -> Trace:
     """The tab's trace of an image.
 
     Raises:
-        ValueError: there is none, the tab was idle for so long that others took its place, or it is of a clip.
+        ValueError: there is none, it is of a clip, or the tab was idle for so long that others took its
+            place.
     """
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")

@@ -1,7 +1,7 @@
 """Clips in the app: an uploaded video, opened within limits, and what the form shows of it.
 
-    clip = open_upload("/tmp/.../talk.mp4")     a FrameSource of at most MOST_FRAMES small frames
-    preview(clip)                               HTML: a few frames in a row, and how long it is
+clip = open_upload("/tmp/.../talk.mp4") -> FrameSource, at most MOST_FRAMES small frames
+preview(clip) -> HTML, a few frames in a row and how long it is
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def open_upload(path: str) -> FrameSource:
     size = file.stat().st_size if file.is_file() else 0
     if size > MOST_MB * 2**20:
         raise ValueError(
-            f"clip {file.name!r} has {size / 2**20:,.0f} MB, and at most {MOST_MB} are taken: cut or shrink it"
+            f"clip {file.name!r} has {size / 2**20:,.0f} MB, and at most {MOST_MB} are taken: cut it"
         )
     clip = open_clip(path, fps=FPS, most=MOST_FRAMES)
     length = clip.total / clip.rate
@@ -57,7 +57,7 @@ def open_upload(path: str) -> FrameSource:
     return _small(clip)
 
 
-def opened(source: ImageSource | FrameSource | None) -> ImageSource | FrameSource | None:
+def opened(source: ImageSource) -> ImageSource | FrameSource:
     """What a question is about: the path of a video as `open_upload` opens it, anything else as it is.
 
     Raises:

@@ -148,8 +148,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         app.models, app.lazy = models, lazy
         tab = gr.State(Tab(), delete_callback=Tab.close)  # an hour after the tab was closed
         gr.HTML(
-            f"<header><h1>arr-coc</h1><p>Ask about an image or a clip, and see what the answer was read from.</p>"
-            f"<small>{__version__}</small></header>",
+            "<header><h1>arr-coc</h1><p>Ask about an image or a clip, and see what the answer was read from."
+            f"</p><small>{__version__}</small></header>",
             apply_default_css=False,
             elem_id="head",
         )

@@ -21,8 +21,8 @@ from arr_coc.app.clips import megapixels
 if TYPE_CHECKING:
     from arr_coc.app.looking import Sight
     from arr_coc.core.images import ImageSource
-    from arr_coc.data.record import Box
     from arr_coc.core.video import FrameSource
+    from arr_coc.data.record import Box
     from arr_coc.inspect.clip_trace import ClipTrace
     from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel

@@ -158,9 +158,10 @@ def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
     whole, ends = data.numpy().tobytes(), torch.tensor(lengths).cumsum(0).tolist()
     pictures = tuple(whole[end - length : end] for end, length in zip(ends, lengths, strict=True))
     heats = torch.zeros(0 if guidance is None else len(guidance["spots"]), 0)
+    record: dict[str, Any] = {**tensors, **plain["allocation"], "grid": grid}
     strip = Strip(
         pictures=pictures,
-        allocation=Allocation(**tensors, **plain["allocation"], grid=(grid[0], grid[1], grid[2])),
+        allocation=Allocation(**record),
         side=tuple(plain["side"]),
         spans=tuple(tuple(span) for span in plain["spans"]),
         cuts=tuple(plain["cuts"]),

@@ -46,7 +46,7 @@ function thumbnails(clip, store, go) {
       } else inSight.delete(canvas);
     }
   };
-  const watcher = new IntersectionObserver(paintSeen, { rootMargin: AHEAD });
+  const watcher = new IntersectionObserver(paintSeen, { rootMargin: AHEAD, scrollMargin: AHEAD });
   frames.forEach((frame) => watcher.observe(frame));
   store.on(["layer", "minus"], () => inSight.forEach((canvas) => paintings.get(canvas)()));
   store.on(["step"], ({ step }) => {

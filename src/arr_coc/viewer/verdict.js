@@ -177,9 +177,10 @@ function verdict(view) {
   const title = view.stock
     ? `From all ${plural(view.total, "token")}`
     : `From ${plural(view.read, "token")}`;
+  const isLong = row.total >= 10_000; // its numbers take more room, in both rows
   return el(
     "section.ac-verdict",
-    { "aria-label": "question and answers" },
+    { "aria-label": "question and answers", style: isLong ? { "--number": "126px" } : {} },
     el("div.ac-head", {}, el("p.ac-question", {}, view.question), headline(view)),
     warningsOf(view),
     costRow({ ...row, title, answer: view.answer, isTrue: view.is_true, tokens: kept, ms: view.ms, kind: "ours" }),
