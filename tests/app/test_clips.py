@@ -93,6 +93,9 @@ class TestUpload:
             self.refused(str(tmp_path / name), why)
         monkeypatch.setattr(clips, "MOST_SECONDS", 3)
         self.refused(video, "'disc.mp4' is 4 s long, and at most 3 s are taken: cut it")
+        monkeypatch.setattr(clips, "MOST_SECONDS", 300)
+        monkeypatch.setattr(clips, "MOST_PIXELS", 8 * 64 * 48 - 1)
+        self.refused(video, "has 8 frames of 64x48 px, which take too long to read: scale it down or cut it")
         monkeypatch.setattr(clips, "MOST_MB", 0)
         self.refused(video, "at most 0 are taken: cut it")
 

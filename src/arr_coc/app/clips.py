@@ -22,6 +22,8 @@ from arr_coc.core.visuals import is_clip, size_text
 
 MOST_SECONDS, MOST_MB = 300, 64
 """The longest clip, and the largest file."""
+MOST_PIXELS = 30_000_000_000
+"""Of all frames of a clip together, as they are decoded: 8 minutes of 1080p, 2 of 4K, at 30 per second."""
 FPS, MOST_FRAMES, LONGEST = 2.0, 64, 960
 """Frames that are read of a second, the most of a clip, and the most px of their longer side."""
 THUMBNAILS, THUMBNAIL = 6, 200
@@ -40,7 +42,7 @@ def open_upload(path: str) -> FrameSource:
     """Open an uploaded clip, with frames that are small enough for anybody to send.
 
     Raises:
-        ValueError: it is too long or too large, can't be read, or what reads it is missing.
+        ValueError: it is too long or too large, it can't be read, or what reads it is missing.
     """
     file = Path(path)
     size = file.stat().st_size if file.is_file() else 0
@@ -53,6 +55,12 @@ def open_upload(path: str) -> FrameSource:
     if length > MOST_SECONDS:
         raise ValueError(
             f"clip {file.name!r} is {length:,.0f} s long, and at most {MOST_SECONDS} s are taken: cut it"
+        )
+    width, height = clip.size
+    if clip.total * width * height > MOST_PIXELS:
+        raise ValueError(
+            f"clip {file.name!r} has {clip.total:,} frames of {width}x{height} px, which take too long to "
+            "read: scale it down or cut it"
         )
     return _small(clip)
 

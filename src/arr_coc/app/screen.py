@@ -304,12 +304,13 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             button.click(on_stop, [tab], None, **quick)
         of_clip = [clip, frames, problems["clip"]]
         no_clip: dict[str, Any] = quick | {"fn": on_no_clip, "inputs": [tab], "outputs": of_clip}
-        shown = [image, status, stale, problems["image"]]
-        image.upload(on_upload, [tab, image], shown, **light).then(**no_clip)
+        of_image = [image, status, stale, problems["image"]]
+        image.upload(on_upload, [tab, image], of_image, **light).then(**no_clip)
         picks.click(lambda: [None, "", ""], None, of_clip, **quick)
-        clip.upload(
-            on_clip, [tab, clip], [clip, frames, image, status, stale, problems["clip"]], **light
-        ).then(lambda: "", None, [problems["image"]], **quick)
+        taken = [clip, frames, image, status, stale, problems["clip"]]
+        decoding: dict[str, Any] = light | {"concurrency_id": "clips", "concurrency_limit": 2}
+        in_place = clip.upload(on_clip, [tab, clip], taken, **decoding)
+        in_place.then(lambda: "", None, [problems["image"]], **quick)
         clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick)
         image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [percent], **quick)
@@ -325,7 +326,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         peek.clear(**cleared)
         views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
         views.click(None, None, None, js=SHOW_SIGHT, **quick)
-        take.click(on_take, [tab, peek, word], [*shown, question], **light).then(**no_clip)
+        take.click(on_take, [tab, peek, word], [*of_image, question], **light).then(**no_clip)
         take.click(None, None, None, js=SHOW_FORM, **quick)
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)

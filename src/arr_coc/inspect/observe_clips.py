@@ -120,8 +120,8 @@ def strips_of(
         visual, views, record = session.images[i], read[i], allocations[i].cpu()
         cuts: tuple[int, ...] = ()
         if isinstance(visual, FrameSource):
-            known = encoded.changes[i] if encoded.changes else None
-            changes = known or Changes.of(views, record.grid[1:])
+            compared = encoded.changes[i] if encoded.changes else None
+            changes = compared or Changes.of(views, record.grid[1:])
             cuts = tuple(changes.cuts.nonzero().flatten().tolist())
         height, width = views[0].shape[-2:]
         strips.append(

@@ -263,7 +263,9 @@ def _fitting(size: tuple[int, int], grid: Grid, allowed: int) -> tuple[int, int]
 
 def _encoded(picture: Image.Image, size: tuple[int, int]) -> bytes:
     file = io.BytesIO()
-    picture.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(file, "webp", quality=QUALITY)
+    picture.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(
+        file, "webp", quality=QUALITY, method=2
+    )
     return file.getvalue()
 
 
