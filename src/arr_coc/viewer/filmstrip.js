@@ -100,8 +100,8 @@ function budgetCurve(clip, store, go) {
 /** The times below the slider. */
 function timeTicks(clip) {
   const last = clip.steps.length - 1;
-  const every = Math.max(1, Math.ceil(last / (TICKS - 1)));
-  const steps = Array.from({ length: Math.floor(last / every) + 1 }, (_, i) => i * every);
+  const parts = Math.min(TICKS - 1, last);
+  const steps = Array.from({ length: parts + 1 }, (_, i) => Math.round((i * last) / Math.max(1, parts)));
   const marks = steps.map((step) =>
     el("span", { style: { left: `${(100 * step) / Math.max(1, last)}%` } }, clip.when(step)),
   );
