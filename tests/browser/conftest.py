@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -38,3 +38,31 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=found[0], args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab of the browser, for all tests of a module."""
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(10_000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def blank(tab: Page) -> Iterator[Page]:
+    """A page with the viewer's script and style; the test fails if the page has an error of its own."""
+    from arr_coc.viewer import assets
+
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    tab.goto("about:blank")
+    tab.set_viewport_size({"width": 1200, "height": 900})
+    tab.emulate_media(color_scheme="light")
+    tab.set_content("<!doctype html><body><div id='here'></div></body>")
+    script, style = assets()
+    tab.add_style_tag(content=style)
+    tab.add_script_tag(content=script)
+    yield tab
+    assert errors == []

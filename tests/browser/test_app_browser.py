@@ -21,8 +21,10 @@ import arr_coc
 from arr_coc.app.handlers import NO_PICTURE
 from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL, pictures
 from arr_coc.core.guide.store import FILE, FOLDER
+from arr_coc.core.video import write_clip
 from arr_coc.inspect.trace import Trace
 from arr_coc.store.results.files import write_results
+from clip_models import frame
 
 if TYPE_CHECKING:
     pass
@@ -360,6 +362,52 @@ def test_stop(open_app: Open) -> None:
     page.wait_for_function("document.querySelector('#status').innerText.startsWith('Stopped')")
     assert "554RM" in page.inner_text("#canvas")
     page.wait_for_selector("#ask:enabled")
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("av", reason="clips are an extra: pip install 'arr-coc[video]'")
+    path = tmp_path_factory.mktemp("clips") / "disc.mp4"
+    write_clip([frame(2 * i, (256, 192)) for i in range(6)], path, 2.0)
+    return path
+
+
+def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
+    open_app: Open, video: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    page = open_app(viewport={"width": 380, "height": 844}, color_scheme="dark")
+    assert "at most 5 minutes, 64 MB" in page.inner_text("#clip")
+    page.set_input_files("#clip input[type=file]", tmp_path / "broken.mp4")
+    assert "Clip 'broken.mp4' is no video that can be read" in problem(page, "clip")
+    page.set_input_files("#clip input[type=file]", video)
+    page.wait_for_selector("#clip-preview img")
+    assert "256 x 192 px, 6 frames of 3.0 s" in page.inner_text("#clip-preview")
+    assert not page.is_visible("#image")
+    assert not page.is_visible("#clip-problem .problem")
+    assert "another image or clip" in page.inner_text("#stale")
+    page.fill("#question textarea", "What colour is the disc?")
+    page.uncheck("#compare input")
+    page.click("#ask")
+    answered(page)
+    page.wait_for_selector("#canvas .ac-film-frame")
+    assert page.locator("#canvas .ac-film-frame").count() == 3
+    page.focus("#canvas input[aria-label='frame of the clip']")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    title = "document.querySelector('#canvas .ac-frame-title').innerText"
+    page.wait_for_function(f"{title}.startsWith('1.0 to 1.5 s')")
+    assert fits(page)
+    look_closer(page)
+    page.click("#probe-contenders")
+    page.wait_for_function("document.querySelector('#measured').innerText.includes('about a clip')")
+    page.wait_for_selector("#probe-contenders:enabled")
+    assert page.evaluate(f"{title}.startsWith('1.0 to 1.5 s')")
+    page.locator("#samples button").first.click()
+    page.wait_for_function("document.querySelector('#canvas').innerText.includes('554RM')")
+    page.wait_for_selector("#clip-preview img", state="detached")
+    assert page.locator("#image img").is_visible()
+    assert page.locator("#canvas .ac-film-frame").count() == 0
 
 
 def test_phone(open_app: Open) -> None:

@@ -8,9 +8,6 @@ Renew the pictures in snapshots/ after a wanted change, then look at them:
 from __future__ import annotations
 
 import base64
-import io
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from looks import assert_looks, call
 from PIL import Image
 from traces import CELL, KEPT, SIDE, allocation, trace
 
@@ -25,51 +23,14 @@ from arr_coc.core.allocation import Reason
 from arr_coc.inspect.guidance import Guidance, Spot
 from arr_coc.inspect.trace import Reply, Word
 from arr_coc.modes import MODES
-from arr_coc.viewer import assets, page
+from arr_coc.viewer import page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-SNAPSHOTS = Path(__file__).parent / "snapshots"
-TOLERANCE = 1.5  # mean absolute difference of a channel, of 255
 HOSTILE = '<img src=x onerror="document.title=1"> where?'
 CANVAS = ".ac-stage"
 FLAT = Image.new("RGB", (SIDE * CELL, SIDE * CELL), (250, 250, 250))  # without lines to show through
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(reduced_motion="reduce")
-    context.set_default_timeout(10_000)
-    yield context.new_page()
-    context.close()
-
-
-@pytest.fixture
-def blank(tab: Page) -> Iterator[Page]:
-    """A page with the viewer's script and style; the test fails if the page has an error of its own."""
-    errors: list[str] = []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    tab.goto("about:blank")
-    tab.set_viewport_size({"width": 1200, "height": 900})
-    tab.emulate_media(color_scheme="light")
-    tab.set_content("<!doctype html><body><div id='here'></div></body>")
-    script, style = assets()
-    tab.add_style_tag(content=style)
-    tab.add_script_tag(content=script)
-    yield tab
-    assert errors == []
-
-
-def call(page: Page, what: str, *values: Any) -> None:
-    """`ArrCocViewer.<what>` with `element` as the place and `v` the values; waits for the first paint."""
-    page.evaluate(
-        "([what, v]) => { window.handle?.destroy(); const element = document.getElementById('here');"
-        " window.handle = new Function('element', 'v', `return ArrCocViewer.${what}`)(element, v);"
-        " return window.handle.ready; }",
-        [what, values],
-    )
 
 
 def mount(page: Page, view: dict[str, Any], detail: str = "full") -> None:
@@ -539,11 +500,4 @@ def test_it_looks_as_it_did(blank: Page, what: str) -> None:
         blank.get_by_text("Relevance", exact=True).click()
         blank.get_by_label("Grid").check()
     blank.mouse.move(0, 0)
-    shot = Image.open(io.BytesIO(blank.locator(CANVAS).first.screenshot())).convert("RGB")
-    file = SNAPSHOTS / f"{what}.png"
-    if os.environ.get("ARR_COC_SNAPSHOTS") == "renew":
-        shot.save(file, optimize=True)
-    known = Image.open(file)
-    assert shot.size == known.size
-    gap = np.abs(np.asarray(shot, dtype=np.float32) - np.asarray(known, dtype=np.float32)).mean()
-    assert gap < TOLERANCE
+    assert_looks(blank.locator(CANVAS).first, what)

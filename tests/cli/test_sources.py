@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.cli import sources
+from arr_coc.inspect.clip_trace import ClipTrace, load_trace
 from arr_coc.model import ARRCOCModel
 from command_line import run, run_json
 from tiny import picture
@@ -182,9 +183,11 @@ def test_several_are_asked_about_together(capsys: Capture, image: str, folder: s
     assert (facts["kept"], facts["total"]) == (10, 48 + 64)
     run_json(capsys, "ask", image, *ASK, folder, "--out", "one.png")
     assert Image.open("two.png").height > 1.8 * Image.open("one.png").height  # one below the other
-    code, out, err = run(capsys, *line, "--trace", "a.safetensors")
-    assert (code, out) == (2, "")
-    assert "--trace is of one image" in err
+    run_json(capsys, *line, "--trace", "a.safetensors")
+    trace = load_trace("a.safetensors")
+    assert isinstance(trace, ClipTrace)
+    assert [strip.allocation.kept for strip in trace.strips] == [5, 5]
+    assert (trace.answer, trace.has_clips) == (answer.text, False)
 
 
 class TestLooks:

@@ -43,6 +43,7 @@ def test_assets_are_the_viewer_alone() -> None:
     script, style = assets()
     assert "window.ArrCocViewer = { mount, pair, history, album, look }" in script
     assert ".arrcoc .ac-stage" in style
+    assert ".arrcoc .ac-film" in style
     # No markup from text, no evaluation, no network; the only address is the name of the SVG namespace.
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|eval\(|Function\(|fetch\(|XMLHttp|import\(", script
@@ -80,6 +81,12 @@ def test_hostile_text_is_data() -> None:
     data = next(t for t in elements.texts["script"] if t.startswith("["))
     assert json.loads(data) == [view(HOSTILE)]
     assert "".join(elements.texts["title"]).strip() == HOSTILE
+
+
+def test_a_page_takes_clips_beside_images() -> None:
+    clip = view() | {"format": "arr-coc clip view 1", "strips": []}
+    data = next(t for t in Elements(page([view(), clip])).texts["script"] if t.startswith("["))
+    assert [one["format"] for one in json.loads(data)] == ["arr-coc view 1", "arr-coc clip view 1"]
 
 
 def test_a_page_says_its_size() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
+    from arr_coc.inspect.clip_trace import ClipTrace
     from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
 
@@ -28,7 +29,7 @@ def build_app(
     model_name: str = "bundled",
     against: ARRCOCModel | str | None = None,
     results: str | Path | None = None,
-    traces: Sequence[Trace | str | Path] = (),
+    traces: Sequence[Trace | ClipTrace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,
@@ -68,7 +69,7 @@ def launch(
     model_name: str = "bundled",
     against: str | None = None,
     results: str | Path | None = None,
-    traces: Sequence[Trace | str | Path] = (),
+    traces: Sequence[Trace | ClipTrace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,

@@ -1,4 +1,4 @@
-"""The one public endpoint of the app, `/ask`: an image and a question in, the answer and what it cost out.
+"""The one public endpoint of the app, `/ask`: a question about an image or a clip, and its answer and cost.
 
     from gradio_client import Client, handle_file
     Client("http://127.0.0.1:7860").predict(handle_file("page.png"), "What is the total?", api_name="/ask")
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from arr_coc.app.asking import Stopped
+from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.uploads import Upload
 
@@ -41,7 +42,8 @@ def publish(models: Models, **settings: Any) -> None:
         """Answer a question about an image from the visual tokens that it needs.
 
         Args:
-            image: an uploaded image file; an address is not fetched.
+            image: an uploaded image or video file; an address is not fetched. What a clip may have, `clips`
+                says.
             question: any text.
             budget: visual tokens to keep: a count ("64"), a fraction ("0.06") or "auto"; none: the
                 model's own.
@@ -107,7 +109,8 @@ def _answer(
             raise Stopped
 
     most = models.max_new_tokens
-    reply = model.session(image).ask(question, budget=budget, mode=mode, max_new_tokens=most, on_text=go_on)
+    session = model.session(opened(image))
+    reply = session.ask(question, budget=budget, mode=mode, max_new_tokens=most, on_text=go_on)
     return {
         "answer": reply.text,
         "kept": reply.kept,

@@ -16,13 +16,16 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import Refused, about
 from arr_coc.app.tab import Tab
+from arr_coc.core.video import FrameSource
 
 if TYPE_CHECKING:
     from arr_coc.core.attending import Budget
     from arr_coc.core.images import ImageSource
+    from arr_coc.inspect.clip_trace import ClipTrace
     from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
@@ -88,11 +91,13 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
     """Answer a request, with the cells that the answer was read from.
 
     Raises:
-        Refused: no image, no question, a bad budget, or what the model refuses of them.
+        Refused: no image or clip, no question, a bad budget, or what the model refuses of them.
         ValueError: the model can't be loaded, or refuses the request as a whole.
         Stopped: by the user.
     """
-    image, question = request.image, request.question.strip()
+    question = request.question.strip()
+    with about("clip"):
+        image = tab.clip or (None if request.image is None else opened(request.image))
     if image is None:
         raise Refused("image", "there is no image: upload one, paste one or choose a sample")
     if not question:
@@ -101,27 +106,30 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
         budget = request.budget
     start = perf_counter()
 
-    def work(model: ARRCOCModel, notify: Notify) -> Trace:
-        from arr_coc.inspect.observe import observe
+    what = "clip" if isinstance(image, FrameSource) else "image"
 
-        notify("Reading the image ...")
-        with about("image"):
+    def work(model: ARRCOCModel, notify: Notify) -> Trace | ClipTrace:
+        from arr_coc.inspect.observe import observe
+        from arr_coc.inspect.observe_clips import observe_clips
+
+        notify(f"Reading the {what} ...")
+        with about(what):
             session = current_session(models, tab, model, image=image)
         with about("question"):
             inputs = session.inputs(question)
         source = source_words(session, inputs, budget, request.mode)
-        return observe(
-            session,
-            question,
-            budget=budget,
-            mode=request.mode or None,
-            compare=request.compare,
-            max_new_tokens=models.max_new_tokens,
-            true_answers=tab.truths.get(question, ()),
-            evidence=tab.evidence.get(question, ()),
-            on_text=lambda text: notify(f"From {source}: {text}"),
-            on_full_text=lambda text: notify(f"From all tokens: {text}"),
-        )
+        options: dict[str, Any] = {
+            "budget": budget,
+            "mode": request.mode or None,
+            "compare": request.compare,
+            "max_new_tokens": models.max_new_tokens,
+            "true_answers": tab.truths.get(question, ()),
+            "on_text": lambda text: notify(f"From {source}: {text}"),
+            "on_full_text": lambda text: notify(f"From all tokens: {text}"),
+        }
+        if session.has_clips:
+            return observe_clips(session, question, **options)
+        return observe(session, question, evidence=tab.evidence.get(question, ()), **options)
 
     trace = yield from follow(models, tab, work)
     yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace))
@@ -131,11 +139,13 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
     from arr_coc.core.attending import budget_count
     from arr_coc.modes import find_mode
+    from arr_coc.seam.clips import as_frames
 
     ran = find_mode(session.model.mode if not mode else mode)
     if not ran.chooses:
         return ran.help
-    count = sum(session.model.adapter.layout(inputs).counts)
+    adapter = session.model.adapter
+    count = sum(adapter.layout(as_frames(adapter, inputs)[0]).counts)
     chosen = "the tokens chosen" if budget == "auto" else f"{budget_count(budget, count):,} tokens"
     return f"a coarse view and {chosen}" if ran.gestalt else chosen
 
@@ -172,18 +182,27 @@ def pair(tab: Tab, other: Trace, labels: tuple[str, str]) -> dict[str, Any]:
 
 
 def current_trace(tab: Tab) -> Trace:
-    """The tab's trace.
+    """The tab's trace of an image.
 
     Raises:
-        ValueError: there is none, or the tab was idle for so long that others took its place.
+        ValueError: there is none, it is of a clip, or the tab was idle for so long that others took its
+            place.
     """
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
+    from arr_coc.inspect.trace import Trace
+
+    if not isinstance(tab.trace, Trace):
+        raise ValueError("this is for answers about one image, and the one here is about a clip")
     return tab.trace
 
 
 def current_session(
-    models: Models, tab: Tab, model: ARRCOCModel, which: int = 0, image: ImageSource | None = None
+    models: Models,
+    tab: Tab,
+    model: ARRCOCModel,
+    which: int = 0,
+    image: ImageSource | FrameSource | None = None,
 ) -> Session:
     """A session of an image in a tab; None: of the tab's image, or its trace's picture where it has none."""
     if image is None:

@@ -15,6 +15,7 @@ import gradio as gr
 
 from arr_coc.app import asking
 from arr_coc.app.asking import Request, Stopped, Update
+from arr_coc.app.clips import open_upload, preview
 from arr_coc.app.looking import Looking
 from arr_coc.app.measuring import measure
 from arr_coc.app.models import Models
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 SAVED = "A saved answer; Ask makes it anew."
 UNCHANGED = "The last answer stays."
 REFUSED = "Not answered: the form says why."
-STALE = "The answer below is about another image."
+STALE = "The answer below is about another image or clip."
 NO_PICTURE = "Drop or paste a screenshot, or any picture."
 NO_QUESTION = "Now type what you want to know about it."
 NO_PROBLEMS = [""] * len(FIELDS)
@@ -136,7 +137,8 @@ def on_pick(
     if sample.trace is not None:
         view = tab.open(sample.trace)
         tab.truths = {sample.question: sample.true_answers}
-        yield [SAVED, view, "", *NO_PROBLEMS, sample.image, sample.question]
+        image = None if tab.form_image is None else sample.image  # a saved clip can't be asked about again
+        yield [SAVED, view, "", *NO_PROBLEMS, image, sample.question]
         return
     tab.take(sample.image, sample.question, sample.true_answers, sample.evidence)
     stale = gr.skip() if is_same else STALE
@@ -180,20 +182,46 @@ def on_clear(tab: Tab) -> list[Any]:
     return [stale(tab), ""]
 
 
+def on_clip(tab: Tab, path: str) -> list[Any]:
+    """An uploaded clip, which takes the image's place; one that can't be read is refused.
+
+    Returns:
+        The clip, its preview, the image, the status, whether the view is stale, the problem of the clip.
+    """
+    try:
+        clip = open_upload(path)
+        frames = preview(clip)
+    except ValueError as error:
+        return [None, "", gr.skip(), gr.skip(), gr.skip(), reason(error, path)]
+    tab.take_clip(clip)
+    return [gr.skip(), frames, None, "A new clip: ask something about it.", stale(tab), ""]
+
+
+def on_clip_clear(tab: Tab) -> list[Any]:
+    """The clip was taken out of the form: [its preview, whether the view is stale, its problem]."""
+    tab.clip = None
+    return ["", stale(tab), ""]
+
+
+def on_no_clip(tab: Tab) -> list[Any]:
+    """After an image may have come into the form: [the clip, its preview, its problem], which make room."""
+    return [None, "", ""] if tab.clip is None else [gr.skip()] * 3
+
+
 def on_open(tab: Tab, path: str) -> list[Any]:
     """An uploaded trace; no model is needed.
 
     Returns:
         What `on_pick` yields, the problem of the file, what `on_closer` returns.
     """
-    from arr_coc.inspect.trace import Trace
+    from arr_coc.inspect.clip_trace import load_trace
 
     try:
-        trace = Trace.load(path)
+        trace = load_trace(path)
     except ValueError as error:
         return [gr.skip()] * (5 + len(FIELDS)) + [reason(error, path)] + [gr.skip()] * 4
     view = tab.open(trace)
-    return ["Opened.", view, "", *NO_PROBLEMS, trace.picture, trace.question, "", *on_closer(tab)]
+    return ["Opened.", view, "", *NO_PROBLEMS, tab.form_image, trace.question, "", *on_closer(tab)]
 
 
 def on_closer(tab: Tab) -> list[Any]:

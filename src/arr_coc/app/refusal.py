@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-FIELDS = ("image", "question", "budget", "form")
+FIELDS = ("image", "clip", "question", "budget", "form")
 """The fields; what is about none of them is about the form as a whole."""
 
 

@@ -24,6 +24,7 @@ from arr_coc.store.checkpoint import BUNDLED_MODEL
 from arr_coc.world import draw_page
 
 if TYPE_CHECKING:
+    from arr_coc.inspect.clip_trace import ClipTrace
     from arr_coc.inspect.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
@@ -42,7 +43,7 @@ class Sample:
 
     image: str | Image.Image
     question: str
-    trace: Trace | None = None
+    trace: Trace | ClipTrace | None = None
     true_answers: tuple[str, ...] = ()
     evidence: tuple[Box, ...] = ()
 
@@ -60,17 +61,24 @@ def chip(sample: Sample) -> str:
     return f'<img src="data:image/jpeg;base64,{data}" alt=""><span>{html.escape(sample.question)}</span>'
 
 
-def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
+def samples(traces: Sequence[Trace | ClipTrace | str | Path] = ()) -> list[Sample]:
     """The samples of some traces, saved or loaded, then the built-in ones.
 
     Raises:
         ValueError: a file is no trace.
     """
+    from arr_coc.inspect.clip_trace import load_trace
+
+    opened = [load_trace(trace) if isinstance(trace, str | Path) else trace for trace in traces]
+    return [sample_of(trace) for trace in opened] + built_in()
+
+
+def sample_of(trace: Trace | ClipTrace) -> Sample:
+    """The sample of a trace; of one of clips its picture is the first one."""
     from arr_coc.inspect.trace import Trace
 
-    opened = [trace if isinstance(trace, Trace) else Trace.load(trace) for trace in traces]
-    own = [Sample(trace.picture, trace.question, trace, trace.true_answers) for trace in opened]
-    return own + built_in()
+    picture = trace.picture if isinstance(trace, Trace) else trace.strips[0].picture(0)
+    return Sample(picture, trace.question, trace, trace.true_answers)
 
 
 def built_in() -> list[Sample]:

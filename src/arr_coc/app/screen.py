@@ -19,6 +19,7 @@ from arr_coc import __version__
 from arr_coc.app.api import publish
 from arr_coc.app.asking import Request
 from arr_coc.app.canvas import Percent, Problem, StatusLine, TokenCanvas
+from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
 from arr_coc.app.handlers import (
     SAVED,
     begin,
@@ -27,6 +28,8 @@ from arr_coc.app.handlers import (
     on_ask,
     on_case,
     on_clear,
+    on_clip,
+    on_clip_clear,
     on_closed,
     on_closer,
     on_first_look,
@@ -34,6 +37,7 @@ from arr_coc.app.handlers import (
     on_headline,
     on_look,
     on_measure,
+    on_no_clip,
     on_open,
     on_pick,
     on_remember,
@@ -51,13 +55,14 @@ from arr_coc.app.models import Models
 from arr_coc.app.refusal import FIELDS
 from arr_coc.app.samples import Sample, chip, pictures
 from arr_coc.app.tab import TABS, Tab
-from arr_coc.app.uploads import Upload, UploadTrace
+from arr_coc.app.uploads import Upload, UploadClip, UploadTrace
 from arr_coc.app.visits import Visits
 from arr_coc.app.worst import WorstCases
+from arr_coc.inspect.clip_trace import ClipTrace
 from arr_coc.modes import MODES
 from arr_coc.viewer import assets
 
-WAITING, FILES, HOUR = 16, "32mb", 3600
+WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
 KEPT_BY_BROWSER = "arr-coc"
 """The name under which a browser keeps the form, which is no secret from it."""
@@ -128,6 +133,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
     opening = samples[0] if lazy else scenes[0]  # who brought traces wants to look at those
     first = samples[0].trace
     view = None if first is None else first.view()
+    picture = None if isinstance(first, ClipTrace) else samples[0].image
     visits = Visits(first, view)
     private: dict[str, Any] = {"api_visibility": "private"}
     busy: dict[str, Any] = private | {
@@ -142,8 +148,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         app.models, app.lazy = models, lazy
         tab = gr.State(Tab(), delete_callback=Tab.close)  # an hour after the tab was closed
         gr.HTML(
-            f"<header><h1>arr-coc</h1><p>Ask about an image, and see what the answer was read from.</p>"
-            f"<small>{__version__}</small></header>",
+            "<header><h1>arr-coc</h1><p>Ask about an image or a clip, and see what the answer was read from."
+            f"</p><small>{__version__}</small></header>",
             apply_default_css=False,
             elem_id="head",
         )
@@ -180,10 +186,17 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         with gr.Row(elem_id="first", equal_height=False):
             with gr.Column(scale=4, min_width=300, elem_id="form"):
                 image = Upload(
-                    samples[0].image, label="Image", alt_text="what is asked about", height=300, buttons=[],
+                    picture, label="Image", alt_text="what is asked about", height=300, buttons=[],
                     type="filepath", format="png", sources=["upload", "clipboard"], elem_id="image",
                 )  # fmt: skip
                 problems = {"image": Problem(elem_id="image-problem")}
+                clip = UploadClip(
+                    label=f"Or a clip ({LIMITS})", file_types=["video"], height=110, buttons=[],
+                    visible=can_open(), elem_id="clip",
+                )  # fmt: skip
+                problems["clip"] = Problem(elem_id="clip-problem")
+                frames = gr.HTML("", apply_default_css=False, elem_id="clip-preview")
+                StatusLine("" if can_open() else MISSING, elem_id="no-clips")
                 question = gr.Textbox(
                     samples[0].question, label="Question", lines=1, max_lines=3, elem_id="question"
                 )
@@ -289,7 +302,16 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             while_running(both.click, partial(on_against, models), [], [measured, sides])
         for button in (stop, end):
             button.click(on_stop, [tab], None, **quick)
-        image.upload(on_upload, [tab, image], [image, status, stale, problems["image"]], **light)
+        of_clip = [clip, frames, problems["clip"]]
+        no_clip: dict[str, Any] = quick | {"fn": on_no_clip, "inputs": [tab], "outputs": of_clip}
+        of_image = [image, status, stale, problems["image"]]
+        image.upload(on_upload, [tab, image], of_image, **light).then(**no_clip)
+        picks.click(lambda: [None, "", ""], None, of_clip, **quick)
+        taken = [clip, frames, image, status, stale, problems["clip"]]
+        decoding: dict[str, Any] = light | {"concurrency_id": "clips", "concurrency_limit": 2}
+        in_place = clip.upload(on_clip, [tab, clip], taken, **decoding)
+        in_place.then(lambda: "", None, [problems["image"]], **quick)
+        clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick)
         image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [percent], **quick)
         guided: dict[str, Any] = private | {
@@ -304,20 +326,20 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         peek.clear(**cleared)
         views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
         views.click(None, None, None, js=SHOW_SIGHT, **quick)
-        taken = [image, status, stale, problems["image"], question]
-        take.click(on_take, [tab, peek, word], taken, **light)
+        take.click(on_take, [tab, peek, word], [*of_image, question], **light).then(**no_clip)
         take.click(None, None, None, js=SHOW_FORM, **quick)
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)
         opened = [*shown_by_form, image, question, unreadable, *close_up]
-        saved.upload(on_open, [tab, saved], opened, **light)
+        saved.upload(on_open, [tab, saved], opened, **light).then(**no_clip)
         if cases is not None:
             worst.select(partial(on_gallery, cases), None, [worst_title, gallery], **light)
 
             def choose(state: Tab, event: gr.SelectData) -> list[Any]:
                 return on_case(cases, state, event.index)
 
-            gallery.select(choose, [tab], [image, question, status, stale], **quick)
+            of_case = [image, question, status, stale]
+            gallery.select(choose, [tab], of_case, **quick).then(**no_clip)
             gallery.select(None, None, None, js=SHOW_FORM, **quick)
         # Gradio deletes the state of a closed tab only if something has set it.
         app.load(visits.begin, [tab], [tab], **quick)

@@ -16,10 +16,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from arr_coc.app.clips import megapixels
+
 if TYPE_CHECKING:
     from arr_coc.app.looking import Sight
     from arr_coc.core.images import ImageSource
+    from arr_coc.core.video import FrameSource
     from arr_coc.data.record import Box
+    from arr_coc.inspect.clip_trace import ClipTrace
     from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
@@ -43,10 +47,11 @@ class Tab:
     Attributes:
         trace: of the answer on the page; None before the first one.
         view: what the viewer draws of it.
-        image: of the sessions: a path or a picture.
+        image: of the sessions: a path or a picture, or a clip.
         sessions: of that image, by the number of the model.
         history: what the viewer draws of the tab's questions beside each other, oldest first.
         form_image: the image in the form, the last one that could be read.
+        clip: in the form, where it takes the image's place; None: there is none.
         truths: answers that are known to be true of it, by question.
         evidence: boxes that show the answer to a question, by question.
         sight: of the picture in the pane "Where would it look?"; None: nothing is kept of it.
@@ -55,12 +60,13 @@ class Tab:
         folder: where its exports lie; None: there are none.
     """
 
-    trace: Trace | None = None
+    trace: Trace | ClipTrace | None = None
     view: dict[str, Any] | None = None
-    image: ImageSource | None = None
+    image: ImageSource | FrameSource | None = None
     sessions: dict[int, Session] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     form_image: ImageSource | None = None
+    clip: FrameSource | None = None
     truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
     sight: Sight | None = None
@@ -68,7 +74,7 @@ class Tab:
     closer: bool = False
     folder: Path | None = None
 
-    def session(self, model: ARRCOCModel, which: int, image: ImageSource) -> Session:
+    def session(self, model: ARRCOCModel, which: int, image: ImageSource | FrameSource) -> Session:
         """The session of an image, made anew if the tab's last question was about another.
 
         Raises:
@@ -91,8 +97,7 @@ class Tab:
     @property
     def megapixels(self) -> float:
         """Of the images of its sessions and of the one that it looks at, together."""
-        sizes = [session.image.size for session in list(self.sessions.values())]
-        pictures = [width * height / 1e6 for width, height in sizes]
+        pictures = [megapixels(session.image) for session in list(self.sessions.values())]
         sight = self.sight  # another thread may let it go
         pictures += [] if sight is None else [sight.megapixels]
         return sum(max(SMALLEST, size) for size in pictures)
@@ -104,11 +109,16 @@ class Tab:
         answers: tuple[str, ...] = (),
         evidence: Sequence[Box] = (),
     ) -> None:
-        """Put an image into the form, with what is known to be true of one question about it."""
-        self.form_image = image
+        """Put an image into the form, with what is known to be true of one question about it; no clip."""
+        self.form_image, self.clip = image, None
         self.truths, self.evidence = {question: answers}, {question: tuple(evidence)}
 
-    def show(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+    def take_clip(self, clip: FrameSource) -> None:
+        """Put a clip into the form, in the image's place."""
+        self.take(None)
+        self.clip = clip
+
+    def show(self, trace: Trace | ClipTrace, view: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history.
 
         Args:
@@ -121,15 +131,17 @@ class Tab:
         self.trace, self.view = trace, view
         return view
 
-    def open(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a saved trace the tab's own, its picture the image of later questions and probes.
+    def open(self, trace: Trace | ClipTrace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Make a saved trace the tab's own, its picture the image of later questions and probes; of clips no
+        more is saved than can be looked at.
 
         Args:
             trace: the trace.
             view: as of `show`.
         """
-        self.take(trace.picture, trace.question, trace.true_answers, trace.evidence)
-        self.image, self.sessions = trace.picture, {}
+        picture, evidence = getattr(trace, "picture", None), getattr(trace, "evidence", ())
+        self.take(picture, trace.question, trace.true_answers, evidence)
+        self.image, self.sessions = picture, {}
         return self.show(trace, view)
 
     def export(self) -> tuple[str, str]:
@@ -167,7 +179,7 @@ class Tab:
         """Delete the exports and forget the image."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        self.trace = self.view = self.image = self.form_image = self.folder = None
+        self.trace = self.view = self.image = self.form_image = self.clip = self.folder = None
         self.let_go()
         self.history = []
 

@@ -46,8 +46,16 @@ class Upload(Uploaded, gr.Image, metaclass=Plain):
         return "image"
 
 
+class UploadClip(Uploaded, gr.File, metaclass=Plain):
+    """A place to drop a video file, for `clips.open_upload` to check."""
+
+    def get_block_name(self) -> str:
+        """Gradio's front end knows it by this name."""
+        return "file"
+
+
 class UploadTrace(Uploaded, gr.UploadButton, metaclass=Plain):
-    """A button to upload a file of a trace, for `Trace.load` to check."""
+    """A button to upload a file of a trace, for `load_trace` to check."""
 
     def get_block_name(self) -> str:
         """Gradio's front end knows it by this name."""

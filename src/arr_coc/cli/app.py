@@ -52,10 +52,10 @@ def command(
         raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
     require_gradio()
     with terminal.status("starting", False):
-        from arr_coc.inspect.trace import Trace
+        from arr_coc.inspect.clip_trace import load_trace
 
         terminal.quiet_transformers()
-        opened = [Trace.load(input_file(trace)) for trace in traces or ()]
+        opened = [load_trace(input_file(trace)) for trace in traces or ()]
     busy = launch(
         model_name=model,
         against=against,

@@ -15,6 +15,12 @@ from arr_coc.cli.sources import folder_images, open_picture
 if TYPE_CHECKING:
     from PIL import Image
 
+    from arr_coc.core.attending import Budget
+    from arr_coc.core.visuals import Visual
+    from arr_coc.data.record import Box
+    from arr_coc.inspect.clip_trace import ClipTrace
+    from arr_coc.inspect.trace import Trace
+    from arr_coc.model import ARRCOCModel
     from arr_coc.session import Answer
 
 PICTURE = "arr-coc-ask.png"
@@ -87,12 +93,10 @@ def command(
         return _answer_each(files, reply, as_json)
 
     pictures = inputs.open_pictures(request, page, fps)
-    if trace and len(pictures) > 1:
-        raise ValueError("--trace is of one image: leave it out, or ask about one")
     boxes = inputs.read_evidence(evidence)
     if boxes and len(pictures) > 1:
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
-    strips.refuse_boxes(pictures, {"--evidence": boxes, "--trace": trace})
+    strips.refuse_boxes(pictures, {"--evidence": boxes})
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -110,11 +114,7 @@ def command(
             full = every() if compare else None
         if trace_path:
             with terminal.status("looking closer", as_json):
-                from arr_coc.inspect.observe import observe
-
-                session = loaded.session(pictures[0])
-                traced = observe(session, request.question, budget=allowed, gestalt=gestalt, evidence=boxes)
-                traced.save(trace_path)
+                _trace(loaded, pictures, request.question, allowed, gestalt, boxes).save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
@@ -145,6 +145,25 @@ def command(
         ]
         terminal.save_picture(_below_each_other(drawings), drawing_path, as_json, needed=out is not None)
     return 0
+
+
+def _trace(
+    model: ARRCOCModel,
+    pictures: Sequence[Visual],
+    question: str,
+    budget: Budget | None,
+    gestalt: str | None,
+    boxes: Sequence[Box],
+) -> Trace | ClipTrace:
+    """The trace of an answer, which is made once more for it."""
+    session = model.session(list(pictures))
+    if len(pictures) > 1 or session.has_clips:
+        from arr_coc.inspect.observe_clips import observe_clips
+
+        return observe_clips(session, question, budget=budget, gestalt=gestalt)
+    from arr_coc.inspect.observe import observe
+
+    return observe(session, question, budget=budget, gestalt=gestalt, evidence=boxes)
 
 
 def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:

@@ -23,10 +23,10 @@ def command(
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.starting(as_json):
-        from arr_coc.inspect.trace import Trace
+        from arr_coc.inspect.clip_trace import load_trace
         from arr_coc.viewer import page
 
-        views = [Trace.load(input_file(trace)).view() for trace in traces]
+        views = [load_trace(input_file(trace)).view() for trace in traces]
     target.write_text(page(views), encoding="utf-8")
     size = target.stat().st_size
     if as_json:

@@ -4,8 +4,8 @@
     moment_of("Which colour is it in the end?")               Moment(0.9, 1.0, share=True)
     moment_of("What is the total?")                           None
 
-Only what is said outright is read: seconds and minutes, times such as 1:05, and the clip's start and end. What
-a question means otherwise ("when", "after the cut") is left to what the frames show.
+Only what is said outright is read: seconds and minutes, times such as 1:05, and the clip's start and end.
+What a question means otherwise ("when", "after the cut") is left to what the frames show.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 ELSEWHERE, AROUND = 0.05, 0.3
-"""What is left of the relevance of a step outside of a moment that is told in seconds, and outside of one at the
-clip's start or end, which a question may mean otherwise ("the last line")."""
+"""What is left of the relevance of a step outside of a moment that is told in seconds, and outside of one at
+the clip's start or end, which a question may mean otherwise ("the last line")."""
 EDGE = 0.1
 """Share of a clip that is its start or its end."""
 
@@ -38,7 +38,8 @@ _BETWEEN = re.compile(
     rf"\b(?:between|from) {_point('a')}\s*(?:and|to|until|till|-|\u2013)\s*{_point('b')}\b", re.I
 )
 _AT = re.compile(
-    rf"\b(?P<word>at|around|about|after|before|until|till|by|from|since) (?:time(?:stamp)? )?{_point('a')}(?![\w:%])",
+    rf"\b(?P<word>at|around|about|after|before|until|till|by|from|since) (?:time(?:stamp)? )?{_point('a')}"
+    r"(?![\w:%])",
     re.I,
 )
 _SPAN = re.compile(rf"\b(?P<word>first|last|final|opening|closing) {_COUNT.format('a')}(?![\w:%])", re.I)

@@ -82,10 +82,11 @@ def observe(
         on_full_text: called instead of that with the answer from all tokens so far.
 
     Raises:
-        ValueError: as `Session.ask`, or a session of several images.
+        ValueError: as `Session.ask`, or a session of several images or of a clip.
     """
-    if len(session.images) > 1:
-        raise ValueError(f"a trace is of one image, this session has {len(session.images)}: open one of them")
+    if len(session.images) > 1 or session.has_clips:
+        what = "a clip" if len(session.images) == 1 else f"{len(session.images)} images or clips"
+        raise ValueError(f"a trace is of one image, this session has {what}: use observe_clips")
     options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
     session.forget()
     answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
@@ -93,7 +94,7 @@ def observe(
     if compare:
         options["on_text"] = None if on_text is None else lambda _: on_text(answer.text)
         on_full_text = on_full_text or options["on_text"]
-        full, again = _answer_for_comparison(
+        full, again = answer_for_comparison(
             session, question, answer, options | {"max_new_tokens": max_new_tokens}, on_full_text
         )
     view, texture = _view_and_texture(session, question, answer, gestalt)
@@ -116,7 +117,7 @@ def observe(
         fallback=answer.fallback,
         note=answer.note,
         ms=answer.ms,
-        model=_name(session.model),
+        model=base_name(session.model),
         machine=machine(session.model),
         full=full,
         again=again,
@@ -138,7 +139,7 @@ def _guidance(session: Session, question: str, answer: Answer) -> Guidance | Non
     return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
 
 
-def _answer_for_comparison(
+def answer_for_comparison(
     session: Session,
     question: str,
     answer: Answer,
@@ -169,7 +170,7 @@ def machine(model: ARRCOCModel) -> str:
     return f"{device.type}, {dtype}" + (f", {threads} threads" if device.type == "cpu" else "")
 
 
-def _name(model: ARRCOCModel) -> str:
+def base_name(model: ARRCOCModel) -> str:
     """The base model's name; of a folder its last part alone, as a trace holds no path of the machine."""
     folder = local_path(model.base_name)
     return folder.name if folder.is_dir() else model.base_name

@@ -10,6 +10,7 @@ last bit. A file that is no trace is a ValueError of one line. Letters: H, W the
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.core.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.inspect.evidence import Scored, check_boxes, score
 from arr_coc.inspect.guidance import Guidance
+from arr_coc.inspect.strip import check_guidance, check_map, check_record
 from arr_coc.inspect.trace_file import FORMAT, PLAIN, read_parts
 from arr_coc.inspect.view import (
     SCORES,
@@ -32,9 +34,9 @@ from arr_coc.inspect.view import (
     encode,
     evidence_view,
     guidance_view,
+    mode_view,
     picture_view,
 )
-from arr_coc.modes import MODES
 
 _MAPS = tuple(SCORES)
 
@@ -52,6 +54,30 @@ class Reply:
     text: str
     ms: dict[str, float]
     again: dict[str, float] | None = None
+
+
+def check_times(ms: dict[str, float], again: dict[str, float] | None, full: Reply | None) -> None:
+    """Raise a ValueError where a stage of an answer took less than no time."""
+    stages = [ms, again, *((full.ms, full.again) if full else ())]
+    times = [time for one in stages if one is not None for time in one.values()]
+    if not all(0 <= time for time in times):
+        raise ValueError(f"milliseconds {times} must not be below 0")
+
+
+def check_plain(plain: dict[str, Any]) -> None:
+    """Raise a ValueError unless JSON holds the fields of a trace unchanged."""
+    try:
+        unchanged = json.loads(json.dumps(plain, allow_nan=False)) == plain
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"JSON can't hold this trace: {error}") from error
+    if not unchanged:
+        raise ValueError("JSON would change this trace: use lists, not tuples, and text for keys")
+
+
+def is_among(answer: str, truths: Sequence[str]) -> bool | None:
+    """Whether an answer is one of some, but for case and spaces; None where there are none."""
+    every = [" ".join(truth.split()).casefold() for truth in truths]
+    return " ".join(answer.split()).casefold() in every if every else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,41 +170,27 @@ class Trace:
                 f"kept {self.kept}, total {self.total} and read {self.read} do not fit an allocation of "
                 f"{self.allocation.kept}"
             )
-        if not ((self.allocation.reasons >= 0) & (self.allocation.reasons <= max(Reason))).all():
-            raise ValueError(f"reasons must lie in 0..{int(max(Reason))}")
-        _check_map("weights", self.allocation.weights, (3,))
-        for name in _MAPS:
-            _check_map(name, getattr(self.allocation, name), (1, *grid))
+        check_record(self.allocation)
         if self.texture is not None:
-            _check_map("texture", self.texture, (len(self.channels), *grid))
+            check_map("texture", self.texture, (len(self.channels), *grid))
         elif self.channels:
             raise ValueError(f"channels {self.channels} are named, but there is no texture")
         for word in self.words:
             if word.heat is not None:
-                _check_map(f"heat of {word.text!r}", word.heat, tuple(grid))
+                check_map(f"heat of {word.text!r}", word.heat, tuple(grid))
         check_boxes(self.evidence)
         spots = () if self.guidance is None else self.guidance.spots
         for spot in spots:
-            _check_map(f"heat of {spot.label!r}", spot.heat, tuple(grid))
+            check_map(f"heat of {spot.label!r}", spot.heat, tuple(grid))
         if self.words and "".join(word.text for word in self.words) != self.question:
             raise ValueError("the words, joined, are not the question")
-        stages = [self.ms, self.again, *((self.full.ms, self.full.again) if self.full else ())]
-        times = [time for ms in stages if ms is not None for time in ms.values()]
-        if not all(0 <= time for time in times):
-            raise ValueError(f"milliseconds {times} must not be below 0")
-        shares = [*self.allocation.tensions.values(), *(word.pull for word in self.words)]
+        check_times(self.ms, self.again, self.full)
+        pulls = [word.pull for word in self.words]
+        if not all(0 <= pull <= 1 for pull in pulls):
+            raise ValueError(f"pulls {pulls} must lie in [0, 1]")
         if self.guidance is not None:
-            shares += [self.guidance.confidence, self.guidance.whole, self.guidance.odd]
-            shares += [share for spot in spots for share in (spot.likeness, *spot.place)]
-        if not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"tensions, pulls and what the guide says {shares} must lie in [0, 1]")
-        plain = self._plain()
-        try:
-            unchanged = json.loads(json.dumps(plain, allow_nan=False)) == plain
-        except (TypeError, RecursionError) as error:
-            raise ValueError(f"JSON can't hold this trace: {error}") from error
-        if not unchanged:
-            raise ValueError("JSON would change this trace: use lists, not tuples, and text for keys")
+            check_guidance(self.guidance)
+        check_plain(self._plain())
 
     @property
     def agree(self) -> bool | None:
@@ -188,11 +200,7 @@ class Trace:
     @property
     def is_true(self) -> bool | None:
         """Whether the answer is one of `true_answers`, but for case and spaces; None where none is known."""
-        return self._is_true(self.answer)
-
-    def _is_true(self, answer: str) -> bool | None:
-        truths = [" ".join(truth.split()).casefold() for truth in self.true_answers]
-        return " ".join(answer.split()).casefold() in truths if truths else None
+        return is_among(self.answer, self.true_answers)
 
     @property
     def scored(self) -> Scored:
@@ -263,10 +271,10 @@ class Trace:
             **{name: plain[name] for name in plain if name not in drawn},
             **picture_view(self.picture),
             **allocation_view(record, self.texture, self.channels),
-            **_mode_facts(self.mode),
+            **mode_view(self.mode),
             "agree": self.agree,
             "is_true": self.is_true,
-            "full_is_true": None if self.full is None else self._is_true(self.full.text),
+            "full_is_true": None if self.full is None else is_among(self.full.text, self.true_answers),
             "words": [
                 {"text": w.text, "pull": w.pull, "data": None if w.heat is None else encode(w.heat)}
                 for w in self.words
@@ -274,22 +282,6 @@ class Trace:
             "evidence": evidence_view(self.evidence, record, self.picture.size),
             "guidance": guidance_view(self.guidance),
         }
-
-
-def _mode_facts(name: str) -> dict[str, Any]:
-    """What the viewer says of a mode; nothing, of one that isn't registered here."""
-    mode = MODES.get(name)
-    if mode is None:
-        return {"mode_help": "", "mode_remark": "", "stock": False}
-    return {"mode_help": mode.help, "mode_remark": mode.remark, "stock": mode.stock}
-
-
-def _check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless a map is float32 of a shape with values in [0, 1]."""
-    if values.dtype != torch.float32 or tuple(values.shape) != shape:
-        raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}, not float32 {shape}")
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError(f"{name} is not within 0 and 1")
 
 
 # ---- the parts of a file ------------------------------------------------------------------------------

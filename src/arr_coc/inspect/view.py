@@ -2,6 +2,7 @@
 
     {**picture_view(picture), **allocation_view(record, texture, names), ...}     parts of `Trace.view`
     look_view(...)                                                         of a choice without an answer
+    {..., "strips": [strip.view(), ...]}                                   of a `ClipTrace`
 
 Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: a colour means
 the same number in every picture, 0 to 1, never rescaled.
@@ -22,8 +23,9 @@ from arr_coc.data.record import Box
 from arr_coc.inspect.colours import PALETTE
 from arr_coc.inspect.evidence import score
 from arr_coc.inspect.guidance import ABOUT, LIKELY, Guidance
+from arr_coc.modes import MODES
 
-VIEW_FORMAT = "arr-coc view 1"
+VIEW_FORMAT, CLIP_VIEW_FORMAT = "arr-coc view 1", "arr-coc clip view 1"
 MAX_WEBP = 16_383
 """The most pixels of a side in WebP; a longer picture is shown as PNG."""
 REASON_NAMES = {
@@ -116,9 +118,22 @@ def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dic
     return {"id": ident, "name": name, "about": about, "group": group, "data": encode(values)}
 
 
+def picture_url(data: bytes, kind: str) -> str:
+    """The file of a picture as a data URL."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def mode_view(name: str) -> dict[str, Any]:
+    """What the viewer says of a mode; nothing, of one that isn't registered here."""
+    mode = MODES.get(name)
+    if mode is None:
+        return {"mode_help": "", "mode_remark": "", "stock": False}
+    return {"mode_help": mode.help, "mode_remark": mode.remark, "stock": mode.stock}
+
+
 def _data_url(picture: Image.Image) -> str:
     """A picture as a data URL, WebP or (where it is too long for that) PNG."""
     file = io.BytesIO()
     kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
     picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return picture_url(file.getvalue(), kind)

@@ -1,9 +1,10 @@
 // Several traces on one page: a list to choose from, one of them whole, any other beside it. The address of
-// the page names the trace and the cell ("#2,12,7"), so that a link leads back to them.
+// the page names the trace, the cell and of a clip the step ("#2,12,7,5"), so that a link leads back to them.
 
 function album(element, views) {
   const list = el("nav.arrcoc.ac-album", { "aria-label": "traces" });
   const [main, beside, trend] = [el("div"), el("div"), el("div")];
+  const stills = views.map((_, i) => i).filter((i) => !isClipView(views[i])); // clips aren't compared
   let current = 0;
   const buttons = views.map((view, i) =>
     el(
@@ -18,7 +19,7 @@ function album(element, views) {
   );
   const others = choice(
     "compare with",
-    [["", [["", "Compare with …"], ...views.map((view, i) => [String(i), `${i + 1}. ${view.question}`])]]],
+    [["", [["", "Compare with …"], ...stills.map((i) => [String(i), `${i + 1}. ${views[i].question}`])]]],
     (other) => {
       beside.replaceChildren();
       const labels = [`${current + 1}`, `${Number(other) + 1}`];
@@ -28,17 +29,19 @@ function album(element, views) {
   const open = (i, cell = null) => {
     current = i;
     others.value = "";
+    others.hidden = isClipView(views[i]);
     beside.replaceChildren();
     buttons.forEach((button, n) => button.setAttribute("aria-current", n === i));
-    const [, columns] = views[i].grid;
-    const remember = ({ row, column }) => location.replace(`#${i + 1},${row + 1},${column + 1}`);
-    const chosen = cell && cell[0] * columns + cell[1];
-    mount(main, views[i], { detail: "full", onselect: remember, cell: chosen });
+    const remember = ({ row, column, step }) =>
+      location.replace(`#${[i, row, column, ...(step === undefined ? [] : [step])].map((n) => n + 1)}`);
+    const chosen = cell && !isClipView(views[i]) ? cell[0] * views[i].grid[1] + cell[1] : null;
+    mount(main, views[i], { detail: "full", onselect: remember, cell: chosen, step: cell?.[2] ?? null });
   };
   list.append(...(views.length > 1 ? [...buttons, others] : []));
   element.replaceChildren(list, main, beside, trend);
   if (views.length > 1) history(trend, views);
-  const [named, row, column] = location.hash.slice(1).split(",").map(Number);
+  const [named, row, column, step] = location.hash.slice(1).split(",").map(Number);
   const isNamed = views[named - 1] !== undefined;
-  open(isNamed ? named - 1 : 0, isNamed && row >= 1 && column >= 1 ? [row - 1, column - 1] : null);
+  const place = [row - 1, column - 1, step >= 1 ? step - 1 : null];
+  open(isNamed ? named - 1 : 0, isNamed && row >= 1 && column >= 1 ? place : null);
 }

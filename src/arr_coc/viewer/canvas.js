@@ -85,7 +85,7 @@ function heatOf(picture, record, values, colour) {
 }
 
 /** Paint a layer of a view at an opacity; `cells` are the kept ones of the layer "kept". */
-function paint(context, picture, record, { layer, minus, opacity }, cells) {
+function paint(context, picture, record, { layer, minus, opacity, strength = TINT }, cells) {
   context.globalAlpha = 1;
   context.drawImage(picture.bright, 0, 0);
   context.globalAlpha = opacity;
@@ -93,7 +93,7 @@ function paint(context, picture, record, { layer, minus, opacity }, cells) {
     maskOf(cells, record.cells).forEach((isKept, cell) => {
       const { x, y, w, h } = record.box(cell);
       if (!isKept) context.drawImage(picture.faded, x, y, w, h, x, y, w, h);
-      if (layer === "look") tint(context, record, cell, opacity);
+      if (layer === "look") tint(context, record, cell, opacity, strength);
     });
   } else if (layer !== "image") {
     const isDifference = layer === "difference";
@@ -109,11 +109,11 @@ function paint(context, picture, record, { layer, minus, opacity }, cells) {
 }
 
 /** The colour of a cell's relevance over its pixels, the stronger the more relevant. */
-function tint(context, record, cell, opacity) {
+function tint(context, record, cell, opacity, strength) {
   const value = record.values("balanced")[cell];
   const { x, y, w, h } = record.box(cell);
   const colour = shade(record.palette, value);
-  context.globalAlpha = opacity * TINT * Math.sqrt(value);
+  context.globalAlpha = opacity * strength * Math.sqrt(value);
   context.fillStyle = `rgb(${colour.join(" ")})`;
   context.fillRect(x, y, w, h);
   context.globalAlpha = opacity;

@@ -28,7 +28,7 @@ function card(record, picture, store) {
         ),
       ),
       scoreTable(record, cell),
-      channelBars(record, cell),
+      channelBars(record, cell) ?? "",
     );
   });
   return element;
@@ -49,7 +49,7 @@ function scoreTable(record, cell) {
       ),
       el("td.ac-wide", {}, bar([[value, "value"]])),
       el("td", {}, fixed(value)),
-      el("td.ac-quiet", {}, `${count(record.rank(id, cell))} of ${count(record.cells)}`),
+      el("td.ac-quiet", {}, `${count(record.rank(id, cell))} of ${count(record.ranked)}`),
     );
   });
   const head = ["map", "", "value", "rank"].map((text) => el("th", { scope: "col" }, text));

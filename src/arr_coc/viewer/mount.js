@@ -3,9 +3,9 @@
 
 /**
  * Fill an element now and on every update; what was chosen in it lives on from one view to the next.
- * `speak` makes the sentence that screen readers read out after an update.
+ * `speak` makes the sentence that screen readers read out after an update; `formats` are those that it draws.
  */
-function place(element, draw, views, speak = null, load = loadPicture) {
+function place(element, draw, views, { speak = null, load = loadPicture, formats = FORMATS } = {}) {
   const host = el("div.arrcoc");
   const live = el("p.arrcoc-live", { role: "status", "aria-live": "polite" });
   element.replaceChildren(host, ...(speak === null ? [] : [live]));
@@ -19,8 +19,8 @@ function place(element, draw, views, speak = null, load = loadPicture) {
   const say = (text) => host.replaceChildren(el("p.ac-empty", {}, text));
   const show = async (given) => {
     const mine = ++turn;
-    const wrong = given.find((view) => view !== null && view.format !== FORMAT);
-    if (wrong) return say(`This is not a view that can be drawn (format ${wrong.format}, need ${FORMAT}).`);
+    const wrong = given.find((view) => view !== null && !formats.includes(view.format));
+    if (wrong) return say(`This is not a view that can be drawn (format ${wrong.format}, need ${formats.join(" or ")}).`);
     if (given.length === 0 || given.includes(null)) return say("Ask a question to see what is read.");
     const needed = new Set(given.map((view) => view.image));
     const loaded = await Promise.all(given.map(pictureOf));
@@ -72,13 +72,14 @@ function canvasPanel(record, picture, store, isFull, options) {
 
 /**
  * One trace. `detail`: "simple" is the verdict and the canvas, "full" everything, "closer" everything but the
- * verdict, for a place where that stands already. `cell` is chosen at first; `onselect` is told
- * {index, row, column} of each cell that is chosen.
+ * verdict, for a place where that stands already. `cell`, of a clip `step`, is chosen at first; `onselect` is
+ * told {index, row, column} of each cell that is chosen, and of a clip its step.
  */
-function mount(element, view, { detail = "simple", onselect = null, cell = null } = {}) {
+function mount(element, view, { detail = "simple", onselect = null, cell = null, step = null } = {}) {
   const isFull = detail !== "simple";
   const isAlone = detail !== "closer";
   const draw = (host, [shown], [picture], former) => {
+    if (isClipView(shown)) return drawClips(host, shown, former, { isFull, isAlone, onselect, step });
     const record = new AllocationRecord(shown);
     const state = initialState(record, former, isAlone ? "kept" : "balanced");
     const isFirst = former.cell === undefined;
@@ -94,7 +95,8 @@ function mount(element, view, { detail = "simple", onselect = null, cell = null 
     );
     return store;
   };
-  return place(element, draw, [view], isAlone ? spokenVerdict : null);
+  const load = async (given) => (isClipView(given) ? null : loadPicture(given));
+  return place(element, draw, [view], { speak: isAlone ? spokenVerdict : null, load });
 }
 
 function sidePanels(record, picture, store) {
@@ -142,7 +144,7 @@ function pair(element, viewA, viewB, { labels = ["A", "B"] } = {}) {
     );
     return store;
   };
-  return place(element, draw, [viewA, viewB]);
+  return place(element, draw, [viewA, viewB], { formats: [FORMAT] });
 }
 
 /** A store that takes layer and opacity of another, with a pointer of its own. */
@@ -234,5 +236,5 @@ function history(element, views) {
     );
     return null;
   };
-  return place(element, draw, views, null, async () => null);
+  return place(element, draw, views, { load: async () => null });
 }

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from arr_coc.inspect.view import VIEW_FORMAT
+from arr_coc.inspect.view import CLIP_VIEW_FORMAT, VIEW_FORMAT
 
 _SCRIPTS = (
     "tools.js",
@@ -28,9 +28,13 @@ _SCRIPTS = (
     "charts.js",
     "probes.js",
     "truth.js",
+    "steps.js",
+    "filmstrip.js",
+    "clip.js",
     "mount.js",
     "album.js",
 )
+_STYLES = ("viewer.css", "filmstrip.css")
 _PAGE_STYLE = """
 body { margin: 0; background: light-dark(#fff, #17171b); color-scheme: light dark; }
 main { max-width: 1240px; margin: 0 auto; padding: 24px 16px 40px; }
@@ -49,14 +53,14 @@ def assets() -> tuple[str, str]:
     parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS]
     public = "window.ArrCocViewer = { mount, pair, history, album, look };"
     script = "\n".join(['(() => {\n"use strict";', *parts, public, "})();\n"])
-    return script, folder.joinpath("viewer.css").read_text(encoding="utf-8")
+    return script, "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _STYLES)
 
 
 def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw") -> str:
     """An HTML file that draws views, with a list to choose from where there are several.
 
     Args:
-        views: results of `Trace.view()`, at least one.
+        views: results of `Trace.view()` or `ClipTrace.view()`, at least one.
         title: title of the page; any text.
 
     Returns:
@@ -68,7 +72,7 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
     if not views:
         raise ValueError("a page needs at least one view; give it Trace.view() of a trace")
     for view in views:
-        if view.get("format") != VIEW_FORMAT:
+        if view.get("format") not in (VIEW_FORMAT, CLIP_VIEW_FORMAT):
             raise ValueError(
                 f"a view has format {view.get('format')!r}, need {VIEW_FORMAT!r}; make it with Trace.view()"
             )

@@ -20,6 +20,11 @@ class AllocationRecord {
     this.heat = { key: null, canvas: null }; // the last one painted
   }
 
+  /** How many cells are ranked together. */
+  get ranked() {
+    return this.cells;
+  }
+
   /** The values of a layer, one per cell: of the view, "word:i", "spot:i", "all" (1 everywhere) or "kept" (0 or 1). */
   values(id) {
     if (!this.known.has(id)) this.known.set(id, this.decode(id));

@@ -48,8 +48,10 @@ function recallLine(record, store) {
 const SAYS = { sure: "Sure", unsure: "Unsure", nothing: "Nothing on this page matches", whole: "The whole page", odd: "What stands out" };
 
 /** What the guide says of itself. */
-function assurance({ says, about }) {
-  return el("p.ac-assurance", {}, el(`span.ac-badge.ac-says-${says}`, {}, SAYS[says]), el("span.ac-quiet", {}, about));
+function assurance({ says, about }, ofClip = false) {
+  const said = ofClip ? SAYS[says].replace("on this page", "in this clip").replace("page", "clip") : SAYS[says];
+  const badge = el(`span.ac-badge.ac-says-${says}`, {}, said);
+  return el("p.ac-assurance", {}, badge, el("span.ac-quiet", {}, about));
 }
 
 /** Each word with what was read for it, how alike, and where: pointing at one shows its map, a click keeps it. */
@@ -133,5 +135,5 @@ function look(element, view) {
     return store;
   };
   const speak = ({ guidance }) => `${SAYS[guidance.says]}. ${guidance.about}`;
-  return place(element, draw, [view], speak);
+  return place(element, draw, [view], { speak, formats: [FORMAT] });
 }

@@ -45,6 +45,12 @@ function warningsOf(view) {
   );
 }
 
+/** What a view is about, in words. */
+function subjectOf(view) {
+  if (!isClipView(view)) return "this image";
+  return view.strips.length === 1 ? "this clip" : "these images and clips";
+}
+
 /** What must be said plainly about how a view came to be. */
 function remarksOf(view) {
   const full = fullOf(view);
@@ -135,7 +141,7 @@ function timing(view) {
   const facts = [];
   if (again !== null) {
     const whole = full?.again ? `, from all ${milliseconds(full.again.total)}` : "";
-    facts.push(`A further question about this image: ${milliseconds(again.total)}${whole}.`);
+    facts.push(`A further question about ${subjectOf(view)}: ${milliseconds(again.total)}${whole}.`);
   }
   if (machine) facts.push(`Times on ${machine}.`);
   return facts.length > 0 ? el("p.ac-quiet", {}, facts.join(" ")) : null;
@@ -171,9 +177,10 @@ function verdict(view) {
   const title = view.stock
     ? `From all ${plural(view.total, "token")}`
     : `From ${plural(view.read, "token")}`;
+  const isLong = row.total >= 10_000; // its numbers take more room, in both rows
   return el(
     "section.ac-verdict",
-    { "aria-label": "question and answers" },
+    { "aria-label": "question and answers", style: isLong ? { "--number": "126px" } : {} },
     el("div.ac-head", {}, el("p.ac-question", {}, view.question), headline(view)),
     warningsOf(view),
     costRow({ ...row, title, answer: view.answer, isTrue: view.is_true, tokens: kept, ms: view.ms, kind: "ours" }),

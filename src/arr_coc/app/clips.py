@@ -1,0 +1,113 @@
+"""Clips in the app: an uploaded video, opened within limits, and what the form shows of it.
+
+clip = open_upload("/tmp/.../talk.mp4") -> FrameSource, at most MOST_FRAMES small frames
+preview(clip) -> HTML, a few frames in a row and how long it is
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from PIL import Image
+
+from arr_coc.core.images import ImageSource
+from arr_coc.core.video import FrameSource, open_clip
+from arr_coc.core.visuals import is_clip, size_text
+
+MOST_SECONDS, MOST_MB = 300, 64
+"""The longest clip, and the largest file."""
+MOST_PIXELS = 30_000_000_000
+"""Of all frames of a clip together, as they are decoded: 8 minutes of 1080p, 2 of 4K, at 30 per second."""
+FPS, MOST_FRAMES, LONGEST = 2.0, 64, 960
+"""Frames that are read of a second, the most of a clip, and the most px of their longer side."""
+THUMBNAILS, THUMBNAIL = 6, 200
+"""Frames in the preview, and the px of their longer side."""
+LIMITS = f"at most {MOST_SECONDS // 60} minutes, {MOST_MB} MB"
+MISSING = "To ask about clips, install what reads them: pip install 'arr-coc[video]'"
+"""What the form says where PyAV isn't installed."""
+
+
+def can_open() -> bool:
+    """Whether the extra `video` is installed."""
+    return find_spec("av") is not None
+
+
+def open_upload(path: str) -> FrameSource:
+    """Open an uploaded clip, with frames that are small enough for anybody to send.
+
+    Raises:
+        ValueError: it is too long or too large, it can't be read, or what reads it is missing.
+    """
+    file = Path(path)
+    size = file.stat().st_size if file.is_file() else 0
+    if size > MOST_MB * 2**20:
+        raise ValueError(
+            f"clip {file.name!r} has {size / 2**20:,.0f} MB, and at most {MOST_MB} are taken: cut it"
+        )
+    clip = open_clip(path, fps=FPS, most=MOST_FRAMES)
+    length = clip.total / clip.rate
+    if length > MOST_SECONDS:
+        raise ValueError(
+            f"clip {file.name!r} is {length:,.0f} s long, and at most {MOST_SECONDS} s are taken: cut it"
+        )
+    width, height = clip.size
+    if clip.total * width * height > MOST_PIXELS:
+        raise ValueError(
+            f"clip {file.name!r} has {clip.total:,} frames of {width}x{height} px, which take too long to "
+            "read: scale it down or cut it"
+        )
+    return _small(clip)
+
+
+def opened(source: ImageSource) -> ImageSource | FrameSource:
+    """What a question is about: the path of a video as `open_upload` opens it, anything else as it is.
+
+    Raises:
+        ValueError: as `open_upload`.
+    """
+    return open_upload(source) if isinstance(source, str) and is_clip(source) else source
+
+
+def preview(clip: FrameSource) -> str:
+    """A few frames of a clip in a row and its size, as HTML; all frames are read once.
+
+    Raises:
+        ValueError: a frame can't be decoded.
+    """
+    last = len(clip) - 1
+    count = min(THUMBNAILS, len(clip))
+    wanted = {round(i * last / max(1, count - 1)) for i in range(count)}
+    pictures = [_picture(frame) for number, frame in enumerate(clip) if number in wanted]
+    return f'<div class="clip-frames">{"".join(pictures)}</div><p>{html.escape(size_text(clip))}</p>'
+
+
+def megapixels(visual: Image.Image | FrameSource) -> float:
+    """Of an image, or of all frames of a clip."""
+    width, height = visual.size
+    return width * height / 1e6 * (1 if isinstance(visual, Image.Image) else len(visual))
+
+
+def _small(clip: FrameSource) -> FrameSource:
+    """The same clip with frames of at most `LONGEST` px."""
+    share = LONGEST / max(clip.size)
+    if share >= 1:
+        return clip
+    width, height = (max(1, round(side * share)) for side in clip.size)
+
+    def read() -> Iterator[Image.Image]:
+        return (frame.resize((width, height), Image.Resampling.BILINEAR) for frame in clip.read())
+
+    return replace(clip, size=(width, height), read=read)
+
+
+def _picture(frame: Image.Image) -> str:
+    small, file = frame.copy(), io.BytesIO()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    small.save(file, "jpeg", quality=80)
+    return f'<img src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}" alt="">'

@@ -1,0 +1,200 @@
+"""The trace of an answer about a clip, or about several images and clips together.
+
+    trace.save("a.safetensors"); load_trace("a.safetensors")    one file, no model, nothing of the machine
+    trace.view()                                                JSON, all that a viewer draws
+
+Beside what a `Trace` of one image holds of the answer there is a `Strip` for each image and clip. A loaded
+trace equals the saved one to the last bit. `load_trace` opens traces of both kinds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.saved import one_line
+from arr_coc.inspect.strip import Strip, check_amount, strip_of
+from arr_coc.inspect.trace import Reply, Trace, check_plain, check_times, is_among
+from arr_coc.inspect.trace_file import CLIP_FORMAT, CLIPS, file_format, read_parts
+from arr_coc.inspect.view import CLIP_VIEW_FORMAT, SCORES, mode_view
+
+_LONGS, _FLOATS = ("keep", "order", "positions", "reasons"), (*SCORES, "weights")
+_KINDS = (
+    dict.fromkeys(_LONGS, torch.int64) | dict.fromkeys(_FLOATS, torch.float32) | {"pictures": torch.uint8}
+)
+_SHARED = ("palette", "reason_names", "format")
+"""What the views of all strips have in common."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClipTrace:
+    """A record of one answer about a clip, or about several images and clips, complete for drawing it.
+
+    Attributes:
+        question: the question, unchanged.
+        answer: from the kept tokens.
+        strips: the images and clips in the order of the prompt.
+        mode: the mode that ran.
+        budget: the budget of the call, for each image and clip.
+        kept: number of kept cells of all of them.
+        total: number of their cells.
+        read: number of visual tokens that the language model read.
+        fallback: whether the allocation failed and all tokens were used.
+        note: as of `Trace`.
+        ms: milliseconds per stage, as in `Answer.ms`, from scratch.
+        model: name of the base model.
+        full: the answer from all tokens, if it was made.
+        machine: what the times were taken on, in words; "": not known.
+        again: as of `Trace`.
+        true_answers: answers that are known to be true; none: not known.
+
+    Raises:
+        ValueError: a field is invalid, or does not fit the others.
+    """
+
+    question: str
+    answer: str
+    strips: tuple[Strip, ...]
+    mode: str
+    budget: int | float | str
+    kept: int
+    total: int
+    read: int
+    fallback: bool
+    note: str | None
+    ms: dict[str, float]
+    model: str
+    full: Reply | None = None
+    machine: str = ""
+    again: dict[str, float] | None = None
+    true_answers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that the fields fit each other; all drawing code relies on it."""
+        if not self.strips:
+            raise ValueError("a trace needs an image or a clip, and has none")
+        check_amount(self.strips)
+        kept = sum(strip.allocation.kept for strip in self.strips)
+        if not 0 < self.kept == kept <= min(self.total, self.read):
+            raise ValueError(
+                f"kept {self.kept}, total {self.total} and read {self.read} do not fit allocations of {kept}"
+            )
+        check_times(self.ms, self.again, self.full)
+        check_plain(self._plain())
+
+    @property
+    def allocation(self) -> Allocation:
+        """Of the first image or clip, as of an `Answer`."""
+        return self.strips[0].allocation
+
+    @property
+    def has_clips(self) -> bool:
+        """Whether any of the strips is a clip."""
+        return any(strip.is_clip for strip in self.strips)
+
+    @property
+    def agree(self) -> bool | None:
+        """Whether both answers are the same text; None without an answer from all tokens."""
+        return None if self.full is None else self.full.text.strip() == self.answer.strip()
+
+    @property
+    def is_true(self) -> bool | None:
+        """Whether the answer is one of `true_answers`, but for case and spaces; None where none is known."""
+        return is_among(self.answer, self.true_answers)
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace as one safetensors file: pictures as WebP, maps float32, the rest JSON.
+
+        Raises:
+            OSError: the path cannot be written.
+        """
+        tensors: dict[str, Tensor] = {}
+        for number, strip in enumerate(self.strips):
+            own = {name: getattr(strip.allocation, name) for name in (*_LONGS, *_FLOATS)}
+            own["pictures"] = torch.frombuffer(bytearray(b"".join(strip.pictures)), dtype=torch.uint8)
+            # Maps may share storage, which safetensors refuses; each is saved as a copy.
+            whole = torch.contiguous_format
+            tensors |= {f"{number}.{name}": part.clone(memory_format=whole) for name, part in own.items()}
+        about = {"format": CLIP_FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
+        Path(path).write_bytes(to_safetensors(tensors, about))
+
+    @classmethod
+    def load(cls, path: str | Path) -> ClipTrace:
+        """Read a trace written by `save`.
+
+        Raises:
+            ValueError: the file is missing, or is not a trace of clips.
+        """
+        try:
+            return cls(**_parts(*read_parts(Path(path), CLIPS)))
+        except (OSError, ValueError, KeyError, RecursionError, SafetensorError) as error:
+            raise _refusal(path, error) from error
+
+    def view(self) -> dict[str, Any]:
+        """The viewer's input, as JSON-safe values; see `inspect.view`. What a history draws is of the first
+        strip.
+        """
+        plain, views = self._plain(), [strip.view() for strip in self.strips]
+        shared = {name: views[0][name] for name in (*_SHARED, "weights", "tensions")}
+        own = [{name: view[name] for name in view if name not in _SHARED} for view in views]
+        return {
+            **{name: plain[name] for name in plain if name != "strips"},
+            **mode_view(self.mode),
+            **shared,
+            "format": CLIP_VIEW_FORMAT,
+            "strips": own,
+            "agree": self.agree,
+            "is_true": self.is_true,
+            "full_is_true": None if self.full is None else is_among(self.full.text, self.true_answers),
+        }
+
+    def _plain(self) -> dict[str, Any]:
+        """The fields that are no tensors, in the types of `CLIPS`."""
+        names = (part.name for part in fields(self))
+        return {name: getattr(self, name) for name in names} | {
+            "strips": [strip.to_plain() for strip in self.strips],
+            "full": None if self.full is None else asdict(self.full),
+            "true_answers": list(self.true_answers),
+        }
+
+
+def load_trace(path: str | Path) -> Trace | ClipTrace:
+    """Read a saved trace, of one image or of clips.
+
+    Raises:
+        ValueError: the file is missing, or is not a trace.
+    """
+    try:
+        is_of_clips = file_format(Path(path)) == CLIP_FORMAT
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refusal(path, error) from error
+    return ClipTrace.load(path) if is_of_clips else Trace.load(path)
+
+
+def _refusal(path: str | Path, error: Exception) -> ValueError:
+    return ValueError(f"{str(path)!r} is not a saved trace ({one_line(error)}); write one with its save()")
+
+
+def _parts(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The arguments of `ClipTrace` from a file's fields and tensors."""
+    count = len(plain["strips"])
+    kinds = {f"{number}.{name}": kind for number in range(count) for name, kind in _KINDS.items()}
+    if {name: part.dtype for name, part in tensors.items()} != kinds:
+        raise ValueError(f"its tensors are not {', '.join(_KINDS)} of {count} images and clips")
+    strips = tuple(
+        strip_of(one, {name: tensors[f"{number}.{name}"] for name in _KINDS})
+        for number, one in enumerate(plain["strips"])
+    )
+    return plain | {
+        "strips": strips,
+        "full": None if plain["full"] is None else Reply(**plain["full"]),
+        "true_answers": tuple(plain["true_answers"]),
+    }

@@ -1,0 +1,42 @@
+"""What the viewer's browser tests share: calling the viewer, and pictures of how it looked before.
+
+Renew the pictures in snapshots/ after a wanted change with ARR_COC_SNAPSHOTS=renew, then look at them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+TOLERANCE = 1.5  # mean absolute difference of a channel, of 255
+
+
+def call(page: Page, what: str, *values: Any) -> None:
+    """`ArrCocViewer.<what>` with `element` as the place and `v` the values; waits for the first paint."""
+    page.evaluate(
+        "([what, v]) => { window.handle?.destroy(); const element = document.getElementById('here');"
+        " window.handle = new Function('element', 'v', `return ArrCocViewer.${what}`)(element, v);"
+        " return window.handle.ready; }",
+        [what, values],
+    )
+
+
+def assert_looks(part: Locator, name: str) -> None:
+    """A part of a page looks as in its picture."""
+    shot = Image.open(io.BytesIO(part.screenshot())).convert("RGB")
+    file = SNAPSHOTS / f"{name}.png"
+    if os.environ.get("ARR_COC_SNAPSHOTS") == "renew":
+        shot.save(file, optimize=True)
+    before = Image.open(file)
+    assert shot.size == before.size
+    gap = np.abs(np.asarray(shot, dtype=np.float32) - np.asarray(before, dtype=np.float32)).mean()
+    assert gap < TOLERANCE
