@@ -23,7 +23,7 @@ from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
 from arr_coc.modes import MODES
 from arr_coc.seam import PAD
 from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED
-from tiny import EVERY, MASKABLE, in_bfloat16, picture, prompts, tiny
+from tiny import KINDS, MASKABLE, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
 
@@ -51,7 +51,7 @@ def model() -> ARRCOCModel:
     return ARRCOCModel.wrap(built.model, built.processor, budget=0.3).eval()
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 class TestEveryFamily:
     def test_prompt_is_returned_whole(self, family: str) -> None:
         inputs = inputs_of(family)

@@ -16,7 +16,7 @@ import torch
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Answer, Session
-from tiny import EVERY, MASKABLE, picture, prompts, tiny
+from tiny import KINDS, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
 STAGES = "prompt texture scoring balancing allocating gestalt encode prefill decode other total".split()
@@ -37,7 +37,7 @@ def encodings(model: ARRCOCModel) -> Any:
     hook.remove()
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_inputs_are_the_processors_own(family: str) -> None:
     built = tiny(family)
     session = ARRCOCModel.wrap(built.model, built.processor).session(IMAGE)
@@ -50,7 +50,7 @@ def test_inputs_are_the_processors_own(family: str) -> None:
         )
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_answer_is_that_of_generate(family: str) -> None:
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, budget=9)
@@ -217,7 +217,7 @@ QUESTIONS = ["What?", "Where is the red ball now?", "Is it?"]
 ANSWERS = ["left", "a", "a longer answer"]
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 class TestBatch:
     """Several questions about one image as one batch, without the image."""
 

@@ -60,7 +60,10 @@ QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
 FAMILIES = QWEN_FAMILIES + LLAVA_FAMILIES
 EVERY = FAMILIES + tuple(tiny_families.BUILDERS)
-"""All model types that a tiny model is at hand of; `FAMILIES` are those of the longest tests."""
+"""All model types that a tiny model is at hand of: the laws of the seam run over them."""
+ALIKE = ("qwen3_vl_moe", "qwen3_5_moe", "qwen2_5_omni_thinker", "glm46v", "glm_ocr", "glm4v_moe", "smolvlm")
+"""Those that lie as another one does: longer tests leave them out."""
+KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if not family.startswith("qwen3_5"))
 WIDTH = 32
 

@@ -26,7 +26,7 @@ from arr_coc.seam.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_o
 from arr_coc.seam.gestalt import compress
 from arr_coc.world import draw_page
 from eyes import calls_of
-from tiny import EVERY, picture, prompts, tiny
+from tiny import KINDS, picture, prompts, tiny
 
 SPARSE = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 QUESTION, OTHER = "Where is the word?", "How many red circles are there?"
@@ -66,7 +66,7 @@ def configured(model: Any) -> list[str]:
 # ---- maps -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_every_image_has_a_map_on_its_own_gestalt(family: str) -> None:
     adapter = adapter_of(family)
     rows = [("What?", [picture(1, WIDE)]), (QUESTION, [picture(2), picture(3, WIDE)])]
@@ -84,7 +84,7 @@ def test_every_image_has_a_map_on_its_own_gestalt(family: str) -> None:
         assert found.std() > 0.003
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_another_question_moves_the_map_and_the_neutral_one_has_none(family: str) -> None:
     images = [picture(1, WIDE)]
     one, other = look(family, [(QUESTION, images)]), look(family, [(OTHER, images)])
@@ -97,7 +97,7 @@ def test_another_question_moves_the_map_and_the_neutral_one_has_none(family: str
     assert coupling(flat, (9, 9)).abs().max() < 1e-2
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_a_batch_equals_its_rows(family: str) -> None:
     """Rows of other lengths, sizes and numbers of images, one of them without any."""
     # OneVision makes other views of several images, and `prompts` can't group them beside a row without any.
@@ -172,7 +172,7 @@ def test_without_a_tokenizer_attention_is_relative_to_even_attention() -> None:
     assert bare.maps[0].std() > 0.01
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_words_are_looked_at_one_by_one_in_one_pass(family: str) -> None:
     adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1, WIDE)])])
     with torch.no_grad():
@@ -219,7 +219,7 @@ def test_it_is_the_eager_attention_of_the_words(family: str) -> None:
     assert close(gaze(adapter_eager, inputs, gestalt, features=features, neutral=usual).maps, found.maps)
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_only_the_layers_needed_run(family: str) -> None:
     adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1)])])
     model: Any = tiny(family).model
@@ -237,7 +237,7 @@ def test_only_the_layers_needed_run(family: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", KINDS)
 def test_the_model_is_as_before_also_after_an_error(family: str) -> None:
     adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1)])])
     model: Any = tiny(family).model

@@ -25,7 +25,7 @@ from arr_coc.seam import (
     gestalt_columns,
     gestalt_positions,
 )
-from tiny import EVERY, MASKABLE, Tiny, picture, prompts, some_cells, tiny
+from tiny import KINDS, MASKABLE, Tiny, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
 LOOSE = 5e-3  # padding moves the chunks of a recurrent layer
@@ -35,7 +35,7 @@ ROWS = [
 ]
 NOTHING = torch.tensor([], dtype=torch.long)
 
-every_family = pytest.mark.parametrize("family", EVERY)
+every_family = pytest.mark.parametrize("family", KINDS)
 maskable_families = pytest.mark.parametrize("family", MASKABLE)
 
 

@@ -20,7 +20,11 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedM
 
 import tiny_families
 from arr_coc import ARRCOCModel
+from arr_coc.core.video import open_clip
 from arr_coc.seam import FamilyAdapter, adapter_for, offers
+from arr_coc.seam.clip_times import step_times
+from arr_coc.seam.clips import as_frames
+from arr_coc.seam.steps import with_whole_pixels
 from tiny import picture, prompts, save_tiny, some_cells, tiny
 
 THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
@@ -169,6 +173,55 @@ def test_sound_beside_an_image_stays_whole() -> None:
     heard = adapter.on(model).positions(inputs | {"feature_attention_mask": torch.ones(1, 7)})
     assert calls[0].tolist() == [7]
     assert not heard.any()
+
+
+# ---- GLM's clips ----------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["glm4v", "glm46v", "glm4v_moe", "glm_ocr"])
+def test_clips_whose_placeholders_are_those_of_images(family: str) -> None:
+    built = tiny(family)
+    model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
+    clip = open_clip([picture(seed, (48, 48)) for seed in range(6)], fps=2.0)
+    session = model.session(clip)
+    inputs = with_whole_pixels(session.inputs("What is shown?"))
+    stock = built.model(**inputs).logits
+    assert torch.equal(model(**inputs, budget=1.0, mode="prune").logits, stock)
+    output = model(**inputs, budget=20, mode="sparse")
+    (allocation,) = output.allocations
+    assert (allocation.kept, allocation.grid[0]) == (20, 3)
+
+    adapter = model.adapter
+    framed, frames = as_frames(adapter, inputs)
+    assert frames == (3,)
+    assert step_times(adapter, inputs, frames) == ((0.0, 1.0, 2.0),)
+    features = adapter.features(framed)
+    keep = [some_cells(count, 7, seed=step) for step, count in enumerate(features.counts)]
+    compacted = adapter.compact(framed, features, keep, use_cache=False)
+    columns = compacted.columns[0]
+    mask = torch.zeros_like(inputs["input_ids"])
+    mask[0, columns] = 1
+    masked = inputs | {"attention_mask": mask, "position_ids": framed["position_ids"]}
+    dropped = built.model(**compacted.kwargs, use_cache=False).logits
+    assert (dropped - built.model(**masked, use_cache=False).logits[:, columns]).abs().max() < TOLERANCE
+    question = adapter.question_mask(inputs["input_ids"], inputs["attention_mask"])[0]
+    words = built.processor.tokenizer.decode(inputs["input_ids"][0][question])
+    assert words == "Whatisshown?"  # and no time of a step
+
+    for mode in ("prune", "sparse", "saccade"):
+        answer = session.ask("What is shown at 2 seconds?", mode=mode, budget=20, max_new_tokens=2)
+        assert (answer.mode, answer.fallback) == (mode, False)
+
+
+def test_a_clip_without_kinds_of_tokens_is_refused() -> None:
+    built = tiny("glm4v")
+    model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
+    clip = open_clip([picture(seed, (48, 48)) for seed in range(4)], fps=2.0)
+    inputs = dict(with_whole_pixels(model.session(clip).inputs("What?")))
+    del inputs["mm_token_type_ids"]
+    with pytest.raises(ValueError, match="mm_token_type_ids are missing"):
+        model.generate(**inputs, budget=9, max_new_tokens=1)
 
 
 # ---- the table of families ----------------------------------------------------------------

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.seam.compaction import consecutive_positions
-from arr_coc.seam.features import Grid, Layout, VisualFeatures
+from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures
 from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
@@ -132,6 +132,11 @@ class FamilyAdapter(PromptAssembly):
             lengths: tokens of each piece.
         """
         return lengths
+
+    def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
+        """`IMAGE` where a token of an image stands, `VIDEO` where one of a clip does, else 0: int [B, S]."""
+        ids, video = inputs["input_ids"], getattr(self.model.config, "video_token_id", None)
+        return (ids == self.image_token_id).int() * IMAGE + (ids == video).int() * VIDEO
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Position ids of the whole prompt, computed by the model itself: [3, B, S]; or counted, [B, S]."""

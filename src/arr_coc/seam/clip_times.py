@@ -1,7 +1,7 @@
 """The times of a clip's steps, as the processor wrote them into the prompt or beside it.
 
-Qwen3-VL and Qwen3.5 write the middle of each step ahead of it; Qwen2.5-VL says how long a step lasts.
-Qwen2-VL says nothing.
+Qwen3-VL and Qwen3.5 write the middle of each step ahead of it, GLM-4V its start behind it; Qwen2.5-VL says how
+long a step lasts. Qwen2-VL says nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def step_times(
         if len(written) != sum(steps):
             return (None,) * len(frames)
         rest = iter(written)
-        # The middle of each step is written: they begin as much earlier as the first one does.
+        # Where the middle of each step is written, all begin as much earlier as the first one does.
         middles = [list(islice(rest, count)) for count in steps]
         times = [tuple(time - own[0] for time in own) for own in middles]
     clips = iter([own for own in times if len(own) > 1])
@@ -59,5 +59,5 @@ def _written(family: FamilyAdapter, ids: Tensor) -> list[float]:
     times = []
     for row in ids:
         text = tokenizer.decode(row[~torch.isin(row, drop)], skip_special_tokens=False)
-        times += [float(match[0].strip("<>").split()[0]) for match in TIME.finditer(text)]
+        times += [float(match["middle"] or match["start"]) for match in TIME.finditer(text)]
     return times

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.compaction import consecutive_positions
+from arr_coc.seam.features import IMAGE, VIDEO
 from arr_coc.seam.steps import Step, StepPixels, StepRows
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter
 
-IMAGE, VIDEO = 1, 2
-"""Kinds of tokens in `mm_token_type_ids`."""
 NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
 """What a processor says of clips."""
 
@@ -52,7 +51,7 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
             f"{family.model.config.model_type} are not encoded frame by frame; use mode='full'"
         )
     config, ids = family.model.config, inputs["input_ids"]
-    kinds = (ids == config.image_token_id) * IMAGE + (ids == config.video_token_id) * VIDEO
+    kinds = family.token_kinds(inputs)
     merge = config.vision_config.spatial_merge_size
     sources = {
         IMAGE: _Visuals(inputs.get("pixel_values"), inputs.get("image_grid_thw"), merge),

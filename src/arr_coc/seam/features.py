@@ -18,6 +18,9 @@ from arr_coc.core.allocation import Grid
 PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """The processor's outputs with a value for every token of a prompt."""
 
+IMAGE, VIDEO = 1, 2
+"""Kinds of tokens in `mm_token_type_ids`; 0 is text."""
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -20,8 +20,12 @@ from arr_coc.seam.template import render
 
 logger = logging.getLogger(__name__)
 
-TIME = re.compile(r"<\d+(?:\.\d+)? seconds>(?=<\|vision_start\|>)")
-"""The time that processors write ahead of each frame of a clip."""
+TIME = re.compile(
+    r"<(?P<middle>\d+(?:\.\d+)?) seconds>(?=<\|vision_start\|>)"  # Qwen3-VL: ahead of a step
+    r"|(?<=<\|end_of_image\|>)(?P<start>\d+(?:\.\d+)?)(?: seconds)?"
+    r"(?=<\|begin_of_image\|>|<\|end_of_video\|>)"
+)
+"""The time that processors write ahead of each step of a clip, or, as GLM-4V's, behind it."""
 
 
 class TemplateMarkers(NamedTuple):

@@ -18,7 +18,6 @@ from transformers.vision_utils import (
 )
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
-from arr_coc.seam.clips import IMAGE, VIDEO
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
 
@@ -50,9 +49,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]."""
         ids = inputs["input_ids"]
         kinds = inputs.get("mm_token_type_ids")
-        if kinds is None:
-            videos = ids == getattr(self.model.config, "video_token_id", None)
-            kinds = (ids == self.image_token_id).int() * IMAGE + videos.int() * VIDEO
+        kinds = self.token_kinds(inputs) if kinds is None else kinds
         names = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
         visual = {name: inputs[name] for name in names if inputs.get(name) is not None}
         positions, _ = self.model.model.get_rope_index(
