@@ -5,6 +5,8 @@ Run: pytest tests/test_seam_partial.py
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -25,7 +27,9 @@ ROWS = [
 
 SPARSE = [family for family in EVERY if ADAPTERS[family].sparse]
 families = pytest.mark.parametrize("family", SPARSE)
-grid_families = pytest.mark.parametrize("family", [family for family in SPARSE if family != "gemma4"])
+OWN = ("gemma4", "mistral3")
+"""Families whose towers are called in a way of their own: their tests of hidden cells stand apart."""
+grid_families = pytest.mark.parametrize("family", [family for family in SPARSE if family not in OWN])
 qwen_families = pytest.mark.parametrize("family", QWEN_FAMILIES)
 
 
@@ -135,6 +139,46 @@ class TestEncodeCells:
         assert (found.tokens[0] - expected).abs().max() < TOLERANCE
         assert (found.tokens[0] - adapter.features(inputs).select(keep).tokens[0]).abs().max() > 0.01
 
+    def test_some_cells_of_mistral3_are_the_tower_with_the_rest_masked(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _, adapter, inputs = setup("mistral3", ROWS[1:])
+        ((_, height, width),) = adapter.layout(inputs).grids
+        keep = [some_cells(height * width, 9)]
+        found = adapter.encode_cells(inputs, keep)
+        cells = (
+            torch.arange(height * width).view(height, width).repeat_interleave(2, 0).repeat_interleave(2, 1)
+        )
+        seen = torch.isin(cells.flatten(), keep[0])
+        stock = F.scaled_dot_product_attention
+
+        def attend(query: Tensor, key: Tensor, value: Tensor, **more: object) -> Tensor:
+            return stock(query, key, value, attn_mask=seen | ~seen[:, None])  # the hidden ones see all
+
+        monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
+        expected = adapter.features(inputs).select(keep)
+        monkeypatch.undo()
+        assert (found.tokens[0] - expected.tokens[0]).abs().max() < 1e-4  # of tokens of standard deviation 8
+        assert (found.tokens[0] - adapter.features(inputs).select(keep).tokens[0]).abs().max() > 0.01
+
+    @pytest.mark.parametrize("family", OWN)
+    def test_pixels_that_are_not_kept_have_no_influence(self, family: str) -> None:
+        _, adapter, inputs = setup(family, ROWS[1:])
+        ((_, _, width),) = adapter.layout(inputs).grids
+        keep = [torch.tensor([0, 1, width])]
+        other = dict(inputs)
+        if family == "gemma4":  # patches: of the three cells at the top left alone
+            x, y = inputs["image_position_ids"][0].unbind(-1)
+            kept = torch.isin(y // 3 * width + x // 3, keep[0]) & (x >= 0)
+            other["pixel_values"] = torch.where(kept[None, :, None], inputs["pixel_values"], 0.5)
+        else:
+            other["pixel_values"] = inputs["pixel_values"].clone()
+            other["pixel_values"][..., 16:, :] = 0.5
+            other["pixel_values"][..., 8:, 8:] = 0.5
+            other["pixel_values"][..., 16:] = 0.5
+        found, again = adapter.encode_cells(inputs, keep), adapter.encode_cells(other, keep)
+        assert torch.equal(found.tokens[0], again.tokens[0])
+
     @qwen_families
     def test_what_is_not_kept_has_no_influence(self, family: str) -> None:
         _, adapter, inputs = setup(family)
@@ -185,6 +229,16 @@ class TestEncodeCells:
             adapter.encode_cells(inputs, [torch.tensor([1])] * 2)
         with pytest.raises(ValueError, match="keep at least one"):
             adapter.encode_cells(inputs, [torch.tensor([], dtype=torch.long)] * 3)
+
+    def test_another_layer_of_the_tower_is_not_read_of_some_cells(self) -> None:
+        built, _, inputs = setup("mistral3")
+        model = copy.copy(built.model)
+        model.config = copy.deepcopy(built.model.config)
+        model.config.vision_feature_layer = -2
+        adapter = adapter_for(model, built.processor)
+        assert not adapter.sparse
+        with pytest.raises(NotImplementedError, match="use mode='prune'"):
+            adapter.layout(inputs)
 
     @pytest.mark.parametrize("family", LLAVA_FAMILIES)
     def test_towers_that_need_the_whole_picture_say_so(self, family: str) -> None:
@@ -245,6 +299,14 @@ class TestCoarse:
         mixed = adapter.coarse(inputs, 30)
         assert torch.equal(mixed["pixel_values"][:120], inputs["pixel_values"][:120])
         assert adapter.layout(mixed).grids[1] == (1, 4, 7)
+
+    def test_coarse_views_of_mistral3(self) -> None:
+        _, adapter, inputs = setup("mistral3")
+        view = adapter.coarse(inputs, 20)
+        assert adapter.features(view).grids == adapter.layout(view).grids == [(1, 4, 5), (1, 3, 6), (1, 6, 3)]
+        for small, large in zip(adapter.images(view), adapter.images(inputs), strict=True):
+            back = F.interpolate(small[None], large.shape[1:], mode="bicubic")[0]
+            assert (back - large).abs().mean() < 0.05
 
     def test_coarse_views_of_gemma4(self) -> None:
         _, adapter, inputs = setup("gemma4")

@@ -1,7 +1,7 @@
 """The times of a clip's steps, as the processor wrote them into the prompt or beside it.
 
-Qwen3-VL and Qwen3.5 write the middle of each step ahead of it, GLM-4V its start behind it; Qwen2.5-VL says how
-long a step lasts. Qwen2-VL says nothing.
+Qwen3-VL and Qwen3.5 write the middle of each step ahead of it, GLM-4V its start behind it; Qwen2.5-VL says
+how long a step lasts. Qwen2-VL says nothing.
 """
 
 from __future__ import annotations
