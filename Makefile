@@ -73,7 +73,7 @@ dist: $(VENV)/installed-ship
 lint-shipping: $(VENV)/installed-ship
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
-	$(BIN)/cffconvert --validate
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/hadolint Dockerfile $(wildcard integrations/*/Dockerfile)
 
 from-wheel: dist
