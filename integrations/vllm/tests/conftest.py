@@ -24,12 +24,12 @@ SIZES = ((512, 512), (448, 640), (640, 384), (608, 608), (512, 768))
 OVERRIDES = {"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 64}}
 
 
-def engine(**settings):
-    """An engine on the bundled model in float32."""
+def engine(folder: str = FOLDER, **settings):
+    """An engine on a model in float32."""
     from vllm import LLM
 
     return LLM(
-        FOLDER,
+        folder,
         **(
             dict(
                 hf_overrides=OVERRIDES,
