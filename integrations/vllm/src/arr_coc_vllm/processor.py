@@ -31,6 +31,8 @@ from arr_coc_vllm.settings import KEY, Settings, read_settings
 
 KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
 """Fields beside the pixels: kept cells of all images in a row, how many of each, the decision's number."""
+SHAPES = ("patch_size", "temporal_patch_size", "merge_size")
+"""Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
 CHOICE = "arr_coc_choice"
 """Among the keyword arguments of a processor: per image what decides its cells."""
 
@@ -58,17 +60,23 @@ class SelectingProcessor(Base):
         """As vLLM's, after what decides about each image was put among the keyword arguments.
 
         Raises:
-            ValueError: a video, or settings of the request that are wrong.
+            ValueError: a video, or settings of the request that are wrong or that the model can't follow.
         """
         plain = dict(inputs.hf_processor_mm_kwargs)
+        _check_shapes(plain)
         settings = self.settings.merged(plain.pop(KEY, None))
         plain.pop(CHOICE, None)  # is nobody's to ask for
         if inputs.mm_data_items.get("video"):
             raise ValueError("arr-coc can't choose in videos yet: send images, or serve without the plugin")
         images = inputs.mm_data_items.get("image")
-        if isinstance(images, ImageProcessorItems) and len(images):
-            plain[CHOICE] = self.choices(inputs.prompt, images, settings, plain)
-        return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
+        try:
+            if isinstance(images, ImageProcessorItems) and len(images):
+                plain[CHOICE] = self.choices(inputs.prompt, images, settings, plain)
+            return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
+        except ArithmeticError as error:  # of sizes such as 0, which vLLM would call its own fault
+            raise ValueError(
+                f"the sizes in mm_processor_kwargs fit no image ({error}): leave them out"
+            ) from error
 
     def choices(
         self,
@@ -195,6 +203,18 @@ class SelectingProcessor(Base):
             return updates
         others = [update for update in updates if update.modality != "image"]
         return [PromptReplacement(modality="image", target=[token], replacement=placeholders), *others]
+
+
+def _check_shapes(kwargs: Mapping[str, object]) -> None:
+    """Check that a request doesn't ask for patches of another shape than the model's.
+
+    Raises:
+        ValueError: it does.
+    """
+    inner = kwargs.get("images_kwargs")
+    names = {*kwargs, *(inner if isinstance(inner, Mapping) else ())}
+    if wrong := [name for name in SHAPES if name in names]:
+        raise ValueError(f"mm_processor_kwargs has {wrong[0]!r}, which is the model's: leave it out")
 
 
 class Qwen2Processor(SelectingProcessor, Qwen2VLMultiModalProcessor):
