@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
@@ -28,7 +29,7 @@ from arr_coc.core.saved import BUNDLED
 
 HIDDEN, HEAD = 128, 64
 ROTARY = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+EXPERTS = {"num_experts": 4, "norm_topk_prob": True, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 RECURRENT = {
     "layer_types": ["linear_attention", "full_attention"],
     "linear_key_head_dim": 64,
@@ -102,6 +103,13 @@ def config_of(family: str) -> PreTrainedConfig:
     return Qwen3_5Config(text_config=text, vision_config=learned, **ids)
 
 
+def _as_published(file: Path) -> None:
+    """Put the experts' weights the other way round, as published checkpoints have them."""
+    weights = load_file(file)
+    turned = {name: w.mT.contiguous() if ".experts." in name else w for name, w in weights.items()}
+    save_file(turned, file, {"format": "pt"})
+
+
 def write(family: str, folder: Path) -> Path:
     """A folder with a family's small model."""
     torch.manual_seed(7)
@@ -111,6 +119,8 @@ def write(family: str, folder: Path) -> Path:
             parameter.add_(0.02 * torch.randn_like(parameter))
     model.generation_config.eos_token_id = None
     model.save_pretrained(folder)
+    if family == "qwen3_vl_moe":
+        _as_published(folder / "model.safetensors")
     processor = AutoProcessor.from_pretrained(BUNDLED / "model")
     kinds = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
     if family in kinds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ |= {
@@ -25,9 +26,12 @@ OVERRIDES = {"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 64}}
 
 
 def engine(folder: str = FOLDER, **settings):
-    """An engine on a model in float32."""
+    """An engine on a model in float32; one that the process had before can't be used any more."""
     from vllm import LLM
+    from vllm.distributed import cleanup_dist_env_and_memory
 
+    gc.collect()  # or the end of an engine nobody holds any more comes in the middle of the next one's start
+    cleanup_dist_env_and_memory()
     return LLM(
         folder,
         **(

@@ -23,19 +23,20 @@ register_family(Qwen3_5Adapter, "qwen3_5_moe")
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
-    """Prefixes aren't cached: a recurrent state is kept for whole blocks alone."""
+    """Qwen3.5 in bfloat16, which its recurrent layers need on a CPU, the others in float32."""
     folder = write(ARCHITECTURES[name], tmp_path)
-    llm = engine(str(folder), hf_overrides={"architectures": [name], "arr_coc": {"budget": 64}})
-    base = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager")
+    dtype, within = ("bfloat16", 0.15) if "3_5" in name else ("float32", 2e-3)
+    llm = engine(str(folder), hf_overrides={"architectures": [name], "arr_coc": {"budget": 64}}, dtype=dtype)
+    base = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager", dtype=dtype)
     wrapped = ARRCOCModel.wrap(
         base.eval(), AutoProcessor.from_pretrained(folder), mode="sparse", budget=64, relevance="guide"
     )
-    for page, budget in ((pages[0], 64), (pages[1], 40), (pages[2], 0.5), (pages[3], 1024)):
-        assert agrees(llm, wrapped, page.questions[0].text, [page.image], budget)
-    assert agrees(llm, wrapped, pages[1].questions[0].text, [pages[0].image, pages[1].image], 50)
-    question = pages[0].questions[0].text
-    other = run(llm, prompt(wrapped.processor, (1, question)), [pages[0].image], budget=30)
-    assert distance(by_transformers(wrapped, question, [pages[0].image], 64)[0], other) > 1e-2
+    for page, budget in ((pages[0], 64), (pages[1], 40), (pages[3], 1024)):
+        assert agrees(llm, wrapped, page.questions[0].text, [page.image], budget, within)
+    question, images = pages[1].questions[0].text, [pages[0].image, pages[1].image]
+    assert agrees(llm, wrapped, question, images, 50, within)
+    other = run(llm, prompt(wrapped.processor, (2, question)), images, budget=200)
+    assert distance(by_transformers(wrapped, question, images, 50)[0], other) > 2 * within, "not noticed"
 
 
 def test_an_architecture_for_another_checkpoint_is_refused_by_name() -> None:

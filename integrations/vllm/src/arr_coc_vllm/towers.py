@@ -53,7 +53,7 @@ def qwen3_metadata(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> dict[st
 
 def qwen2_5_metadata(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> dict[str, Any]:
     """Of Qwen2.5-VL's tower, whose patches stand in the order of their windows."""
-    unit, cells_before = visual.spatial_merge_unit, 0
+    unit, cells_before = visual.spatial_merge_size**2, 0
     orders, cosines, sines, ends = [], [], [], [np.zeros(1, dtype=np.int32)]
     for (t, h, w), cells in zip(grids, keep, strict=True):
         index, windows = visual.get_window_index_thw(t, h, w)
@@ -83,7 +83,7 @@ def _rows(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> Tensor:
     """The kept patches, numbered over all images: long [R] on the tower's device."""
     starts = np.cumsum([0, *(t * h * w for t, h, w in grids)]).tolist()
     parts = [
-        patch_rows(cells, visual.spatial_merge_unit) + start
+        patch_rows(cells, visual.spatial_merge_size**2) + start
         for cells, start in zip(keep, starts, strict=False)
     ]
     return torch.cat(parts).to(visual.device)
@@ -91,7 +91,7 @@ def _rows(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> Tensor:
 
 def _bounds(visual: Any, keep: Sequence[Tensor]) -> np.ndarray:
     """Where the patches of each image begin and end: int32 [images + 1]."""
-    return np.cumsum([0, *(len(cells) * visual.spatial_merge_unit for cells in keep)], dtype=np.int32)
+    return np.cumsum([0, *(len(cells) * visual.spatial_merge_size**2 for cells in keep)], dtype=np.int32)
 
 
 def _segments(visual: Any, bounds: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
