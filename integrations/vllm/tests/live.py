@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 from PIL import Image
 
-LIMIT = 300.0
+LIMIT = 600.0
 """Seconds that a server may take to start."""
 OWN_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"
 """What the other tests switch off; a server has its engine in a process of its own."""

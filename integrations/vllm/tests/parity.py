@@ -43,5 +43,6 @@ def agrees(llm, wrapped, question, images, budget, within: float = 2e-3) -> bool
     output = run(llm, prompt(wrapped.processor, (len(images), question)), images, budget=budget)
     first, answer, length = by_transformers(wrapped, question, images, budget)
     assert len(output.prompt_token_ids) == length
-    assert within > 0.01 or output.outputs[0].text.strip() == answer.strip()
+    unfinished = " \n\ufffd"  # vLLM holds back half of a character, transformers marks it
+    assert within > 0.01 or output.outputs[0].text.strip(unfinished) == answer.strip(unfinished)
     return distance(first, output) < within

@@ -25,7 +25,7 @@ register_family(Qwen3_5Adapter, "qwen3_5_moe")
 def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
     """Qwen3.5 in bfloat16, which its recurrent layers need on a CPU, the others in float32."""
     folder = write(ARCHITECTURES[name], tmp_path)
-    dtype, within = ("bfloat16", 0.15) if "3_5" in name else ("float32", 2e-3)
+    dtype, within = ("bfloat16", 0.1) if "3_5" in name else ("float32", 2e-3)
     llm = engine(str(folder), hf_overrides={"architectures": [name], "arr_coc": {"budget": 64}}, dtype=dtype)
     base = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager", dtype=dtype)
     wrapped = ARRCOCModel.wrap(
@@ -36,7 +36,7 @@ def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
     question, images = pages[1].questions[0].text, [pages[0].image, pages[1].image]
     assert agrees(llm, wrapped, question, images, 50, within)
     other = run(llm, prompt(wrapped.processor, (2, question)), images, budget=200)
-    assert distance(by_transformers(wrapped, question, images, 50)[0], other) > 2 * within, "not noticed"
+    assert distance(by_transformers(wrapped, question, images, 50)[0], other) > within, "not noticed"
 
 
 def test_an_architecture_for_another_checkpoint_is_refused_by_name() -> None:
