@@ -65,7 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("suites", nargs="+", metavar="TARGET=ENVIRONMENT")
     parser.add_argument(
-        "--ran", type=Path, metavar="FILE.xml", help="report of the one suite, which ran already"
+        "--ran", type=Path, nargs="+", metavar="FILE.xml", help="reports of the one suite, which ran already"
     )
     options = parser.parse_args()
     if options.ran and len(options.suites) > 1:

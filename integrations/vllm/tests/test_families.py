@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -10,7 +12,7 @@ from arr_coc.seam import register_family
 from arr_coc.seam.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.qwen3_vl import Qwen3VLAdapter
 from arr_coc_vllm import ARCHITECTURES
-from arr_coc_vllm.models import check_family
+from arr_coc_vllm.models import ARRCOCQwen3VL, check_family
 from checkpoints import write
 from conftest import engine, prompt
 from parity import agrees, by_transformers, distance, run
@@ -45,3 +47,6 @@ def test_an_architecture_for_another_checkpoint_is_refused_by_name() -> None:
         check_family("ARRCOCQwen3VL", "qwen2_5_vl")
     with pytest.raises(ValueError, match="not for 'llava': arr-coc serves qwen2_vl, qwen2_5_vl"):
         check_family("ARRCOCQwen3VL", "llava")
+    config = SimpleNamespace(model_config=SimpleNamespace(hf_config=SimpleNamespace(model_type="qwen2_vl")))
+    with pytest.raises(ValueError, match="write ARRCOCQwen2VL"):
+        ARRCOCQwen3VL(vllm_config=config)

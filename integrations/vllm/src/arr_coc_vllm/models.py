@@ -38,13 +38,15 @@ class Selecting(Base):
         tower_metadata: what the tower needs to know of chosen patches, one of `towers`.
 
     Raises:
-        ValueError: the server's settings are wrong, its encoder is split by data, or videos are pruned.
+        ValueError: a checkpoint of another family, wrong settings, a split encoder, or pruned videos.
     """
 
     tower_metadata: Callable[..., dict[str, Any]] = staticmethod(qwen3_metadata)
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "model") -> None:
-        read_settings(getattr(vllm_config.model_config.hf_config, KEY, None))
+        checkpoint = vllm_config.model_config.hf_config
+        check_family(type(self).__name__, checkpoint.model_type)
+        read_settings(getattr(checkpoint, KEY, None))
         media = vllm_config.model_config.get_multimodal_config()
         if media.mm_encoder_tp_mode == "data":
             raise ValueError("arr-coc can't split the encoder by data: drop --mm-encoder-tp-mode data")
