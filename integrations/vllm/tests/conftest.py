@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ |= {
@@ -24,12 +25,15 @@ SIZES = ((512, 512), (448, 640), (640, 384), (608, 608), (512, 768))
 OVERRIDES = {"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 64}}
 
 
-def engine(**settings):
-    """An engine on the bundled model in float32."""
+def engine(folder: str = FOLDER, **settings):
+    """An engine on a model in float32; one that the process had before can't be used any more."""
     from vllm import LLM
+    from vllm.distributed import cleanup_dist_env_and_memory
 
+    gc.collect()  # or the end of an engine nobody holds any more comes in the middle of the next one's start
+    cleanup_dist_env_and_memory()
     return LLM(
-        FOLDER,
+        folder,
         **(
             dict(
                 hf_overrides=OVERRIDES,

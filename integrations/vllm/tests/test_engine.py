@@ -3,47 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from vllm import SamplingParams
 
 from conftest import engine, prompt
+from parity import agrees, by_transformers, distance, run
 
-GREEDY = SamplingParams(temperature=0, max_tokens=8, logprobs=20)
 CASES = [(page, number) for page in range(10) for number in range(5)]
 BUDGETS = (64, 100, 0.5, "auto", 1024)
-
-
-def run(llm, text, images, **more):
-    """The one output for a prompt."""
-    wanted = {"prompt": text, "multi_modal_data": {"image": images}}
-    if more:
-        wanted["mm_processor_kwargs"] = {"arr_coc": more}
-    return llm.generate(wanted, GREEDY, use_tqdm=False)[0]
-
-
-def by_transformers(wrapped, question, images, budget):
-    """Log-probabilities of the first token, the answer and the length, by transformers."""
-    session = wrapped.session(images)
-    prepared = session.prepared(question, budget=budget)
-    with torch.no_grad():
-        first = prepared.model(**prepared.compacted.kwargs).logits[0, -1].log_softmax(-1)
-    answer = session.ask(question, budget=budget, max_new_tokens=8).text
-    return first, answer, int(prepared.compacted.columns.shape[1])
-
-
-def distance(first, output) -> float:
-    """The largest difference between the 20 largest log-probabilities of vLLM and those of transformers."""
-    top = output.outputs[0].logprobs[0]
-    return max(abs(float(first[token]) - value.logprob) for token, value in top.items())
-
-
-def agrees(llm, wrapped, question, images, budget) -> bool:
-    """Whether length, answer and log-probabilities of a question are those of transformers."""
-    output = run(llm, prompt(wrapped.processor, (len(images), question)), images, budget=budget)
-    first, answer, length = by_transformers(wrapped, question, images, budget)
-    assert len(output.prompt_token_ids) == length
-    assert output.outputs[0].text.strip() == answer.strip()
-    return distance(first, output) < 2e-3
 
 
 @pytest.mark.parametrize(("page", "number"), CASES)

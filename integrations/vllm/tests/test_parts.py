@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from arr_coc.core.guide.coupling import Coupling
-from arr_coc_vllm.choosing import Chooser, covered
+from arr_coc.core.realizing import Cues
+from arr_coc.core.selector import Selector
+from arr_coc.world.page import draw_page
+from arr_coc_vllm import metrics
+from arr_coc_vllm.choosing import Chooser, Reading, covered
 from arr_coc_vllm.conversation import Tokens, Turn, questions, split
 from arr_coc_vllm.models import prompt_positions
 from arr_coc_vllm.settings import Settings, read_settings
@@ -77,17 +83,55 @@ def test_positions_keep_cells_at_their_place_and_go_on_after_the_whole_grid() ->
 class Refusing:
     """A selector that fails."""
 
-    def __call__(self, *args: object) -> None:
+    def decide(self, *args: object) -> None:
         raise RuntimeError("no")
 
 
 def test_where_choosing_fails_all_cells_are_encoded_and_counted() -> None:
-    from arr_coc_vllm import metrics
-
     before = metrics.FALLBACKS._value.get()
-    choice = Chooser(Refusing()).choose(Image.new("RGB", (64, 64)), "What?", (2, 2), Settings())  # type: ignore[arg-type]
+    chooser = Chooser(Refusing())  # type: ignore[arg-type]
+    choice = chooser.choose(Image.new("RGB", (64, 64)), Reading("What?", Settings()), (2, 2))
     assert choice.keep.tolist() == [0, 1, 2, 3]
     assert metrics.FALLBACKS._value.get() == before + 1
+    assert chooser.reading(Image.new("RGB", (64, 64)), ["A?", "B?"], (2, 2), Settings()).question == "B?"
+
+
+class Counting(Selector):
+    """A selector that counts what it is asked to work out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worked = 0
+
+    def cues(self, *args: Any, **more: Any) -> Cues:
+        self.worked += 1
+        return super().cues(*args, **more)
+
+
+def test_nothing_is_worked_out_twice() -> None:
+    page, grid, settings = draw_page(3, (256, 256), "test"), (8, 8), Settings(budget=16)
+    asked = [question.text for question in page.questions[:3]]
+    selector = Counting()
+    chooser = Chooser(selector)
+
+    def turn(*questions: str) -> int:
+        """How much was worked out for a request whose image is in no cache."""
+        before = selector.worked
+        reading = chooser.reading(page.image, questions, grid, settings)
+        chooser.choose(page.image, reading, grid)
+        return selector.worked - before
+
+    assert turn(asked[0]) == 1
+    assert turn(asked[0]) == 0
+    assert turn(asked[0], "Thanks!") == 1  # whether that needs other cells
+    assert turn(asked[0], "Thanks!") == 0
+    assert turn(asked[0], "Thanks!", asked[1]) <= 2  # the same of the last, and its own cells
+    assert turn(asked[0], "Thanks!", asked[1]) == 0
+    assert turn(asked[2], asked[0]) <= 2
+    other = chooser.choose(page.image, Reading(asked[0], Settings(budget=8)), grid)
+    assert len(other.keep) == 8
+    assert chooser.record(other.number).question == asked[0]
+    assert chooser.record(0) is None
 
 
 def test_how_much_of_a_need_is_covered() -> None:

@@ -10,12 +10,14 @@ changes. Settings go into the same override: {"architectures": [...], "arr_coc":
 from __future__ import annotations
 
 ARCHITECTURES = {
-    "ARRCOCQwen3VL": "Qwen3VLForConditionalGeneration",
-    "ARRCOCQwen3VLMoe": "Qwen3VLMoeForConditionalGeneration",
-    "ARRCOCQwen3_5": "Qwen3_5ForConditionalGeneration",
-    "ARRCOCQwen3_5Moe": "Qwen3_5MoeForConditionalGeneration",
+    "ARRCOCQwen2VL": "qwen2_vl",
+    "ARRCOCQwen2_5VL": "qwen2_5_vl",
+    "ARRCOCQwen3VL": "qwen3_vl",
+    "ARRCOCQwen3VLMoe": "qwen3_vl_moe",
+    "ARRCOCQwen3_5": "qwen3_5",
+    "ARRCOCQwen3_5Moe": "qwen3_5_moe",
 }
-"""Names for --hf-overrides, and the architectures of checkpoints that each is for."""
+"""Names for --hf-overrides, and the `model_type` of checkpoints that each is for."""
 
 
 def register() -> None:

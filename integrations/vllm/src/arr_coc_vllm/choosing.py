@@ -1,27 +1,33 @@
 """Choosing the cells of an image for a server: one selector, any number of threads, never an exception.
 
 chooser = chooser_for(None)
-chooser.choose(picture, "What is the total?", (32, 32), settings) -> Choice: cells, number
+reading = chooser.reading(picture, ["What is the total?", "Who paid?"], (32, 32), settings)
+chooser.choose(picture, reading, (32, 32)) -> Choice: cells, number
 chooser.record(choice.number) -> the whole decision, for a while
+
+What was decided is kept, so that neither the later turns of a conversation nor the two steps above work it
+out again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from cachetools import LRUCache
 from torch import Tensor
 from vllm.logger import init_logger
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.trust import SHARPNESS, SURE
+from arr_coc.core.images import open_image
 from arr_coc.core.question import check_question
 from arr_coc.core.selector import Selector
 from arr_coc_vllm import metrics
@@ -31,7 +37,30 @@ logger = init_logger(__name__)
 COVERED = 0.8
 """Share of what a later question needs that the cells of an earlier one have to hold to serve it, too."""
 RECORDS = 256
-"""Decisions that are remembered."""
+"""Decisions that are remembered, some ten kilobytes each."""
+
+
+class Record(NamedTuple):
+    """A decision: its number, the question that led to it, what came of it, and what the guide said."""
+
+    number: int
+    question: str
+    allocation: Allocation
+    coupling: Coupling | None
+
+
+class Reading(NamedTuple):
+    """By what the cells of an image are chosen.
+
+    Attributes:
+        question: that decides; None: there is none.
+        settings: of the request.
+        record: the decision, where it was made already.
+    """
+
+    question: str | None
+    settings: Settings
+    record: Record | None = None
 
 
 class Choice(NamedTuple):
@@ -41,37 +70,34 @@ class Choice(NamedTuple):
     number: int
 
 
-class Record(NamedTuple):
-    """A decision: the question that led to it, and what came of it."""
-
-    question: str
-    allocation: Allocation
-
-
 class Chooser:
     """A selector that several requests use, with counters and a way out where it fails.
 
     Args:
         selector: what chooses.
+
+    Attributes:
+        lock: of the selector, which keeps the last pages, and of what is kept here.
     """
 
     def __init__(self, selector: Selector) -> None:
         self.selector = selector
-        self._lock = threading.Lock()  # the selector keeps the last pages in a dictionary
+        self.lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._records: OrderedDict[int, Record] = OrderedDict()
+        self._records: LRUCache[Hashable, Record] = LRUCache(RECORDS)
+        self._served: LRUCache[Hashable, bool] = LRUCache(RECORDS)
 
-    def choose(self, picture: Any, question: str | None, grid: tuple[int, int], settings: Settings) -> Choice:
+    def choose(self, picture: Any, reading: Reading, grid: tuple[int, int]) -> Choice:
         """The cells to encode, at least one.
 
         All of them without a question, in mode "full", and where choosing fails, which is logged and counted.
 
         Args:
             picture: as the request gave it.
-            question: that decides; None: there is none.
+            reading: by what they are chosen, of `reading`.
             grid: (H, W) cells.
-            settings: of the request.
         """
+        question, settings, record = reading
         count, start, number = grid[0] * grid[1], time.perf_counter(), 0
         keep = torch.arange(count)
         if question is None:  # so, too, the pictures by which a server measures its memory at the start
@@ -79,9 +105,9 @@ class Chooser:
             return Choice(keep, number)
         if settings.mode == "sparse":
             try:
-                allocation = self.allocation(picture, question, grid, settings)
-                keep = allocation.keep.sort().values.long()
-                number = self._remember(Record(question, allocation))
+                if record is None or record.allocation.grid[1:] != grid:
+                    record = self.decide(picture, question, grid, settings)
+                keep, number = record.allocation.keep.long(), record.number
             except Exception:
                 # Whatever is wrong with one picture, its request is answered from all tokens.
                 logger.exception("choosing cells failed; all %d of the image are encoded", count)
@@ -94,31 +120,29 @@ class Chooser:
 
     def record(self, number: int) -> Record | None:
         """A decision by its number; None if it was forgotten, or nothing was decided."""
-        return self._records.get(number)
+        with self.lock:
+            return next((record for record in self._records.values() if record.number == number), None)
 
-    def _remember(self, record: Record) -> int:
-        with self._lock:
-            number = next(self._numbers)
-            self._records[number] = record
-            while len(self._records) > RECORDS:
-                self._records.popitem(last=False)
-        return number
-
-    def allocation(
-        self, picture: Any, question: str, grid: tuple[int, int], settings: Settings
-    ) -> Allocation:
-        """The whole decision; arguments as in `choose`.
+    def decide(self, picture: Any, question: str, grid: tuple[int, int], settings: Settings) -> Record:
+        """The decision about an image, made once while it is remembered; arguments as in `reading`.
 
         Raises:
             ValueError: a picture or a question that can't be read.
         """
-        with self._lock:
-            return self.selector(picture, question, settings.budget, grid)
+        key = (_digest(picture), question, grid, settings.budget)
+        with self.lock:
+            record = self._records.get(key)
+            if record is None:
+                made = self.selector.decide(picture, question, settings.budget, grid)
+                coupling = made.couplings[0] if made.couplings else None
+                record = Record(next(self._numbers), question, made.allocations[0], coupling)
+                self._records[key] = record
+        return record
 
-    def deciding(
+    def reading(
         self, picture: Any, questions: Sequence[str], grid: tuple[int, int], settings: Settings
-    ) -> str | None:
-        """The question by which an image of a conversation is read; None: there is none.
+    ) -> Reading:
+        """By which question an image of a conversation is read.
 
         With `follow` "auto" the first decides until a later one needs cells that it didn't choose. As long as
         the same question decides, all that was cached of the conversation stays true.
@@ -131,27 +155,39 @@ class Chooser:
         """
         readable = [question for question in questions if _readable(question)]
         if not readable:
-            return None
+            return Reading(None, settings)
         if len(readable) == 1 or settings.mode == "full" or settings.follow != "auto":
-            return readable[-1 if settings.follow == "last" else 0]
-        deciding = readable[0]
+            return Reading(readable[-1 if settings.follow == "last" else 0], settings)
+        start = time.perf_counter()
         try:
-            keep = self.allocation(picture, deciding, grid, settings).keep
+            record = self.decide(picture, readable[0], grid, settings)
             for question in readable[1:]:
-                if not self._covers(keep, picture, question, grid):
-                    deciding, keep = question, self.allocation(picture, question, grid, settings).keep
+                if not self._serves(record, picture, question, grid):
+                    record = self.decide(picture, question, grid, settings)
         except Exception:
             logger.exception("comparing the questions of a conversation failed; the last one decides")
-            return readable[-1]
-        return deciding
+            return Reading(readable[-1], settings)
+        finally:
+            metrics.SECONDS.inc(time.perf_counter() - start)
+        return Reading(record.question, settings, record)
 
-    def _covers(self, keep: Tensor, picture: Any, question: str, grid: tuple[int, int]) -> bool:
+    def _serves(self, record: Record, picture: Any, question: str, grid: tuple[int, int]) -> bool:
         """Whether chosen cells hold what another question needs, or it asks for nothing in the picture."""
-        with self._lock:
-            guided = self.selector.cues(picture, question, grid).guided
-        if guided is None:  # a trained allocator decides for itself: each question anew
-            return False
-        return _unasked(guided) or covered(keep, guided) >= COVERED
+        key = (record.number, question)
+        with self.lock:
+            if key not in self._served:
+                guided = self.selector.cues(picture, question, grid).guided
+                self._served[key] = (
+                    guided is not None  # a trained allocator decides for itself: each question anew
+                    and (_unasked(guided) or covered(record.allocation.keep, guided) >= COVERED)
+                )
+            return self._served[key]
+
+
+def _digest(picture: Any) -> bytes:
+    """A short name of a picture's pixels."""
+    image = open_image(picture)
+    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
 
 
 def _unasked(guided: Coupling) -> bool:

@@ -1,13 +1,13 @@
 """The models' half of the plugin: patches of chosen cells are encoded, at their places in the whole image.
 
-The vision tower computes positions for whole grids; here they are computed for the whole grid and indexed by
-the kept rows, and each image attends to its own kept patches. In the language model every token has the
-position of its cell, and what follows an image goes on after the *whole* grid, as if all were there.
+The vision tower is told of the kept patches what it would compute from whole grids (`towers`). In the
+language model every token has the position of its cell, and what follows an image goes on after the *whole*
+grid, as if all were there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,31 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 from vllm.config import VllmConfig
-from vllm.model_executor.layers.attention.mm_encoder_attention import MMEncoderAttention
-from vllm.model_executor.models.qwen3_5 import (
-    Qwen3_5ForConditionalGeneration,
-    Qwen3_5MoeForConditionalGeneration,
-    Qwen3_5MoeProcessingInfo,
-    Qwen3_5ProcessingInfo,
-)
-from vllm.model_executor.models.qwen3_vl import (
-    Qwen3VLDummyInputsBuilder,
-    Qwen3VLForConditionalGeneration,
-    Qwen3VLProcessingInfo,
-)
-from vllm.model_executor.models.qwen3_vl_moe import (
-    Qwen3VLMoeForConditionalGeneration,
-    Qwen3VLMoeProcessingInfo,
-)
+from vllm.model_executor.models import qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_vl, qwen3_vl_moe
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalFeatureSpec
+from vllm.multimodal.processing import InputProcessingContext
 
-from arr_coc.seam.partial import patch_rows
-from arr_coc_vllm.processor import COUNT, KEEP, SelectingProcessor
+from arr_coc_vllm import ARCHITECTURES
+from arr_coc_vllm.processor import COUNT, KEEP, Qwen2_5Processor, Qwen2Processor, Qwen3Processor
 from arr_coc_vllm.settings import KEY, read_settings
+from arr_coc_vllm.towers import qwen2_5_metadata, qwen2_metadata, qwen3_metadata
 
 if TYPE_CHECKING:
-    Base = Qwen3VLForConditionalGeneration
+    Base = qwen3_vl.Qwen3VLForConditionalGeneration
 else:
     Base = object
 
@@ -47,56 +34,34 @@ else:
 class Selecting(Base):
     """What these models do in another way than vLLM's own; mixed in before one of them.
 
+    Attributes:
+        tower_metadata: what the tower needs to know of chosen patches, one of `towers`.
+
     Raises:
-        ValueError: the server's settings are wrong, or its encoder is split by data.
+        ValueError: a checkpoint of another family, wrong settings, a split encoder, or pruned videos.
     """
 
+    tower_metadata: Callable[..., dict[str, Any]] = staticmethod(qwen3_metadata)
+
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "model") -> None:
-        read_settings(getattr(vllm_config.model_config.hf_config, KEY, None))
-        if vllm_config.model_config.get_multimodal_config().mm_encoder_tp_mode == "data":
+        checkpoint = vllm_config.model_config.hf_config
+        check_family(type(self).__name__, checkpoint.model_type)
+        read_settings(getattr(checkpoint, KEY, None))
+        media = vllm_config.model_config.get_multimodal_config()
+        if media.mm_encoder_tp_mode == "data":
             raise ValueError("arr-coc can't split the encoder by data: drop --mm-encoder-tp-mode data")
+        if media.is_multimodal_pruning_enabled():
+            raise ValueError("arr-coc takes no videos, so it prunes none: drop --video-pruning-rate")
         super().__init__(vllm_config=vllm_config, prefix=prefix)
 
     def embed_multimodal(self, **kwargs: object) -> Any:
         """Encode the kept patches: per image [K, width of all levels]."""
-        keep, counts = kwargs.get(KEEP), kwargs.get(COUNT)
+        keep, counts, pixels = kwargs.get(KEEP), kwargs.get(COUNT), kwargs.get("pixel_values")
         if not isinstance(keep, Tensor) or not isinstance(counts, Tensor):
             return super().embed_multimodal(**kwargs)
-        pixels, grids = kwargs["pixel_values"], kwargs["image_grid_thw"]
-        sizes = counts.flatten().tolist()
-        features = self._encode(pixels, grids.tolist(), keep.flatten().cpu().split(sizes))
-        return features.split(sizes)
-
-    def _encode(self, pixels: Tensor, grids: list[list[int]], keep: Sequence[Tensor]) -> Tensor:
-        """Encode kept patches, `pixels` [rows, values], of images with grids (1, h, w) of patches."""
-        visual = self.visual
-        unit = visual.spatial_merge_unit
-        starts = np.cumsum([0, *(t * h * w for t, h, w in grids)])
-        rows = torch.cat(
-            [patch_rows(cells, unit) + int(start) for cells, start in zip(keep, starts, strict=False)]
-        )
-        cos, sin = visual.rot_pos_emb(grids)
-        bounds = np.cumsum([0, *(len(cells) * unit for cells in keep)], dtype=np.int32)
-        backend, device = visual.attn_backend, visual.device
-        rows = rows.to(device)
-        metadata = {
-            "pos_embeds": visual.fast_pos_embed_interpolate(grids)[rows],
-            "rotary_pos_emb_cos": cos[rows],
-            "rotary_pos_emb_sin": sin[rows],
-            "sequence_lengths": MMEncoderAttention.maybe_compute_seq_lens(backend, bounds, device),
-            "max_seqlen": torch.tensor(
-                MMEncoderAttention.compute_max_seqlen(backend, bounds), dtype=torch.int32
-            ),
-            "cu_seqlens": MMEncoderAttention.maybe_recompute_cu_seqlens(
-                backend,
-                bounds,
-                visual.hidden_size,
-                visual.tp_size,
-                device,
-                fp8_padded_hidden_size=visual.fp8_padded_hidden_size,
-            ),
-        }
-        return visual(pixels, grids, encoder_metadata=metadata)
+        grids, sizes = kwargs["image_grid_thw"].tolist(), counts.flatten().tolist()
+        metadata = self.tower_metadata(self.visual, grids, keep.flatten().cpu().split(sizes))
+        return self.visual(pixels, grids, encoder_metadata=metadata).split(sizes)
 
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
@@ -138,29 +103,62 @@ def prompt_positions(tokens: int, images: Sequence[tuple[int, np.ndarray, tuple[
     return np.concatenate(parts, axis=1).astype(np.int64)
 
 
-@MULTIMODAL_REGISTRY.register_processor(
-    SelectingProcessor, info=Qwen3VLProcessingInfo, dummy_inputs=Qwen3VLDummyInputsBuilder
-)
-class ARRCOCQwen3VL(Selecting, Qwen3VLForConditionalGeneration):
+def registered(processor: type, info: Callable[..., Any], dummy_inputs: Any) -> Callable[[type], type]:
+    """A decorator that gives a model its processor, as vLLM's, for checkpoints of its family alone."""
+
+    def register(model: type) -> type:
+        def checked(context: InputProcessingContext) -> Any:
+            check_family(model.__name__, context.model_config.hf_config.model_type)
+            return info(context)
+
+        put = MULTIMODAL_REGISTRY.register_processor(processor, info=checked, dummy_inputs=dummy_inputs)
+        return put(model)
+
+    return register
+
+
+def check_family(name: str, family: str) -> None:
+    """Check that an architecture of --hf-overrides is the one for a checkpoint.
+
+    Raises:
+        ValueError: it is not; names the one that is, if there is one.
+    """
+    if family == ARCHITECTURES[name]:
+        return
+    fitting = [other for other, its in ARCHITECTURES.items() if its == family]
+    remedy = f"write {fitting[0]}" if fitting else f"arr-coc serves {', '.join(ARCHITECTURES.values())} alone"
+    raise ValueError(f"{name} of --hf-overrides is for {ARCHITECTURES[name]}, not for {family!r}: {remedy}")
+
+
+@registered(Qwen2Processor, qwen2_vl.Qwen2VLProcessingInfo, qwen2_vl.Qwen2VLDummyInputsBuilder)
+class ARRCOCQwen2VL(Selecting, qwen2_vl.Qwen2VLForConditionalGeneration):
+    """Qwen2-VL."""
+
+    tower_metadata = staticmethod(qwen2_metadata)
+
+
+@registered(Qwen2_5Processor, qwen2_5_vl.Qwen2_5_VLProcessingInfo, qwen2_5_vl.Qwen2_5_VLDummyInputsBuilder)
+class ARRCOCQwen2_5VL(Selecting, qwen2_5_vl.Qwen2_5_VLForConditionalGeneration):
+    """Qwen2.5-VL."""
+
+    tower_metadata = staticmethod(qwen2_5_metadata)
+
+
+@registered(Qwen3Processor, qwen3_vl.Qwen3VLProcessingInfo, qwen3_vl.Qwen3VLDummyInputsBuilder)
+class ARRCOCQwen3VL(Selecting, qwen3_vl.Qwen3VLForConditionalGeneration):
     """Qwen3-VL, dense."""
 
 
-@MULTIMODAL_REGISTRY.register_processor(
-    SelectingProcessor, info=Qwen3VLMoeProcessingInfo, dummy_inputs=Qwen3VLDummyInputsBuilder
-)
-class ARRCOCQwen3VLMoe(Selecting, Qwen3VLMoeForConditionalGeneration):
+@registered(Qwen3Processor, qwen3_vl_moe.Qwen3VLMoeProcessingInfo, qwen3_vl.Qwen3VLDummyInputsBuilder)
+class ARRCOCQwen3VLMoe(Selecting, qwen3_vl_moe.Qwen3VLMoeForConditionalGeneration):
     """Qwen3-VL with a mixture of experts."""
 
 
-@MULTIMODAL_REGISTRY.register_processor(
-    SelectingProcessor, info=Qwen3_5ProcessingInfo, dummy_inputs=Qwen3VLDummyInputsBuilder
-)
-class ARRCOCQwen3_5(Selecting, Qwen3_5ForConditionalGeneration):
+@registered(Qwen3Processor, qwen3_5.Qwen3_5ProcessingInfo, qwen3_vl.Qwen3VLDummyInputsBuilder)
+class ARRCOCQwen3_5(Selecting, qwen3_5.Qwen3_5ForConditionalGeneration):
     """Qwen3.5, dense."""
 
 
-@MULTIMODAL_REGISTRY.register_processor(
-    SelectingProcessor, info=Qwen3_5MoeProcessingInfo, dummy_inputs=Qwen3VLDummyInputsBuilder
-)
-class ARRCOCQwen3_5Moe(Selecting, Qwen3_5MoeForConditionalGeneration):
+@registered(Qwen3Processor, qwen3_5.Qwen3_5MoeProcessingInfo, qwen3_vl.Qwen3VLDummyInputsBuilder)
+class ARRCOCQwen3_5Moe(Selecting, qwen3_5.Qwen3_5MoeForConditionalGeneration):
     """Qwen3.5 with a mixture of experts."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import BatchFeature
 from vllm.inputs import MultiModalHashes
+from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VLMultiModalProcessor
+from vllm.model_executor.models.qwen2_vl import Qwen2VLMultiModalProcessor
 from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
 from vllm.multimodal.hasher import MultiModalHasher
 from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItems
@@ -23,18 +25,26 @@ from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, PromptUpdate
 
 from arr_coc.seam.partial import patch_rows
-from arr_coc_vllm.choosing import Chooser, chooser_for
+from arr_coc_vllm.choosing import Chooser, Reading, chooser_for
 from arr_coc_vllm.conversation import Tokens, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings
 
 KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
 """Fields beside the pixels: kept cells of all images in a row, how many of each, the decision's number."""
+SHAPES = ("patch_size", "temporal_patch_size", "merge_size")
+"""Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
 CHOICE = "arr_coc_choice"
 """Among the keyword arguments of a processor: per image what decides its cells."""
 
 
-class SelectingProcessor(Qwen3VLMultiModalProcessor):
-    """vLLM's processor for Qwen3-VL and Qwen3.5, of whose patches only those of chosen cells go on."""
+if TYPE_CHECKING:
+    Base = Qwen3VLMultiModalProcessor
+else:
+    Base = object
+
+
+class SelectingProcessor(Base):
+    """What is mixed in before one of vLLM's processors: of its patches only those of chosen cells go on."""
 
     @cached_property
     def settings(self) -> Settings:
@@ -50,16 +60,23 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
         """As vLLM's, after what decides about each image was put among the keyword arguments.
 
         Raises:
-            ValueError: a video, or settings of the request that are wrong.
+            ValueError: a video, or settings of the request that are wrong or that the model can't follow.
         """
         plain = dict(inputs.hf_processor_mm_kwargs)
+        _check_shapes(plain)
         settings = self.settings.merged(plain.pop(KEY, None))
+        plain.pop(CHOICE, None)  # is nobody's to ask for
         if inputs.mm_data_items.get("video"):
             raise ValueError("arr-coc can't choose in videos yet: send images, or serve without the plugin")
         images = inputs.mm_data_items.get("image")
-        if isinstance(images, ImageProcessorItems) and len(images):
-            plain[CHOICE] = self.choices(inputs.prompt, images, settings, plain)
-        return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
+        try:
+            if isinstance(images, ImageProcessorItems) and len(images):
+                plain[CHOICE] = self.choices(inputs.prompt, images, settings, plain)
+            return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
+        except ArithmeticError as error:  # of sizes such as 0, which vLLM would call its own fault
+            raise ValueError(
+                f"the sizes in mm_processor_kwargs fit no image ({error}): leave them out"
+            ) from error
 
     def choices(
         self,
@@ -67,15 +84,14 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
         images: ImageProcessorItems,
         settings: Settings,
         kwargs: Mapping[str, object],
-    ) -> list[tuple[str | None, Settings]]:
-        """Per image the question that decides its cells, None where there is none, and the settings."""
+    ) -> list[Reading]:
+        """Per image by what its cells are chosen."""
+        if any(image is None for image in images.get_all()):
+            raise ValueError("arr-coc chooses by the image itself: send it along with its uuid")
         texts = questions(split(prompt, self.tokens))
         texts += [[] for _ in range(len(images) - len(texts))]  # a prompt without placeholders fails later
         return [
-            (
-                self.chooser.deciding(images.get(i), texts[i], self._grid(images, i, kwargs), settings),
-                settings,
-            )
+            self.chooser.reading(images.get(i), texts[i], self._grid(images, i, kwargs), settings)
             for i in range(len(images))
         ]
 
@@ -115,9 +131,9 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
             algorithm = self.info.ctx.get_mm_config().mm_hasher_algorithm
             hashes["image"] = [
                 MultiModalHasher.hash_kwargs(
-                    algorithm, image=own, question=question or "", settings=settings.print()
+                    algorithm, image=own, question=one.question or "", settings=one.settings.print()
                 )
-                for own, (question, settings) in zip(hashes["image"], choices, strict=True)
+                for own, one in zip(hashes["image"], choices, strict=True)
             ]
         return hashes
 
@@ -143,10 +159,10 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
             return processed
         merge = self.info.get_hf_config().vision_config.spatial_merge_size
         grids = [(h // merge, w // merge) for _, h, w in processed["image_grid_thw"].tolist()]
-        choices = choices or [(None, self.settings)] * len(grids)
+        choices = choices or [Reading(None, self.settings)] * len(grids)
         chosen = [
-            self.chooser.choose(images.get(i), question, grid, settings)
-            for i, (grid, (question, settings)) in enumerate(zip(grids, choices, strict=True))
+            self.chooser.choose(images.get(i), reading, grid)
+            for i, (reading, grid) in enumerate(zip(choices, grids, strict=True))
         ]
         sizes = [h * w * merge**2 for h, w in grids]
         pixels = torch.split(processed["pixel_values"], sizes)
@@ -189,9 +205,31 @@ class SelectingProcessor(Qwen3VLMultiModalProcessor):
         return [PromptReplacement(modality="image", target=[token], replacement=placeholders), *others]
 
 
-def _parted(
-    kwargs: Mapping[str, object],
-) -> tuple[dict[str, object], list[tuple[str | None, Settings]] | None]:
+def _check_shapes(kwargs: Mapping[str, object]) -> None:
+    """Check that a request doesn't ask for patches of another shape than the model's.
+
+    Raises:
+        ValueError: it does.
+    """
+    inner = kwargs.get("images_kwargs")
+    names = {*kwargs, *(inner if isinstance(inner, Mapping) else ())}
+    if wrong := [name for name in SHAPES if name in names]:
+        raise ValueError(f"mm_processor_kwargs has {wrong[0]!r}, which is the model's: leave it out")
+
+
+class Qwen2Processor(SelectingProcessor, Qwen2VLMultiModalProcessor):
+    """For Qwen2-VL."""
+
+
+class Qwen2_5Processor(SelectingProcessor, Qwen2_5_VLMultiModalProcessor):
+    """For Qwen2.5-VL."""
+
+
+class Qwen3Processor(SelectingProcessor, Qwen3VLMultiModalProcessor):
+    """For Qwen3-VL and Qwen3.5."""
+
+
+def _parted(kwargs: Mapping[str, object]) -> tuple[dict[str, object], list[Reading] | None]:
     """Keyword arguments without what decides about each image, and that."""
     plain = dict(kwargs)
     choices: Any = plain.pop(CHOICE, None)

@@ -54,9 +54,9 @@ class Settings(BaseModel):
         if own is None:
             return self
         if not isinstance(own, Mapping):
-            raise ValueError(f"{KEY} is {type(own).__name__}: give an object such as {{'budget': 64}}")
+            raise ValueError(f"{KEY} is {own!r:.80}: give an object such as {{'budget': 64}}")
         if wrong := sorted(map(str, own.keys() - OWN)):
-            raise ValueError(f"{KEY} of a request has {wrong[0]!r}: use {', '.join(sorted(OWN))}")
+            raise ValueError(f"{KEY} of a request has {wrong[0]!r:.80}: use {', '.join(sorted(OWN))}")
         return read_settings(self.model_dump() | dict(own))
 
     def print(self) -> str:
@@ -75,8 +75,16 @@ def read_settings(plain: Any) -> Settings:
     try:
         return Settings.model_validate(plain)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or KEY
-        names = ", ".join(Settings.model_fields)
-        hint = f": use one of {names}" if first["type"] == "extra_forbidden" else ""
-        raise ValueError(f"{KEY}: {place}: {first['msg']}{hint}") from error
+        raise ValueError(f"{KEY}: {_reason(error.errors()[0])}") from None
+
+
+def _reason(wrong: Any) -> str:
+    """What is wrong with a setting, and the remedy, in a line."""
+    name, value = ".".join(map(str, wrong["loc"])), wrong["input"]
+    if wrong["type"] == "value_error":  # of a check of our own, which says all
+        return str(wrong["ctx"]["error"])
+    if wrong["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}: use one of {', '.join(Settings.model_fields)}"
+    if wrong["type"] == "literal_error":
+        return f"{name} {value!r:.80} is unknown: use {wrong['ctx']['expected']}"
+    return f"{name} {value!r:.80}: {wrong['msg']}".strip()

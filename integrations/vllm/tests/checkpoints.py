@@ -1,0 +1,134 @@
+"""Small checkpoints with random weights of every family that the plugin serves, as ordinary model folders.
+
+They have the tokenizer and the image processor of the bundled model, and weights drawn wide, so that an error
+of the route shows in the log-probabilities.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    PreTrainedConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLProcessor,
+    Qwen2VLConfig,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
+    Qwen3_5Config,
+    Qwen3_5MoeConfig,
+    Qwen3VLMoeConfig,
+)
+
+from arr_coc.core.saved import BUNDLED
+
+HIDDEN, HEAD = 128, 64
+ROTARY = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]}
+EXPERTS = {"num_experts": 4, "norm_topk_prob": True, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+RECURRENT = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+}
+
+
+def _text(**more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": 734,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 32768,
+        "initializer_range": 0.15,
+        "pad_token_id": 0,
+        "eos_token_id": 2,
+        "rope_parameters": ROTARY,
+        "tie_word_embeddings": False,
+        **more,
+    }
+
+
+def _vision(**more: Any) -> dict[str, Any]:
+    return {
+        "depth": 3,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_heads": 2,
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": HIDDEN,
+        "initializer_range": 0.1,
+        **more,
+    }
+
+
+def config_of(family: str) -> PreTrainedConfig:
+    """The configuration of a family's small model."""
+    ids = {
+        "image_token_id": 5,
+        "video_token_id": 6,
+        "vision_start_token_id": 3,
+        "vision_end_token_id": 4,
+        "tie_word_embeddings": False,
+    }
+    if family == "qwen2_vl":
+        vision = _vision(embed_dim=128, hidden_size=HIDDEN, mlp_ratio=2)
+        del vision["out_hidden_size"], vision["intermediate_size"]
+        return Qwen2VLConfig(text_config=_text(), vision_config=vision, **ids)
+    if family == "qwen2_5_vl":
+        vision = _vision(window_size=128, fullatt_block_indexes=[1], tokens_per_second=2)
+        return Qwen2_5_VLConfig(text_config=_text(), vision_config=vision, **ids)
+    interleaved = ROTARY | {"mrope_interleaved": True}
+    learned = _vision(num_position_embeddings=1024)
+    if family == "qwen3_vl_moe":
+        text = _text(head_dim=HEAD, rope_parameters=interleaved, **EXPERTS)
+        return Qwen3VLMoeConfig(
+            text_config=text, vision_config=learned | {"deepstack_visual_indexes": [0, 1]}, **ids
+        )
+    rotary = interleaved | {"partial_rotary_factor": 1.0}
+    text = _text(head_dim=HEAD, rope_parameters=rotary, **RECURRENT)
+    if family == "qwen3_5_moe":
+        text |= EXPERTS | {"shared_expert_intermediate_size": 64}
+        return Qwen3_5MoeConfig(text_config=text, vision_config=learned, **ids)
+    return Qwen3_5Config(text_config=text, vision_config=learned, **ids)
+
+
+def _as_published(file: Path) -> None:
+    """Put the experts' weights the other way round, as published checkpoints have them."""
+    weights = load_file(file)
+    turned = {name: w.mT.contiguous() if ".experts." in name else w for name, w in weights.items()}
+    save_file(turned, file, {"format": "pt"})
+
+
+def write(family: str, folder: Path) -> Path:
+    """A folder with a family's small model."""
+    torch.manual_seed(7)
+    model = AutoModelForImageTextToText.from_config(config_of(family))
+    with torch.no_grad():  # every weight moves, also those that start as zeros or ones
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    model.generation_config.eos_token_id = None
+    model.save_pretrained(folder)
+    if family == "qwen3_vl_moe":
+        _as_published(folder / "model.safetensors")
+    processor = AutoProcessor.from_pretrained(BUNDLED / "model")
+    kinds = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
+    if family in kinds:
+        processor = kinds[family](
+            processor.image_processor,
+            processor.tokenizer,
+            Qwen2VLVideoProcessor(patch_size=16),
+            chat_template=processor.chat_template,
+        )
+    processor.save_pretrained(folder)
+    return folder

@@ -1,0 +1,26 @@
+"""A server over two processes answers as one does.
+
+Run: make test-vllm ARGS='-m slow'
+"""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from conftest import FOLDER, OVERRIDES
+from live import body, data_url, server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("option", ["--tensor-parallel-size", "--data-parallel-size"])
+def test_answers_are_those_of_transformers(wrapped, pages, tmp_path, option) -> None:
+    with server(FOLDER, OVERRIDES, tmp_path / "log", option, "2") as url:
+        for page in pages[:4]:
+            question = page.questions[0].text
+            request = body(question, data_url(page.image))
+            reply = httpx.post(url + "/v1/chat/completions", json=request, timeout=120).json()
+            answer = wrapped.session(page.image).ask(question, budget=64, max_new_tokens=8).text
+            assert reply["choices"][0]["message"]["content"].strip() == answer.strip()
+            assert reply["usage"]["prompt_tokens_details"]["multimodal_tokens"] == {"image": 64}
