@@ -68,7 +68,7 @@ class FamilyAdapter(PromptAssembly):
     remark: ClassVar[str] = ""
     mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
-    sparse: ClassVar[bool] = False
+    sparse: bool = False
     clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
 

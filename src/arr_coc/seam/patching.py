@@ -9,8 +9,12 @@ These are functions of tensors alone; pictures are [3, h, w] with h and w whole 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 from torch.nn import functional as F
+
+from arr_coc.core.allocation import Grid
 
 
 def to_picture(
@@ -71,3 +75,25 @@ def shrink(picture: Tensor, size: tuple[int, int]) -> Tensor:
     flat = picture.float().flatten(1)
     low, high = (bound[:, None, None] for bound in (flat.amin(1), flat.amax(1)))
     return small.clamp(low, high).to(picture.dtype)
+
+
+def coarse_views(
+    pictures: Sequence[Tensor], grids: Sequence[Grid], cells: int | Sequence[int], side: int
+) -> list[Tensor]:
+    """Pictures scaled down to the largest grids of at most `cells` cells; smaller ones as they are.
+
+    Args:
+        pictures: [3, h, w] each, of whole cells.
+        grids: (1, H, W) cells of each.
+        cells: the most cells of a view, or of that of each picture.
+        side: px along each side of a cell.
+
+    Raises:
+        ValueError: `cells` is below 1.
+    """
+    most = [cells] * len(grids) if isinstance(cells, int) else cells
+    views = []
+    for picture, (_, height, width), few in zip(pictures, grids, most, strict=True):
+        h, w = coarse_grid(height, width, few)
+        views.append(picture if (h, w) == (height, width) else shrink(picture, (h * side, w * side)))
+    return views

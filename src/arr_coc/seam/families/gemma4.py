@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.features import Layout
 from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.patching import coarse_grid, shrink
+from arr_coc.seam.patching import coarse_views
 
 
 class Gemma4Adapter(FamilyAdapter):
@@ -91,19 +91,14 @@ class Gemma4Adapter(FamilyAdapter):
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The pictures scaled down and cut into patches again."""
         p, k = self.model.config.vision_config.patch_size, self.pool
-        most = [cells] * len(inputs["pixel_values"]) if isinstance(cells, int) else cells
-        views, places = [], []
-        for picture, (_, height, width), few in zip(
-            self.patches(inputs), self._grids(inputs), most, strict=True
-        ):
-            h, w = (k * side for side in coarse_grid(height, width, few))
-            if (h, w) != (height * k, width * k):
-                picture = shrink(picture, (h * p, w * p))
-            views.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))
+        rows, places = [], []
+        for picture in coarse_views(self.patches(inputs), self._grids(inputs), cells, k * p):
+            h, w = (length // p for length in picture.shape[1:])
+            rows.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))
             y, x = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
             places.append(torch.stack([x, y], -1).view(-1, 2).to(inputs["image_position_ids"]))
         return {
-            "pixel_values": pad_sequence(views, batch_first=True),
+            "pixel_values": pad_sequence(rows, batch_first=True),
             "image_position_ids": pad_sequence(places, batch_first=True, padding_value=-1),
         }
 

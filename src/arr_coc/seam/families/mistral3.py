@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.features import Layout
 from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.patching import coarse_grid, shrink
+from arr_coc.seam.patching import coarse_views
 
 
 class Mistral3Adapter(FamilyAdapter):
@@ -32,7 +32,7 @@ class Mistral3Adapter(FamilyAdapter):
 
     def __init__(self, model: Any, processor: Any = None) -> None:
         super().__init__(model, processor)
-        self.sparse = model.config.vision_feature_layer == -1  # type: ignore[misc]
+        self.sparse = model.config.vision_feature_layer == -1
 
     @property
     def merge(self) -> int:
@@ -82,12 +82,11 @@ class Mistral3Adapter(FamilyAdapter):
         if not self.sparse:
             return super().coarse(inputs, cells)
         side, grids = self.patch * self.merge, self._grids(inputs)
-        most = [cells] * len(grids) if isinstance(cells, int) else cells
-        views = []
-        for picture, (_, height, width), few in zip(self.patches(inputs), grids, most, strict=True):
-            h, w = coarse_grid(height, width, few)
-            picture = picture[:, : height * side, : width * side]
-            views.append(picture if (h, w) == (height, width) else shrink(picture, (h * side, w * side)))
+        pictures = [
+            picture[:, : height * side, : width * side]
+            for picture, (_, height, width) in zip(self.patches(inputs), grids, strict=True)
+        ]
+        views = coarse_views(pictures, grids, cells, side)
         sizes = torch.tensor([view.shape[1:] for view in views])
         tall, wide = sizes.amax(0).tolist()
         padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]

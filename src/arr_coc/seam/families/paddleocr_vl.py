@@ -21,7 +21,7 @@ from transformers.vision_utils import (
 from arr_coc.seam.base import VisualFeatures
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.partial import numbered_cells, patch_rows
-from arr_coc.seam.patching import coarse_grid, shrink
+from arr_coc.seam.patching import coarse_views
 
 
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
@@ -74,19 +74,13 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The pictures scaled down and cut into patches again."""
-        grid, m = inputs["image_grid_thw"], self.merge
-        patch = self.model.config.vision_config.patch_size
-        most = [cells] * len(grid) if isinstance(cells, int) else cells
-        views, grids = [], []
-        for picture, (_, height, width), few in zip(self.patches(inputs), grid.tolist(), most, strict=True):
-            h, w = (m * side for side in coarse_grid(height // m, width // m, few))
-            if (h, w) != (height, width):
-                picture = shrink(picture, (h * patch, w * patch))
-            views.append(_patches(picture, patch))
-            grids.append((1, h, w))
+        grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
+        grids = self.layout(inputs).grids
+        views = coarse_views(self.patches(inputs), grids, cells, self.merge * patch)
+        sizes = [(1, view.shape[1] // patch, view.shape[2] // patch) for view in views]
         return {
-            "pixel_values": torch.cat(views),
-            "image_grid_thw": torch.tensor(grids, dtype=grid.dtype, device=grid.device),
+            "pixel_values": torch.cat([_patches(view, patch) for view in views]),
+            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
         }
 
 
