@@ -10,8 +10,10 @@ through the bundled processor with the published limits of size, and the prompt 
 first token   from decoded frames and question to the logits of the first token, its key/value cache filled:
               scaling frames, choosing, encoding and prefill; decoding a file is not in it, the same for all.
               Rounds go through all ways in turn forwards and backwards; a ratio is the median over rounds of
-              stock's time over a way's in the same round. "sparse" chooses by a random stem and layer, as a
-              trained checkpoint does; "guide" by the bundled guide, as a model does that nobody trained.
+              stock's time over a way's in the same round: "speed" by the clock, "CPU speed" by the processor
+              seconds of all threads, which other work on the machine hardly touches. "sparse" chooses by a
+              random stem and layer, as a trained checkpoint does; "guide" by the bundled guide, as a model
+              does that nobody trained.
 film          a clip of --minutes and one of a tenth of that are written as H.264, and cells are chosen in
               them by the guide alone (`choose_in_clip`) and by the model in mode "sparse" at a tenth, with
               one token of answer; decoding included. Each in a process of its own; "MB" is the memory that it
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +39,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin would count as work; before torch
 
 import numpy as np
 import torch
@@ -50,6 +55,7 @@ from arr_coc.core.video import FrameSource, open_clip, write_clip
 from arr_coc.evaluate.speed import (
     Arrival,
     Inputs,
+    Row,
     circumstances,
     compare,
     count,
@@ -119,8 +125,10 @@ def stock(model: ARRCOCModel, inputs: Inputs, watch: Stopwatch) -> Arrival:
     return replace(arrival, tokens=int((inputs["input_ids"] == model.config.video_token_id).sum()))
 
 
-def first_tokens(args: argparse.Namespace, model: ARRCOCModel, clip: FrameSource) -> list[dict[str, Any]]:
-    """A row per way."""
+def first_tokens(
+    args: argparse.Namespace, model: ARRCOCModel, clip: FrameSource
+) -> Iterator[list[dict[str, Any]]]:
+    """After each round a row per way."""
     untaught = ARRCOCModel(model.base, model.processor, strict=True, relevance="guide")
     ways, starts = {}, {}
     for name in args.ways.split(","):
@@ -128,22 +136,38 @@ def first_tokens(args: argparse.Namespace, model: ARRCOCModel, clip: FrameSource
         starts[name] = partial(stock_inputs if name == "stock" else our_inputs, model, clip)
         ours = untaught if owner == "guide" else model
         ways[name] = partial(stock, model) if name == "stock" else find_way(ours, f"sparse@{budget}")
-    counts, times = {}, {name: [] for name in ways}
+    counts, times, own = {}, {name: [] for name in ways}, {name: [] for name in ways}
     for name, way in ways.items():
         print(f"{name}: counting", file=sys.stderr, flush=True)
         counts[name] = count(way, starts[name], model.device)
     for number in range(args.rounds):
         for name in list(ways)[:: -1 if number % 2 else 1]:
+            begun = time.process_time()
             times[name].append(measure(ways[name], starts[name], model.device))
+            own[name].append(time.process_time() - begun)
             taken = sum(times[name][-1].values()) / 1000
-            print(f"round {number + 1}: {name} {taken:.1f} s", file=sys.stderr, flush=True)
-    rows = [asdict(row) for row in compare([summarise(n, 1, counts[n], times[n]) for n in ways])]
+            print(
+                f"round {number + 1}: {name} {taken:.1f} s, CPU {own[name][-1]:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+        yield rows_of([summarise(name, 1, counts[name], times[name]) for name in ways], own)
+
+
+def rows_of(summaries: list[Row], own: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """The rows with what they are to stock in each round, by the clock and by processor seconds."""
+    rows = [asdict(row) for row in compare(summaries)]
     against = next((row["rounds"] for row in rows if row["mode"] == "stock"), None)
     for row in rows:
         pairs = zip(against or [], row["rounds"], strict=False)
-        ratios = [ms / own for ms, own in pairs]
-        row["ratios"] = ratios
-        row["speed"] = median(ratios) if ratios else None
+        row["ratios"] = [ms / own for ms, own in pairs]
+        row["speed"] = median(row["ratios"]) if row["ratios"] else None
+        limit = max(row["flop_ratio"] or 0, row["byte_ratio"] or 0)
+        row["CPU seconds"] = own[row["mode"]]
+        pairs = zip(own.get("stock", []), own[row["mode"]], strict=False)
+        ratios = [stock / seconds for stock, seconds in pairs]
+        row["CPU speed"] = median(ratios) if ratios else None
+        row["of_limit"] = row["speed"] / limit if row["speed"] and limit else None
     return rows
 
 
@@ -267,15 +291,18 @@ def main() -> None:
     facts = {
         "shape": f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else ""),
         **clip_facts(model, clip),
-        "rounds": args.rounds,
     }
-    result: dict[str, Any] = {"circumstances": facts, "rows": first_tokens(args, model, clip)}
-    for row in result["rows"]:
-        ratio = f"{row['speed']:6.2f} x stock, {row['flop_ratio']:6.2f} x fewer FLOPs" if row["speed"] else ""
+    rows: list[dict[str, Any]] = []
+    for number, rows in enumerate(first_tokens(args, model, clip), start=1):
+        facts |= {"rounds": number, "seconds": round(time.monotonic() - started)}
+        if args.out:  # a run that is stopped leaves the rounds that it has made
+            write(args.out, {"circumstances": facts, "rows": rows})
+    for row in rows:
+        ratio = ""
+        if row["speed"]:
+            ratio = f"{row['speed']:6.2f} x stock, by CPU {row['CPU speed']:6.2f} x"
+            ratio += f", {row['flop_ratio']:6.2f} x fewer FLOPs"
         print(f"{row['mode']:14} {row['tokens']:7,.0f} tokens {row['ms'] / 1000:8.1f} s {ratio}")
-    facts["seconds"] = round(time.monotonic() - started)
-    if args.out:
-        write(args.out, result)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def measured(name: str, frames: list[Tensor]) -> tuple[dict, dict]:
         },
         "kept again in the next frame": {kind: round(again, 3) for kind, (_, again) in middles.items()},
     }
-    cell = int(logits.sigmoid().std(0).argmax())  # the one that is most restless by itself
+    cell = int(logits.sigmoid().mean(0).argmax())
     lines = {"own": logits.sigmoid().flatten(1)[:, cell], "smooth": smooth.flatten(1)[:, cell]}
     return row, {"lines": lines, "middles": {k: one for k, (one, _) in middles.items()}, "changes": changes}
 

@@ -198,46 +198,51 @@ class TestProcessorsThatNeedAllFrames:
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from PIL import Image, ImageDraw
+from PIL import Image
 from arr_coc import ARRCOCModel
 from arr_coc.core.video.source import FrameSource
+from arr_coc.seam.prompt import VisualPrompt
 
-def peak():  # of this process; what getrusage says begins with its parent's
-    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+def peak():  # of this process, in MB; what getrusage says begins with its parent's
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 def frames(count):
     for i in range(count):
         image = Image.new("RGB", (1280, 720), (250, 250, 245))
-        draw = ImageDraw.Draw(image)
-        draw.text((40 + i % 600, 60), f"Berlin {i // 40}", fill="black", font_size=48)
+        image.paste((30, 90, 200), (40 + i % 600, 60, 400 + i % 600, 200))
         yield image
 
 def source(seconds):
     count = 2 * seconds
-    return FrameSource(
-        "drawn", tuple(i / 2 for i in range(count)), tuple(range(count)), (1280, 720), 2.0, count,
-        lambda: frames(count),
-    )
+    times = tuple(i / 2 for i in range(count))
+    return FrameSource("drawn", times, tuple(range(count)), (1280, 720), 2.0, count, lambda: frames(count))
 
 model = ARRCOCModel.from_pretrained(strict=True)
-model.ask(source(4), "Which town?", budget=0.1, max_new_tokens=1)
+what, seconds = sys.argv[1], int(sys.argv[2])
+if what == "read":  # with the limits of Qwen3-VL's published processor
+    model.processor.video_processor.size = {"shortest_edge": 4096, "longest_edge": 25165824}
+    work = lambda seconds: VisualPrompt(model.processor, [source(seconds)])
+else:
+    work = lambda seconds: model.ask(
+        source(seconds), "Where is it blue?", budget=0.1, mode="sparse", max_new_tokens=1
+    )
+work(4)
 before = peak()
-answer = model.ask(source(int(sys.argv[1])), "Which town?", budget=0.1, mode="sparse", max_new_tokens=1)
-assert answer.grid[0] == int(sys.argv[1])
+work(seconds)
 print(peak() - before)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc")
-def test_memory_does_not_grow_with_the_pixels_of_frames() -> None:
-    """5 minutes of 720p are 1.6 GB in bytes; asked about, they take a small part of that beyond 30 s."""
+@pytest.mark.parametrize("what", ["read", "ask"])
+def test_memory_does_not_grow_with_the_pixels_of_frames(what: str) -> None:
+    """5 minutes of 720p are 1.6 GB in bytes; they take a small part of that more than 30 s do."""
     peaks = []
     for seconds in (30, 300):
-        run = subprocess.run(
-            [sys.executable, "-c", PEAK, str(seconds)], capture_output=True, text=True, check=False
-        )
+        words = [sys.executable, "-c", PEAK, what, str(seconds)]
+        run = subprocess.run(words, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
-        peaks.append(int(run.stdout.split()[-1]) / 1024)
-    whole = 600 * 1280 * 720 * 3 / 2**20
-    assert peaks[1] - peaks[0] < 0.1 * whole, peaks
+        peaks.append(float(run.stdout.split()[-1]))
+    assert peaks[1] - peaks[0] < 150, peaks
+    assert peaks[1] < 300, peaks
