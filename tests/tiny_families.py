@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForImageTextToText,
@@ -76,6 +77,9 @@ from transformers import (
     VipLlavaConfig,
     WhisperFeatureExtractor,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from arr_coc.seam.registry import takes_encoded_images
 
 WIDTH = 32
 EXPERTS = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
@@ -542,26 +546,33 @@ def vipllava() -> tuple[Any, Any]:
 UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
 """Families that arr-coc has no adapter of, for the generic one."""
 
-BUILDERS: dict[str, Callable[[], tuple[Any, Any]]] = {
-    make.__name__: make
-    for make in (
-        qwen3_vl_moe,
-        qwen3_5_moe,
-        qwen2_5_omni_thinker,
-        qwen3_omni_moe_thinker,
-        glm4v,
-        glm46v,
-        glm_ocr,
-        glm4v_moe,
-        paddleocr_vl,
-        gemma3,
-        gemma4,
-        internvl,
-        idefics3,
-        smolvlm,
-        mistral3,
-    )
-}
+_MAKERS: tuple[Callable[[], tuple[Any, Any]], ...] = (
+    qwen3_vl_moe,
+    qwen3_5_moe,
+    qwen2_5_omni_thinker,
+    qwen3_omni_moe_thinker,
+    glm4v,
+    glm46v,
+    glm_ocr,
+    glm4v_moe,
+    paddleocr_vl,
+    gemma3,
+    gemma4,
+    internvl,
+    idefics3,
+    smolvlm,
+    mistral3,
+)
+
+
+def is_served(family: str) -> bool:
+    """Whether the installed transformers takes encoded images for a family: PaddleOCR-VL not before 5.23."""
+    name = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(family)  # it has no thinkers, which all do
+    return name is None or takes_encoded_images(getattr(transformers, name))
+
+
+BUILDERS = {make.__name__: make for make in _MAKERS if is_served(make.__name__)}
+"""Families by name, those that the installed transformers serves."""
 
 
 def build(family: str) -> tuple[PreTrainedModel, Any]:

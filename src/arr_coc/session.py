@@ -36,7 +36,7 @@ from arr_coc.modes.familiar import foreign_images
 from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.callbacks import NewTokens
-from arr_coc.seam.decoding import generate_whole, refuse_settings
+from arr_coc.seam.decoding import generate_whole, refuse_settings, setting
 from arr_coc.seam.kept import KeptPrompts
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt
@@ -297,6 +297,7 @@ class Session:
                 inputs = self._call_inputs(question, history)
             if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
+            own_cache = setting(model.base, {}, "cache_implementation") is not None  # takes no filled one
             with self.encoded(mode).in_conversation(bool(history)) as encoded:
                 prepared = model.prepare(
                     inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=encoded
@@ -307,11 +308,11 @@ class Session:
                     # Gaps in plain positions would be cut there; between two gestalts stand chosen cells.
                     apart = model.adapter.plain_positions or len(self.images) > 1 or self.has_clips
                     self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
-                compacted = after(self._prefixes[kind], prepared.compacted)
+                compacted = after(None if own_cache else self._prefixes[kind], prepared.compacted)
             start = watch.now()
-            if keeps and find_mode(mode).stock:
+            if keeps and find_mode(mode).stock and not own_cache:
                 self.keep_image()
-            kept = self._kept if find_mode(mode).stock else None
+            kept = self._kept if find_mode(mode).stock and not own_cache else None
             if kept is not None:
                 compacted = kept.continued(model.adapter, compacted)
             options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}

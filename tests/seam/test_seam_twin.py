@@ -256,11 +256,19 @@ class TestRebinding:
         part.measure = elsewhere.forward
         assert twin(part).measure.__self__ is elsewhere
 
-    def test_a_compiled_module_is_shared_as_a_whole(self) -> None:
-        tree = nn.Sequential(torch.compile(Part(), backend="eager"), Part())
-        other = twin(tree)
-        assert other[0] is tree[0]
-        assert other[1] is not tree[1]
+    def test_compiled_modules_are_twins_of_what_was_compiled(self) -> None:
+        """Compiled code runs its own modules: what is put into a twin would never be called."""
+        tree = nn.Sequential(torch.compile(Part(), backend="eager"), Part(), Part())
+        tree[1].compile(backend="eager")
+        tree[2].forward = torch.compile(tree[2].forward, backend="eager")
+        x, other = torch.randn(2, 3), twin(tree)
+        expected = tree(x)
+        assert torch.equal(other(x), expected)
+        assert type(other[0]) is Part
+        for part in other:
+            part.linear = nn.Identity()
+        assert not torch.equal(other(x), expected)
+        assert torch.equal(tree(x), expected)
 
 
 class TestConfigs:

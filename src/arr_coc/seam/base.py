@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -60,7 +61,8 @@ class FamilyAdapter(PromptAssembly):
         processor: its processor, if at hand: gives the exact normalisation and the chat template.
 
     Raises:
-        ImportError: the installed transformers has no `mm_encoder_outputs` (it came with 5.18).
+        ImportError: the installed transformers has no `mm_encoder_outputs` (it came with 5.18, in a
+            few families later).
     """
 
     model_types: ClassVar[tuple[str, ...]]
@@ -75,8 +77,8 @@ class FamilyAdapter(PromptAssembly):
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
             raise ImportError(
-                f"{type(model).__name__}.forward has no `mm_encoder_outputs` in this transformers; "
-                "install transformers >= 5.18, < 6"
+                f"{type(model).__name__}.forward has no `mm_encoder_outputs` in transformers "
+                f"{transformers.__version__}; install a newer one: most families have it from 5.18 on"
             )
         self.model: Any = model
         self.processor = processor

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
@@ -23,12 +24,16 @@ def execution_device(model: PreTrainedModel) -> torch.device:
     """
     if model.device.type != "meta":
         return model.device
-    for module in model.modules():
-        hook = getattr(module, "_hf_hook", None)
-        for part in getattr(hook, "hooks", [hook]):
-            if getattr(part, "execution_device", None) is not None:
-                return torch.device(part.execution_device)
-    return model.device
+    return next(filter(None, map(hook_device, model.modules())), model.device)
+
+
+def hook_device(module: nn.Module) -> torch.device | None:
+    """The device to which accelerate's hook fetches the weights of a module; None: it has no such hook."""
+    hook = getattr(module, "_hf_hook", None)
+    for part in getattr(hook, "hooks", [hook]):
+        if getattr(part, "execution_device", None) is not None:
+            return torch.device(part.execution_device)
+    return None
 
 
 def attention_window(config: Any) -> int | None:

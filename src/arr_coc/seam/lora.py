@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.core.saved import made_folder, reading, write_tensors
+from arr_coc.seam.loaded import hook_device
 from arr_coc.seam.lora_files import CONFIG_NAME, PREFIX, WEIGHTS_NAME, read_lora
 from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
 
@@ -127,7 +128,8 @@ class LoRAs(nn.Module):
 
         model: Any = twin(self._base[0])
         state = adapter_state(self._base[0])
-        own = [] if len(state) < 3 or state[2] else list(state[1])
+        own = [] if len(state) < 4 or state[2] else [name for name in state[1] if name not in state[3]]
+        _settle_merged(model)
         with _unchanged_flags(model, self), torch.random.fork_rng(devices=[]):
             for kind in kinds:
                 matrices = self._matrices(kind)
@@ -175,10 +177,12 @@ class LoRAs(nn.Module):
                 weights than matrices A and B, such as biases.
         """
         model: Any = twin(self._base[0])
+        _settle_merged(model)
         before = {id(parameter) for parameter in model.parameters()}
         config.inference_mode = False
         with _unchanged_flags(model):
             places = _inject(model, kind, config)
+            _fetch(model, kind, config)
         matrices: dict[str, Any] = {key: place[_name(kind)] for key, place in places.items()}
         ours = {id(matrix.weight) for matrix in matrices.values()} | before
         more = [key for key, parameter in model.named_parameters() if id(parameter) not in ours]
@@ -252,6 +256,38 @@ def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict
         if isinstance(module, LoraLayer) and _name(kind) in module.lora_A
         for part in ("A", "B")
     }
+
+
+def _settle_merged(model: nn.Module) -> None:
+    """Let a twin take adapters that the user has merged into the weights for a part of them.
+
+    Else peft would take them out, of the base as well, before it puts another in. Those that are disabled
+    are taken out, which the base's own next call would do.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer) and module.merged:
+            if module.disable_adapters:
+                module.unmerge()
+            module.merged_adapters = []
+
+
+def _fetch(model: nn.Module, kind: str, config: Any) -> None:
+    """Give the matrices of layers whose weights accelerate keeps elsewhere their place and initial values.
+
+    peft puts them where the weights of their layer are, which is "meta" between calls.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    for module in model.modules():
+        if not isinstance(module, LoraLayer) or _name(kind) not in module.lora_A:
+            continue
+        device = hook_device(module.get_base_layer())
+        if device is not None and module.lora_A[_name(kind)].weight.is_meta:
+            for matrices in (module.lora_A, module.lora_B):
+                matrices[_name(kind)].to_empty(device=device)
+            module.reset_lora_parameters(_name(kind), config.init_lora_weights)
 
 
 def _fill(matrices: dict[str, Any], weights: dict[str, Tensor]) -> None:

@@ -29,9 +29,10 @@ SHARED = (
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
     "_forward_pre_hooks_with_kwargs",
+    "merged_adapters",
 )
-"""Attributes of a module that its twin shares, as the same dictionaries: moving, casting or loading weights
-changes both, and so do options of hooks."""
+"""Attributes of a module that its twin shares, as the same objects: moving, casting or loading weights
+changes both, and so do options of hooks, and merging an adapter of peft's into weights that they share."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
 """What `gradient_checkpointing_enable` sets in the layers of a model."""
@@ -89,8 +90,9 @@ def twin(module: Module) -> Module:
 
     Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
     them) are shared. Hooks on modules of the first tree run in the second as well, see `refresh`. Methods
-    that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. A
-    module compiled by `torch.compile` is shared as a whole.
+    that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. What
+    `torch.compile` has compiled runs uncompiled in the twin: compiled code runs the modules of the first
+    tree, without what was put into the twin.
 
     Args:
         module: the root of the first tree; it is not changed.
@@ -99,7 +101,8 @@ def twin(module: Module) -> Module:
 
     def visit(old: nn.Module) -> nn.Module:
         if id(old) not in made:
-            made[id(old)] = old if _is_compiled(old) else copied(old)
+            inside: Any = vars(old).get("_modules", {}).get("_orig_mod")  # of what torch.compile made
+            made[id(old)] = copied(old) if inside is None else visit(inside)
         return made[id(old)]
 
     def copied(old: nn.Module) -> nn.Module:
@@ -111,6 +114,8 @@ def twin(module: Module) -> Module:
                 value = OrderedDict()
             elif name == "_output_capturing_hooks_installed":
                 continue  # a mark of the first tree alone
+            elif name == "_compiled_call_impl":
+                value = None  # compiled code runs the modules that it was compiled of
             elif name not in SHARED:
                 value = rebound(value, old, new)
             vars(new)[name] = value
@@ -118,13 +123,16 @@ def twin(module: Module) -> Module:
 
     def rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
         """An attribute of `old` as one of `new`."""
+        value = getattr(value, "_torchdynamo_orig_callable", value)  # a compiled method
         if isinstance(value, nn.Module):  # held beside the tree
             return visit(value) if id(value) in made else value
         if isinstance(value, types.MethodType) and value.__self__ is old:
             return types.MethodType(value.__func__, new)
         if isinstance(value, functools.partial) and any(arg is old for arg in value.args):
             args = [new if arg is old else arg for arg in value.args]
-            return functools.partial(value.func, *args, **value.keywords)
+            partial = functools.partial(value.func, *args, **value.keywords)
+            vars(partial).update(vars(value))  # its name and signature, which `generate` reads
+            return partial
         if isinstance(value, dict | list | set):
             return copy.copy(value)
         return value
@@ -135,11 +143,6 @@ def twin(module: Module) -> Module:
         (old, new) for old, new in pairs if type(old) is type(new) and old is not new
     )
     return refresh(result)
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    """Whether `torch.compile` made it: compiled code runs its own modules, in whatever tree it is."""
-    return hasattr(module, "_torchdynamo_orig_callable") or hasattr(module, "_orig_mod")
 
 
 def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
@@ -171,7 +174,7 @@ def twin_key(model: PreTrainedModel) -> tuple[Any, ...]:
 
 
 def adapter_state(model: nn.Module) -> tuple[Any, ...]:
-    """A key of the user's own adapters in a model: their names, the active ones, whether they are disabled.
+    """A key of the user's own adapters in a model: names, the active ones, whether disabled, the merged ones.
 
     A twin has the adapters that the model had when it was made, so one of another state is stale.
     """
@@ -184,4 +187,5 @@ def adapter_state(model: nn.Module) -> tuple[Any, ...]:
     layer = next(layers, None)
     if layer is None:
         return (tuple(named),)
-    return tuple(named), tuple(layer.active_adapters), bool(layer.disable_adapters)
+    merged = tuple(layer.merged_adapters)
+    return tuple(named), tuple(layer.active_adapters), bool(layer.disable_adapters), merged
