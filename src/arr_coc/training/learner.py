@@ -331,7 +331,10 @@ def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
     Raises:
         ValueError: more top layers than the model has.
     """
-    if recipe.lora:
+    if recipe.lora and OWN in model.loras:  # of the allocator that the run starts from: it goes on learning
+        for parameter in model.loras.parameters_of(OWN):
+            parameter.requires_grad_(True)
+    elif recipe.lora:
         model.loras.add(OWN, recipe.lora)
     if recipe.top_layers:
         layers = model.base.model.language_model.layers

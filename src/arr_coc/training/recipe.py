@@ -97,6 +97,8 @@ class Recipe(BaseModel):
     """split of the data sets on disk; none: that of published results"""
     limit: Count | None = None
     """first questions of each data set on disk; none: all"""
+    hold_out: Whole = 0
+    """every N-th image of a data set on disk is left for `arr-coc eval --part N/N`; 0: none is"""
     sizes: Annotated[tuple[Side, ...], _List] = (512, 768, 1024)
     """typical sides in px of drawn pages"""
     questions: Few = 16

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 from torch.utils.data import Dataset
@@ -114,7 +115,7 @@ def open_rows(recipe: Recipe) -> Turns:
             families |= drawn.FAMILIES
             continue
         data, readings = open_data(spec, recipe.split, recipe.limit, clips=False)
-        examples = list(readings)
+        examples = rest_of(readings, recipe.hold_out)
         if not examples:
             raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
         _note_answers(recipe, spec, examples)
@@ -134,6 +135,18 @@ def open_rows(recipe: Recipe) -> Turns:
             f"{remedy}"
         )
     return Turns(sources, recipe.data, length, recipe.seed)
+
+
+def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
+    """The questions but for those of every N-th image, which `arr-coc eval --part N/N` measures on.
+
+    Args:
+        examples: of a reader; images are counted in the order in which they first come.
+        every: N; 0 leaves out none.
+    """
+    numbers: dict[Path, int] = {}
+    pairs = [(numbers.setdefault(example.image, len(numbers)), example) for example in examples]
+    return [example for number, example in pairs if not every or number % every != every - 1]
 
 
 def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> None:
