@@ -3,8 +3,8 @@
     adapt(Adaptation("Qwen/Qwen3-VL-2B-Instruct", "mine"), Path("my-allocator"))
 
 1. `before`: what the untrained allocator keeps, on every fifth image (nulls and an oracle beside it).
-2. `relevance` where questions have boxes, else `distill`; then `stem`, where the vision tower can encode some
-   cells alone: recipes of `arr-coc train`, on the other images.
+2. `relevance` where questions have boxes, else `distill`; then `stem` and `partial` where the vision tower
+   can encode some cells alone, and `coarse` if it is named: recipes of `arr-coc train`, on the other images.
 3. `after`: the same questions again; then the allocator, its card and what was gained go into the folder.
 
 Every part has a folder or file of its own under OUT/parts. One that is finished is not done again, and one
@@ -42,7 +42,7 @@ HELD_OUT = 5
 """Every so many-th image is measured on, and not learned from."""
 NULLS = ("random", "even grid", "oracle")
 OURS = ("full", "arr-coc", "arr-coc sparse")
-RECIPES = ("relevance", "distill", "stem")
+RECIPES = ("relevance", "distill", "stem", "partial", "coarse")
 """What may be learned, in this order."""
 PIXELS = 1_048_576
 """Larger images are scaled down to this for learning: 1024 tokens of a 32 px cell."""
@@ -217,7 +217,8 @@ def plan(
         sparse: whether the vision tower can encode some cells alone.
         folder: of the parts.
     """
-    names = ["relevance" if data.boxed else "distill", *(("stem",) if sparse else ())]
+    names = ["relevance" if data.boxed else "distill", *(("stem", "partial") if sparse else ())]
+    names += ["coarse"] if sparse and "coarse" in (wanted.recipes or ()) else []
     for name in names:
         if wanted.recipes is not None and name not in wanted.recipes:
             continue

@@ -39,6 +39,7 @@ from arr_coc.seam.lora import OWN
 from arr_coc.session import Session
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
+from arr_coc.training.fields import PARTS
 from arr_coc.training.losses import recall, relevance_loss, selection_iou
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
@@ -76,7 +77,8 @@ class Learner(nn.Module):
             model.layer.requires_grad_(False)  # stands by, unused
         if recipe.eyes == "stem":
             prepare_stem(model, recipe)
-        unfreeze(model, recipe)
+        if recipe.stage not in PARTS:
+            unfreeze(model, recipe)
 
     def train(self, mode: bool = True) -> Learner:
         """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
@@ -255,6 +257,11 @@ class Learner(nn.Module):
         """The right answers; where a row has none, the model's own; None where no loss reads answers."""
         if self.recipe.stage == "relevance" and self.recipe.target in ("boxes", "layer"):
             return None
+        return self.answers(session, encoded, rows)
+
+    @staticmethod
+    def answers(session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+        """The right answer of each row, the first; where it has none, the model's own from all tokens."""
         missing = [row.question for row in rows if not row.answers]
         own = iter(distill.own_answers(session, encoded, missing) if missing else ())
         return [row.answers[0] if row.answers else next(own) for row in rows]

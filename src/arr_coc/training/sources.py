@@ -21,8 +21,9 @@ from torch.utils.data import Dataset
 
 from arr_coc.core.provenance import plain
 from arr_coc.data import Example, open_data
+from arr_coc.training.fields import PARTS, WORLD
 from arr_coc.training.folder import is_main_process
-from arr_coc.training.recipe import WORLD, Recipe
+from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import FileRows, ImageRows, family_of
 
 logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
 def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> None:
     """Say that a model will be taught its own answers, which is meant in no stage but relevance."""
     without = sum(not example.answers for example in examples)
-    if without and recipe.stage != "relevance" and recipe.answer and is_main_process():
+    if without and recipe.stage not in ("relevance", *PARTS) and recipe.answer and is_main_process():
         logger.warning(
             "%s of %s questions of data %r have no answer: the model's own, read with all tokens, stand in; "
             "name data with answers (jsonl:DIR reads those of the lines), or use recipe distill",
@@ -164,7 +165,9 @@ def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> Non
 
 def _check_boxes(recipe: Recipe, boxless: list[str], sources: int) -> None:
     """Some data may go without boxes where answers teach as well, but not all of it."""
-    needed = recipe.target == "boxes" and bool(recipe.relevance or recipe.compress)
+    needed = (
+        recipe.stage not in PARTS and recipe.target == "boxes" and bool(recipe.relevance or recipe.compress)
+    )
     if not needed or not boxless or (recipe.stage != "relevance" and len(boxless) < sources):
         return
     remedy = "use target=gradient, which needs none"

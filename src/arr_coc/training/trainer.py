@@ -38,9 +38,11 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.hub import BUNDLED, is_local
+from arr_coc.training.fields import PARTS
 from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
 from arr_coc.training.interruption import Deadline, Interruption
 from arr_coc.training.learner import Learner
+from arr_coc.training.parts import PartsLearner
 from arr_coc.training.progress import Report, counted
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
@@ -75,7 +77,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         layer.load_state_dict(start.state_dict())
         layer.trained, layer.trained_on = start.trained, start.trained_on
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
-    learner = Learner(model, recipe)
+    learner = PartsLearner(model, recipe) if recipe.stage in PARTS else Learner(model, recipe)
     if blind and recipe.init is not None:
         learner.layer.load(Path(recipe.init))
     return learner
@@ -203,7 +205,7 @@ def write_learned(learner: Learner, out: Path, record: dict[str, Any]) -> None:
     if isinstance(learner.layer, QueryBlindLayer):
         learner.layer.save(out)
         return
-    learner.layer.trained = True
+    learner.layer.trained |= recipe.stage not in PARTS
     base = recipe.model if recipe.model == BUNDLED or not is_local(recipe.model) else model.config.model_type
     record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
     learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
@@ -248,7 +250,8 @@ class AllocatorTrainer(Trainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW; what is freed of the base model learns at the recipe's `base_lr`."""
         model = self.learner.model
-        base = {id(p) for part in (model.base, model.loras) for p in part.parameters()}
+        parts = (model.base,) if self.recipe.stage in PARTS else (model.base, model.loras)
+        base = {id(p) for part in parts for p in part.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if id(p) not in base], "lr": self.recipe.lr},
