@@ -5,8 +5,8 @@
 Drawn pictures of 256 x 256 px, 64 cells, as an inspector of boards would have them: soft noise with four kinds of
 marks, each with a name that no page has ("zorv", "blint", ...). A question asks for one of them; its box is the
 evidence. The guide can't know these words, and a model that is as random as it was made can't either: what is kept
-after is what was learned from 48 pictures. Twelve others are measured on. Two base models: a tiny Qwen3-VL of random
-weights, and the bundled one with the allocator that it ships with. Some minutes of one core.
+after is what was learned from 32 pictures. The other eight are measured on. The base model is a tiny Qwen3-VL of random
+weights, so answers mean nothing (one token each): what counts is the evidence. A few minutes of one core.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from arr_coc.store import checkpoint
 from arr_coc.training.adaptation import Adaptation, adapt
 
-PICTURES, SIDE, STEPS = 60, 256, 300
+PICTURES, SIDE, STEPS = 40, 256, 150
 MARKS = {"zorv": "#c0392b", "blint": "#2463a8", "quade": "#1f8a4c", "morphel": "#d9a400"}
 """Names of marks and their colours."""
 
@@ -68,15 +68,16 @@ def save_random(folder: Path) -> None:
 
 
 def main(out: Path, steps: int) -> None:
-    """Adapt both models to the pictures and write what was gained."""
+    """Adapt the model to the pictures and write what was gained."""
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         data, tiny = Path(place) / "marks", Path(place) / "random-qwen3-vl"
         draw(data)
         save_random(tiny)
-        for name, model in (("random-qwen3-vl", str(tiny)), ("bundled", checkpoint.BUNDLED)):
-            settings = Adaptation(model, str(data), steps=steps, questions=48)
-            results[name] = adapt(settings, Path(place) / "adapted" / name)
+        settings = Adaptation(
+            str(tiny), str(data), steps=steps, questions=32, max_new_tokens=1, recipes=("relevance",)
+        )
+        results |= adapt(settings, Path(place) / "adapted")
     out.write_text(json.dumps({"command": "python runs/adapt.py", "steps": steps} | results, indent=1) + "\n")
 
 

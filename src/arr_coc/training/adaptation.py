@@ -64,6 +64,7 @@ class Adaptation:
         minutes: that learning may take in all, shared evenly by the recipes; None: until all steps are done.
         budgets: at which it is measured: counts or fractions of the cells.
         questions: so many are measured, at most.
+        max_new_tokens: where answers are cut off as it measures; None: 32.
         recipes: which recipes; None: all that apply.
         device: as of `train`.
         dtype: of the base model, "float32" or "bfloat16"; None: the recipes' own.
@@ -76,6 +77,7 @@ class Adaptation:
     minutes: float | None = None
     budgets: tuple[Budget, ...] = (0.0625, 0.25)
     questions: int = 200
+    max_new_tokens: int | None = None
     recipes: tuple[str, ...] | None = None
     device: str = "auto"
     dtype: str | None = None
@@ -318,6 +320,7 @@ def _measuring(wanted: Adaptation, spec: str, base: str, data: Survey) -> Settin
         budgets=tuple(parse_budget(budget) for budget in wanted.budgets),
         questions=last + 1,
         part=(data.every, data.every),
+        max_new_tokens=wanted.max_new_tokens,
         device=None if wanted.device == "auto" else wanted.device,
         dtype=wanted.dtype,
         own_answers=True,
