@@ -40,6 +40,7 @@ from arr_coc.session import Session
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
 from arr_coc.training.fields import PARTS
+from arr_coc.training.judge import Judge
 from arr_coc.training.losses import recall, relevance_loss, selection_iou
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
@@ -125,7 +126,11 @@ class Learner(nn.Module):
             )
         if recipe.stage != "relevance" and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
-            terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight, draws)
+            judge = None
+            if recipe.reward != "likelihood":
+                judge = Judge(model, session, encoded, rows, recipe.reward)
+            loss = self.answer_loss(inputs, features, relevance, weight, draws, judge)
+            terms["answer"] = recipe.answer * loss
         loss = sum(terms.values(), start=self._zero())
         figures = {"loss": [float(loss.detach())]} | {
             name: [float(term.detach())] for name, term in terms.items()
@@ -223,11 +228,14 @@ class Learner(nn.Module):
         relevance: Relevance,
         weight: Tensor,
         draws: torch.Generator | None = None,
+        judge: Judge | None = None,
     ) -> Tensor:
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
 
         The budget is drawn from the recipe's for each image. With "reinforce" the surrogate of the policy
-        gradient is added; its baseline is the cost of the deterministic choice.
+        gradient is added; its baseline is the cost of the deterministic choice. With a judge the cost is 1 less
+        the metric of an answer sampled from the kept cells, the baseline that of the greedy answer from the
+        deterministic ones, and cross-entropy is not in the loss.
 
         Args:
             inputs: of `Session.batch` with answers.
@@ -235,11 +243,17 @@ class Learner(nn.Module):
             relevance: of each row.
             weight: [Q], of each row.
             draws: where the budget and noise come from; None: torch's own generator.
+            judge: of sampled answers; None: likelihood counts.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
         drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))
         count = min(recipe.budgets[drawn], logits.shape[1])
         choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
+        if judge is not None:
+            assert choice.log_prob is not None, "the recipe's estimator is reinforce"
+            usual = choose(logits, count, recipe.estimator, training=False)
+            costs, share = judge.costs(choice.keep, True, draws), weight / weight.mean()
+            return policy_loss(share * costs, share * judge.costs(usual.keep, False, draws), choice.log_prob)
         costs = self._costs(inputs, features, choice)
         mean = (weight * costs).sum() / weight.sum()
         if choice.log_prob is None:

@@ -96,6 +96,8 @@ class Recipe(BaseModel):
     """boxes, what the model used (attention, gradient), or for a stem the trained layer"""
     estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
     """how answers reach the scores through a selection"""
+    reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
+    """of estimator reinforce: the right answer's likelihood, or the metric of answers that are sampled"""
     temperature: Rate = 0.5
     """of the gumbel estimator"""
     budgets: Annotated[tuple[Count, ...], Listed] = (64, 128, 273)
@@ -183,6 +185,8 @@ class Recipe(BaseModel):
             )
         if self.stage in PARTS:
             return self._check_parts()
+        if self.reward != "likelihood" and (self.stage == "relevance" or self.estimator != "reinforce"):
+            raise ValueError(f"reward is {self.reward!r}: use estimator=reinforce in stage answers or hard")
         unfrozen = "lora" if self.lora else "top_layers" if self.top_layers else ""
         if self.lora and self.top_layers:
             raise ValueError(
