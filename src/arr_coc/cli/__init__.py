@@ -8,6 +8,7 @@
     arr-coc space FOLDER              a Space for the Hub that shows the app
     arr-coc info                      model, device, versions, families
     arr-coc train RECIPE              teach an allocator, or the guide
+    arr-coc adapt MODEL --data DIR    all of it: measure, teach, measure, card
     arr-coc world FOLDER              render pages to teach the guide on
     arr-coc eval                      methods x budgets on one model, a line per question
     arr-coc report RESULT             table and Pareto plot, from a result file alone
@@ -32,7 +33,22 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
-from arr_coc.cli import app, ask, bench, draw, eval, info, look, report, space, terminal, train, view, world
+from arr_coc.cli import (
+    adapt,
+    app,
+    ask,
+    bench,
+    draw,
+    eval,
+    info,
+    look,
+    report,
+    space,
+    terminal,
+    train,
+    view,
+    world,
+)
 from arr_coc.cli.examples import EXAMPLES
 from arr_coc.core.user_modules import import_modules
 
@@ -95,6 +111,7 @@ register_command("draw", draw.command)
 register_command("app", app.command)
 register_command("view", view.command)
 register_command("train", train.command)
+register_command("adapt", adapt.command)
 register_command("world", world.command)
 register_command("eval", eval.command)
 register_command("report", report.command)

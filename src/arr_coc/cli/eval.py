@@ -47,6 +47,13 @@ def command(
     query_blind: Annotated[
         str | None, typer.Option(metavar="FILE.safetensors", help="The trained query-blind scorer, a rival.")
     ] = None,
+    own_answers: Annotated[
+        bool,
+        typer.Option(
+            "--own-answers",
+            help="Score questions without an answer against the model's own, all tokens read.",
+        ),
+    ] = False,
     vtc_filter: Annotated[
         bool,
         typer.Option(
@@ -87,6 +94,7 @@ def command(
             query_blind=query_blind,
             device=None if device == "auto" else device,  # as files of earlier runs have it
             dtype=None if dtype == "auto" else dtype,
+            own_answers=own_answers or None,
             vtc_filter=vtc_filter,
             out=local_path(out),
         )

@@ -26,6 +26,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "arr-coc train guide --pages pages --out my-guide",
         "arr-coc train guide --stage relevance --from bundled --pages jsonl:mine --out my-guide",
     ),
+    "adapt": (
+        "arr-coc adapt bundled --data pages --steps 20 --out my-allocator",
+        "arr-coc adapt Qwen/Qwen3-VL-2B-Instruct --data mine --minutes 60 --push me/my-allocator",
+    ),
     "world": (
         "arr-coc world pages --pages 2000 --documents 500",
         "arr-coc world receipts --type receipt --pages 9 --show 9",

@@ -7,7 +7,11 @@
 
 A line of questions.jsonl names the boxes that answer it: `category`, a name for all boxes of that kind in the
 image, or `annotation_ids`, a list of those that count; with neither, the evidence is unknown. `answer` or
-`answers` may be left out. COCO asks no questions, and none are made up here.
+`answers` may be left out. COCO asks no questions, and none are made up here. Where there is no
+questions.jsonl, your own templates ask one question for each category that an image has; {category} stands
+for its name, and "*" is for all that have no template of their own. null asks nothing.
+
+    templates.json      {"*": "Where is the {category}?", "person": "Who is there?", "tie": null}
 """
 
 from __future__ import annotations
@@ -64,6 +68,8 @@ class _Question(Fields):
     annotation_ids: Annotated[list[Id], Field(min_length=1)] | None = None
 
 
+TEMPLATES, EVERY = "templates.json", "*"
+"""Questions of one's own for categories, and the name that stands for all of them."""
 _FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
 
 
@@ -74,7 +80,7 @@ class _Image:
 
 
 def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `questions_{split}.jsonl` or `questions.jsonl` in file order, with boxes as corners.
+    """The questions of `questions_{split}.jsonl`, `questions.jsonl` or templates, with boxes as corners.
 
     Boxes of crowds count; boxes without area, of which COCO has a few, are left out.
 
@@ -85,16 +91,65 @@ def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Ite
         'put questions.jsonl (one {"image_id": 139, "question": "...", "category": "tv"} a line), '
         f"annotations/instances_{split}2017.json and {split}2017/000000000139.jpg into one folder"
     )
-    lines_path = find_file(folder, (f"questions_{split}.jsonl", "questions.jsonl"), layout)
+    names = (f"questions_{split}.jsonl", "questions.jsonl", TEMPLATES)
+    lines_path = find_file(folder, names, f"{layout}; or {TEMPLATES} in place of questions.jsonl")
     stems = (f"instances_{split}2017", f"instances_{split}2014", f"instances_{split}", "annotations")
     path = find_file(
         folder, [f"{base}{stem}.json" for stem in stems for base in ("annotations/", "")], layout
     )
     images, categories = _boxes(path)
     under = (f"{split}2017", f"{split}2014", "images", f"images/{split}2017", split, "")
+    if lines_path.name == TEMPLATES:
+        return take(_from_templates(folder, under, images, _templates(lines_path, categories), path), limit)
     lines = enumerate(read_lines(lines_path), 1)
     examples = (_example(folder, under, record, images, categories, i, where) for i, (where, record) in lines)
     return take(examples, limit)
+
+
+def _templates(path: Path, categories: set[str]) -> dict[str, str | None]:
+    """The question of each category, None where there is none.
+
+    Raises:
+        ValueError: the file is no object of texts, or names a category that the annotations lack.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or not content:
+        raise ValueError(f'{path} is no object of templates: write {{"*": "Where is the {{category}}?"}}')
+    for name, text in content.items():
+        if name != EVERY and name not in categories:
+            hint = nearest(name, categories)
+            raise ValueError(f"{path}: category {short(name)} is not in the annotations: correct it{hint}")
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            raise ValueError(
+                f"{path}: template {short(text)} of {short(name)} is no text: write one, or null"
+            )
+    usual = content.get(EVERY)
+    return {
+        name: None if text is None else text.replace("{category}", name).strip()
+        for name in sorted(categories)
+        for text in (content.get(name, usual),)
+    }
+
+
+def _from_templates(
+    folder: Path,
+    under: tuple[str, ...],
+    images: dict[str, _Image],
+    templates: dict[str, str | None],
+    path: Path,
+) -> Iterator[Example]:
+    """One question for each category that an image has, with all of its boxes."""
+    for key, image in images.items():
+        boxes: dict[str, list[Box]] = {}
+        for kind, box in image.boxes.values():
+            boxes.setdefault(kind, []).append(box)
+        for kind, places in boxes.items():
+            question, where = templates[kind], f"{path}, image {bare(key)}, {bare(kind)}"
+            if question is not None:
+                picture = find_image(folder, image.name, where, under)
+                yield Example(
+                    f"{key}:{kind}", picture, question, (), tuple(places), {"category": kind}, where
+                )
 
 
 def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:

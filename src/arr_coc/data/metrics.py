@@ -1,6 +1,6 @@
 """How right an answer is: the usual metrics of visual question answering, on strings and lists.
 
-    vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match, choice_accuracy, seconds_accuracy:
+    vqa_accuracy, anls, f1, relaxed_accuracy, exact_match, loose_match, choice_accuracy, seconds_accuracy:
         (answer, truths) -> 0 to 1
     mean_by_class(scores, classes) -> {class: mean}
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten"
@@ -113,6 +114,25 @@ def _edits(a: str, b: str) -> int:
         for j, y in enumerate(b, 1):
             diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
     return row[-1]
+
+
+def f1(answer: str, truths: Sequence[str]) -> float:
+    """The harmonic mean of precision and recall of words, with the best truth (Rajpurkar et al. 2016).
+
+    Words are compared after the normalisation of `vqa_accuracy`; where neither has a word, it is 1.
+
+    Raises:
+        ValueError: there are no truths.
+    """
+    _check(truths)
+    return max(_f1(_normalise(answer).split(), _normalise(truth).split()) for truth in truths)
+
+
+def _f1(words: Sequence[str], truth: Sequence[str]) -> float:
+    if not words or not truth:
+        return float(not words and not truth)
+    both = sum((Counter(words) & Counter(truth)).values())
+    return 2 * both / (len(words) + len(truth))
 
 
 def relaxed_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.05) -> float:

@@ -111,7 +111,7 @@ def world_questions(
 
 
 def data_questions(
-    spec: str, split: str | None = None, limit: int | None = None
+    spec: str, split: str | None = None, limit: int | None = None, own_answers: bool = False
 ) -> tuple[DataSet, list[ImageQueries]]:
     """The questions of a data set, those about one image together, images in order of first appearance.
 
@@ -119,20 +119,22 @@ def data_questions(
         spec: `NAME:DIR`, as `arr_coc.data.open_data` takes it.
         split: None for the data set's usual one.
         limit: at most so many questions; None for all.
+        own_answers: questions may be without answers, and a data set without a metric.
 
     Raises:
         ValueError: as `open_data`; there is no question, one has no answer or repeats an id, or the data set
             has no metric.
     """
     data, examples = open_data(spec, split, limit, clips=False)
-    if data.metric is None:
+    if data.metric is None and not own_answers:
         raise ValueError(
-            f"data {spec!r} has no answers to score: use jsonl:DIR with answers, or a public set"
+            f"data {spec!r} has no answers to score: use jsonl:DIR with answers, or a public set, or the "
+            "model's own answers (--own-answers)"
         )
     images: dict[Path, list[Query]] = {}
     places: dict[str, str] = {}
     for example in examples:
-        if not example.answers:
+        if not example.answers and not own_answers:
             raise ValueError(
                 f"{example.where}: the question has no answer to score: use a split with answers"
             )

@@ -29,7 +29,7 @@ from arr_coc.core.attending import Budget, parse_budget
 from arr_coc.core.images import open_image
 from arr_coc.core.saved import write_whole
 from arr_coc.data import Metric
-from arr_coc.data.metrics import exact_match
+from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.evaluate.methods import (
     check_names,
     load_scorer,
@@ -57,6 +57,8 @@ from arr_coc.store.validation import short
 from arr_coc.world import PAGES, pages_of
 
 WORLD, BUNDLED = "world", "bundled"
+AGREEMENT = "agreement"
+"""The metric's name where no question has an answer: the same words as the model's own from all tokens."""
 ENDINGS = (".jsonl", ".json", ".png")
 """Of the files of a run; the name of a run may be given with any of them."""
 
@@ -89,6 +91,8 @@ class Settings:
             `results.join_results` puts their files together.
         device: of the model; None: the CPU.
         dtype: of the base model's weights; None: as saved.
+        own_answers: questions without an answer are scored against the model's own, read with all tokens;
+            None: they are refused.
         vtc_filter: OUT.json scores each method only on what downsampling fails; OUT.jsonl is the same.
 
     Raises:
@@ -113,6 +117,7 @@ class Settings:
     part: tuple[int, int] = (1, 1)
     device: str | None = None
     dtype: str | None = None
+    own_answers: bool | None = None
     vtc_filter: bool = False
 
     def __post_init__(self) -> None:
@@ -206,6 +211,8 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
     scorer = load_scorer(settings.query_blind, model)
     layers = [(label, load_variant(folder, model)) for label, folder in variants]
     methods, notes = pick_methods(model, settings.methods, layers, scorer)
+    if settings.own_answers and FULL not in [method.name for method in methods]:
+        raise ValueError(f"--own-answers are those of {FULL}: name it among --methods, too")
     if settings.vtc_filter:
         _check_filter([method.name for method in methods], notes)
     header = settings.to_dict() | {
@@ -332,14 +339,13 @@ def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Image
             count, settings.size, settings.per_image, settings.split or "test", settings.seed
         )
         return count, exact_match, exact_match.__name__, pages
-    data, images = data_questions(settings.data, settings.split, settings.questions)
-    assert data.metric is not None, "data_questions refuses data without one"
-    return (
-        sum(len(source.queries) for source in images),
-        data.metric,
-        getattr(data.metric, "__name__", "score"),
-        images,
-    )
+    own = bool(settings.own_answers)
+    data, images = data_questions(settings.data, settings.split, settings.questions, own)
+    metric = data.metric or loose_match
+    name = getattr(metric, "__name__", "score")
+    if not any(query.answers for source in images for query in source.queries):
+        name = AGREEMENT
+    return sum(len(source.queries) for source in images), metric, name, images
 
 
 def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:

@@ -36,6 +36,7 @@ from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc.store.results.files import Record, encode_kept
+from arr_coc.store.results.kinds import FULL
 
 logger = logging.getLogger(__name__)
 
@@ -271,20 +272,20 @@ class Harness:
         evidence = view.evidence(i)
         answered = {label: answer for label, answer in answers.items() if i in answer.texts}
         kept = {label: answer.keep[i].cpu() for label, answer in answered.items() if i in answer.keep}
+        truths = query.answers or (answers[FULL].texts[i],)  # the model's own, where nobody knows better
         record = {
             "id": query.id,
             "image": scene.source.key,
             "family": query.family,
             "template": query.template,
             "question": query.text,
-            "answers": list(query.answers),
+            "answers": list(truths),
             "total": view.total,
             "grid": list(view.grid),
             "evidence": None if evidence is None else int(evidence.sum()),
             "said": {label: answer.texts[i] for label, answer in answered.items()},
             "score": {
-                label: round(self.metric(answer.texts[i], query.answers), 4)
-                for label, answer in answered.items()
+                label: round(self.metric(answer.texts[i], truths), 4) for label, answer in answered.items()
             },
             "kept": {label: encode_kept(keep, view.total) for label, keep in kept.items()},
             "tokens": {label: answer.tokens[i] for label, answer in answered.items()},

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter
-from arr_coc.seam.features import VisualFeatures
+from arr_coc.seam.features import Compacted, VisualFeatures
 
 IGNORED = -100
 """The label of columns that are no part of an answer."""
@@ -26,7 +26,12 @@ def answer_costs(
         features: one image per row; a gradient may come back through them.
         keep: per row the kept cells [K].
     """
-    kwargs = dict(adapter.compact(inputs, features, keep, use_cache=False).kwargs)
+    return compacted_costs(adapter, adapter.compact(inputs, features, keep, use_cache=False))
+
+
+def compacted_costs(adapter: FamilyAdapter, compacted: Compacted) -> Tensor:
+    """As `answer_costs`, of a prompt that was compacted or assembled already."""
+    kwargs = dict(compacted.kwargs)
     labels = kwargs.pop("labels")
     last = int((labels != IGNORED).sum(1).max()) + 1  # answers stand at the right end of every row
     logits = adapter.model(**kwargs, use_cache=False, logits_to_keep=last).logits[:, -last:-1].float()

@@ -195,7 +195,7 @@ def _data(model: Described, data: str | None) -> str:
     """The training data in words."""
     if data is not None:
         return data
-    if not model.layer.trained:
+    if not model.layer.trained and not model.layer.trained_on:
         return "None: nobody has trained it. The bundled guide finds the question's words on the page."
     runs = [_run(record) for record in model.layer.trained_on]
     if not runs:

@@ -6,7 +6,7 @@
     interruption.signal    # what came, None if nothing did
 
 Of several processes all stop at the same step, whichever was told. A second Ctrl-C ends the run at once; the
-last checkpoint is left then.
+last checkpoint is left then. `Deadline` ends a run when its time is over.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Generator
 from types import FrameType
 from typing import Any
@@ -64,11 +65,39 @@ class Interruption(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop here if any process was told to."""
-        number = self.signal or 0
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            most = torch.tensor(number, device=args.device)
-            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-            number = int(most)
+        number = greatest(self.signal or 0, args.device)
         if number:
             self.signal = number
             control.should_save = control.should_training_stop = True
+
+
+class Deadline(TrainerCallback):
+    """Ends a run with the step in which its time is over.
+
+    Args:
+        minutes: from the first step on; None: there is no end.
+    """
+
+    def __init__(self, minutes: float | None) -> None:
+        self.minutes, self.begin, self.over = minutes, 0.0, False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The clock begins."""
+        self.begin = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop here if the time of any process is over."""
+        if self.minutes is None:
+            return
+        if greatest(int(time.monotonic() - self.begin >= 60 * self.minutes), args.device):
+            self.over = True
+            control.should_log = control.should_training_stop = True
+
+
+def greatest(number: int, device: torch.device) -> int:
+    """The greatest of the numbers of all processes of a run."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return number
+    most = torch.tensor(number, device=device)
+    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+    return int(most)

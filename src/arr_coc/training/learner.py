@@ -39,6 +39,8 @@ from arr_coc.seam.lora import OWN
 from arr_coc.session import Session
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
+from arr_coc.training.fields import PARTS
+from arr_coc.training.judge import Judge
 from arr_coc.training.losses import recall, relevance_loss, selection_iou
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
@@ -76,7 +78,8 @@ class Learner(nn.Module):
             model.layer.requires_grad_(False)  # stands by, unused
         if recipe.eyes == "stem":
             prepare_stem(model, recipe)
-        unfreeze(model, recipe)
+        if recipe.stage not in PARTS:
+            unfreeze(model, recipe)
 
     def train(self, mode: bool = True) -> Learner:
         """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
@@ -123,7 +126,11 @@ class Learner(nn.Module):
             )
         if recipe.stage != "relevance" and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
-            terms["answer"] = recipe.answer * self.answer_loss(inputs, features, relevance, weight, draws)
+            judge = None
+            if recipe.reward != "likelihood":
+                judge = Judge(model, session, encoded, rows, recipe.reward)
+            loss = self.answer_loss(inputs, features, relevance, weight, draws, judge)
+            terms["answer"] = recipe.answer * loss
         loss = sum(terms.values(), start=self._zero())
         figures = {"loss": [float(loss.detach())]} | {
             name: [float(term.detach())] for name, term in terms.items()
@@ -221,11 +228,14 @@ class Learner(nn.Module):
         relevance: Relevance,
         weight: Tensor,
         draws: torch.Generator | None = None,
+        judge: Judge | None = None,
     ) -> Tensor:
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
 
         The budget is drawn from the recipe's for each image. With "reinforce" the surrogate of the policy
-        gradient is added; its baseline is the cost of the deterministic choice.
+        gradient is added; its baseline is the cost of the deterministic choice. With a judge the cost is 1 less
+        the metric of an answer sampled from the kept cells, the baseline that of the greedy answer from the
+        deterministic ones, and cross-entropy is not in the loss.
 
         Args:
             inputs: of `Session.batch` with answers.
@@ -233,11 +243,17 @@ class Learner(nn.Module):
             relevance: of each row.
             weight: [Q], of each row.
             draws: where the budget and noise come from; None: torch's own generator.
+            judge: of sampled answers; None: likelihood counts.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
         drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))
         count = min(recipe.budgets[drawn], logits.shape[1])
         choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
+        if judge is not None:
+            assert choice.log_prob is not None, "the recipe's estimator is reinforce"
+            usual = choose(logits, count, recipe.estimator, training=False)
+            costs, share = judge.costs(choice.keep, True, draws), weight / weight.mean()
+            return policy_loss(share * costs, share * judge.costs(usual.keep, False, draws), choice.log_prob)
         costs = self._costs(inputs, features, choice)
         mean = (weight * costs).sum() / weight.sum()
         if choice.log_prob is None:
@@ -255,6 +271,11 @@ class Learner(nn.Module):
         """The right answers; where a row has none, the model's own; None where no loss reads answers."""
         if self.recipe.stage == "relevance" and self.recipe.target in ("boxes", "layer"):
             return None
+        return self.answers(session, encoded, rows)
+
+    @staticmethod
+    def answers(session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+        """The right answer of each row, the first; where it has none, the model's own from all tokens."""
         missing = [row.question for row in rows if not row.answers]
         own = iter(distill.own_answers(session, encoded, missing) if missing else ())
         return [row.answers[0] if row.answers else next(own) for row in rows]
@@ -331,7 +352,10 @@ def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
     Raises:
         ValueError: more top layers than the model has.
     """
-    if recipe.lora:
+    if recipe.lora and OWN in model.loras:  # of the allocator that the run starts from: it goes on learning
+        for parameter in model.loras.parameters_of(OWN):
+            parameter.requires_grad_(True)
+    elif recipe.lora:
         model.loras.add(OWN, recipe.lora)
     if recipe.top_layers:
         layers = model.base.model.language_model.layers

@@ -18,7 +18,6 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -31,39 +30,25 @@ from pydantic import (
 from arr_coc.core.layer import ARRCOCConfig
 from arr_coc.core.paths import input_file
 from arr_coc.core.user_modules import import_modules
-from arr_coc.data import DATASETS
 from arr_coc.training.estimators import ESTIMATORS
+from arr_coc.training.fields import (
+    MOST_ITEMS,
+    MOST_RANK,
+    PARTS,
+    WORLD,
+    Count,
+    DataSpec,
+    Few,
+    Listed,
+    Rank,
+    Rate,
+    Side,
+    Weight,
+    Whole,
+    immutable,
+)
 
 RECIPES = Path(__file__).parent / "recipes"
-WORLD = "world"
-"""The name of the drawn pages among data sets."""
-
-
-def _check_data(spec: str) -> str:
-    name = spec.partition(":")[0].strip().lower()
-    if spec != WORLD and (name not in DATASETS or ":" not in spec):
-        names = ", ".join(DATASETS)
-        raise ValueError(f"data has {spec!r}: use world or NAME:DIR, where NAME is one of {names}")
-    return spec
-
-
-def _immutable(value: Any) -> Any:
-    return tuple(_immutable(each) for each in value) if isinstance(value, (list, tuple)) else value
-
-
-MOST_ITEMS = 1_000_000_000
-"""The most images of a run: the seeds of drawn pages of two runs would meet beyond it."""
-MOST_RANK = 4096
-"""The largest rank of a layer's coupling, and the most heads."""
-Whole = Annotated[int, Field(ge=0, le=10_000_000)]
-Count = Annotated[int, Field(ge=1, le=10_000_000)]
-Few = Annotated[int, Field(ge=1, le=1024)]
-Rank = Annotated[int, Field(ge=0, le=1024)]
-Weight = Annotated[float, Field(ge=0, le=1e6)]
-Rate = Annotated[float, Field(gt=0, le=10)]
-Side = Annotated[int, Field(ge=128, le=3072)]
-DataSpec = Annotated[str, AfterValidator(_check_data)]
-_List = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
 
 
 class Recipe(BaseModel):
@@ -83,21 +68,23 @@ class Recipe(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    stage: Literal["relevance", "answers", "hard"]
-    """relevance, answers, or hard: both, hard families weighted"""
+    stage: Literal["relevance", "answers", "hard", "partial", "coarse", "compressor"]
+    """relevance, answers, or hard: both, hard families weighted; partial, coarse, compressor: `parts`"""
     model: str = "bundled"
     """base model: bundled, a name or a folder"""
     init: str | None = None
     """allocator folder to start from, bundled for the bundled model's; none: untrained"""
     imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """your own modules to import first, such as one with channel groups"""
-    data: Annotated[tuple[DataSpec, ...], _List] = (WORLD,)
+    data: Annotated[tuple[DataSpec, ...], Listed] = (WORLD,)
     """world (drawn pages) or NAME:DIR, in turns; twice is a double share"""
     split: str | None = None
     """split of the data sets on disk; none: that of published results"""
     limit: Count | None = None
     """first questions of each data set on disk; none: all"""
-    sizes: Annotated[tuple[Side, ...], _List] = (512, 768, 1024)
+    hold_out: Whole = 0
+    """every N-th image of a data set on disk is left for `arr-coc eval --part N/N`; 0: none is"""
+    sizes: Annotated[tuple[Side, ...], Listed] = (512, 768, 1024)
     """typical sides in px of drawn pages"""
     questions: Few = 16
     """most questions of an image in a step"""
@@ -109,9 +96,11 @@ class Recipe(BaseModel):
     """boxes, what the model used (attention, gradient), or for a stem the trained layer"""
     estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
     """how answers reach the scores through a selection"""
+    reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
+    """of estimator reinforce: the right answer's likelihood, or the metric of answers that are sampled"""
     temperature: Rate = 0.5
     """of the gumbel estimator"""
-    budgets: Annotated[tuple[Count, ...], _List] = (64, 128, 273)
+    budgets: Annotated[tuple[Count, ...], Listed] = (64, 128, 273)
     """tokens kept for an answer, one drawn a step"""
     allocator: Literal["arr-coc", "query-blind"] = "arr-coc"
     """what learns: arr-coc, or the scorer that never sees the question"""
@@ -137,6 +126,8 @@ class Recipe(BaseModel):
     """weight of the loss of the relevance map"""
     answer: Weight = 1.0
     """weight of the loss of the answer"""
+    echo: Weight = 1.0
+    """weight of the whole tower's lesson, in stage partial"""
     compress: Weight = 0.1
     """weight of the loss of the automatic budget"""
     hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
@@ -179,7 +170,7 @@ class Recipe(BaseModel):
             ARRCOCConfig(dim=64, **layer)
         except (TypeError, ValueError) as error:
             raise ValueError(f"layer is {layer!r}: {error}") from error
-        return {name: _immutable(value) for name, value in layer.items()}
+        return {name: immutable(value) for name, value in layer.items()}
 
     @model_validator(mode="after")
     def _check_learning(self) -> Recipe:
@@ -192,6 +183,10 @@ class Recipe(BaseModel):
             raise ValueError(
                 f"layer is {self.layer!r}, but {self.allocator} has no such fields: leave it out"
             )
+        if self.stage in PARTS:
+            return self._check_parts()
+        if self.reward != "likelihood" and (self.stage == "relevance" or self.estimator != "reinforce"):
+            raise ValueError(f"reward is {self.reward!r}: use estimator=reinforce in stage answers or hard")
         unfrozen = "lora" if self.lora else "top_layers" if self.top_layers else ""
         if self.lora and self.top_layers:
             raise ValueError(
@@ -220,6 +215,20 @@ class Recipe(BaseModel):
                 "estimator is 'scores-only', which passes nothing from answers to scores, and relevance is "
                 "0: set relevance to 1, or use another estimator"
             )
+        return self
+
+    def _check_parts(self) -> Recipe:
+        """Refuse settings that mean nothing to what reads an image in part."""
+        if self.eyes != "encoded" or self.allocator != "arr-coc" or self.top_layers:
+            raise ValueError(
+                f"stage is {self.stage!r}, which teaches no eyes, allocator or top layers: leave them out"
+            )
+        if self.stage != "compressor" and not self.lora:
+            raise ValueError(
+                f"lora is 0, but stage {self.stage!r} teaches one: set lora to its rank, such as 16"
+            )
+        if not self.answer and not (self.stage == "partial" and self.echo):
+            raise ValueError(f"answer is 0, so stage {self.stage!r} learns nothing: set answer to 1")
         return self
 
     @model_validator(mode="after")

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 from torch.utils.data import Dataset
 
 from arr_coc.core.provenance import plain
 from arr_coc.data import Example, open_data
+from arr_coc.training.fields import PARTS, WORLD
 from arr_coc.training.folder import is_main_process
-from arr_coc.training.recipe import WORLD, Recipe
+from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import FileRows, ImageRows, family_of
 
 logger = logging.getLogger(__name__)
@@ -114,7 +116,7 @@ def open_rows(recipe: Recipe) -> Turns:
             families |= drawn.FAMILIES
             continue
         data, readings = open_data(spec, recipe.split, recipe.limit, clips=False)
-        examples = list(readings)
+        examples = rest_of(readings, recipe.hold_out)
         if not examples:
             raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
         _note_answers(recipe, spec, examples)
@@ -136,10 +138,22 @@ def open_rows(recipe: Recipe) -> Turns:
     return Turns(sources, recipe.data, length, recipe.seed)
 
 
+def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
+    """The questions but for those of every N-th image, which `arr-coc eval --part N/N` measures on.
+
+    Args:
+        examples: of a reader; images are counted in the order in which they first come.
+        every: N; 0 leaves out none.
+    """
+    numbers: dict[Path, int] = {}
+    pairs = [(numbers.setdefault(example.image, len(numbers)), example) for example in examples]
+    return [example for number, example in pairs if not every or number % every != every - 1]
+
+
 def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> None:
     """Say that a model will be taught its own answers, which is meant in no stage but relevance."""
     without = sum(not example.answers for example in examples)
-    if without and recipe.stage != "relevance" and recipe.answer and is_main_process():
+    if without and recipe.stage not in ("relevance", *PARTS) and recipe.answer and is_main_process():
         logger.warning(
             "%s of %s questions of data %r have no answer: the model's own, read with all tokens, stand in; "
             "name data with answers (jsonl:DIR reads those of the lines), or use recipe distill",
@@ -151,7 +165,9 @@ def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> Non
 
 def _check_boxes(recipe: Recipe, boxless: list[str], sources: int) -> None:
     """Some data may go without boxes where answers teach as well, but not all of it."""
-    needed = recipe.target == "boxes" and bool(recipe.relevance or recipe.compress)
+    needed = (
+        recipe.stage not in PARTS and recipe.target == "boxes" and bool(recipe.relevance or recipe.compress)
+    )
     if not needed or not boxless or (recipe.stage != "relevance" and len(boxless) < sources):
         return
     remedy = "use target=gradient, which needs none"

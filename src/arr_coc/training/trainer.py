@@ -3,8 +3,8 @@
     train(load_recipe("relevance"), Path("my-allocator"))
 
 The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recipe.json`, the loss curve
-(`curve.jsonl`, `curve.png`) and the last checkpoint beside it. Of a stem's recipe it is whole: what else the
-allocator had that it started from goes along. Killed at any step, the same call goes on from that checkpoint
+(`curve.jsonl`, `curve.png`) and the last checkpoint beside it. It is whole: what else the allocator had that
+it started from goes along. Killed at any step, the same call goes on from that checkpoint
 to the same result: data come in an order fixed by the seed, and the generators are restored. Ctrl-C and
 SIGTERM end it after a step, with an allocator of what was learned so far. It runs on one CPU, on one GPU, or
 on several by `accelerate launch`, and several learn what one does with as many images a step.
@@ -38,9 +38,11 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.hub import BUNDLED, is_local
+from arr_coc.training.fields import PARTS
 from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
-from arr_coc.training.interruption import Interruption
+from arr_coc.training.interruption import Deadline, Interruption
 from arr_coc.training.learner import Learner
+from arr_coc.training.parts import PartsLearner
 from arr_coc.training.progress import Report, counted
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
@@ -69,14 +71,13 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         layer = layer_class(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
         folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
-        if recipe.eyes == "stem":
-            parts.update(load_learned(folder, base))
-        start = parts.pop("layer", None) or checkpoint.load_layer(folder, base)
+        parts = load_learned(folder, base)
+        start = parts.pop("layer")
         layer = layer_class(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
         layer.trained, layer.trained_on = start.trained, start.trained_on
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
-    learner = Learner(model, recipe)
+    learner = PartsLearner(model, recipe) if recipe.stage in PARTS else Learner(model, recipe)
     if blind and recipe.init is not None:
         learner.layer.load(Path(recipe.init))
     return learner
@@ -89,6 +90,7 @@ def train(
     name: str | None = None,
     progress: bool = True,
     stop_at: int | None = None,
+    minutes: float | None = None,
     device: str = "auto",
     layer_class: type[ARRCOCLayer] = ARRCOCLayer,
 ) -> dict[str, Any]:
@@ -100,6 +102,7 @@ def train(
         name: of the recipe, for the model card.
         progress: on stderr, how far it is: a bar, elsewhere lines; and what the whole will take.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
+        minutes: end after so long, at the end of a step, as if that had been the last; None: at the end.
         device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 
@@ -134,6 +137,8 @@ def train(
         trainer.add_callback(interruption)
         if stop_at is not None:
             trainer.add_callback(StopAt(stop_at))
+        deadline = Deadline(minutes)
+        trainer.add_callback(deadline)
         if progress and is_main_process():
             images = recipe.batch * devices
             each = f"{counted(images, 'image')} with at most {counted(recipe.questions, 'question')}"
@@ -145,7 +150,7 @@ def train(
         except ValueError as error:
             raise ValueError(worker_message(str(error))) from error
     history, steps = trainer.state.log_history, trainer.state.global_step
-    whole = steps >= recipe.steps
+    whole = steps >= recipe.steps or (deadline.over and not interruption.signal)
     if trainer.is_world_process_zero() and (whole or interruption.signal):
         record = {"recipe": plain(name or recipe.stage), "steps": steps, "images": data.images()}
         write_learned(learner, out, record)
@@ -200,7 +205,7 @@ def write_learned(learner: Learner, out: Path, record: dict[str, Any]) -> None:
     if isinstance(learner.layer, QueryBlindLayer):
         learner.layer.save(out)
         return
-    learner.layer.trained = True
+    learner.layer.trained |= recipe.stage not in PARTS
     base = recipe.model if recipe.model == BUNDLED or not is_local(recipe.model) else model.config.model_type
     record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
     learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
@@ -245,7 +250,8 @@ class AllocatorTrainer(Trainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW; what is freed of the base model learns at the recipe's `base_lr`."""
         model = self.learner.model
-        base = {id(p) for part in (model.base, model.loras) for p in part.parameters()}
+        parts = (model.base,) if self.recipe.stage in PARTS else (model.base, model.loras)
+        base = {id(p) for part in parts for p in part.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if id(p) not in base], "lr": self.recipe.lr},

@@ -1,0 +1,47 @@
+"""Types of a recipe's settings, with their ranges."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from arr_coc.data import DATASETS
+
+WORLD = "world"
+"""The name of the drawn pages among data sets."""
+PARTS = ("partial", "coarse", "compressor")
+"""Stages that teach what reads an image in part, see `parts`."""
+
+
+def check_data(spec: str) -> str:
+    """The name of a data set, as it is.
+
+    Raises:
+        ValueError: it is neither world nor NAME:DIR.
+    """
+    name = spec.partition(":")[0].strip().lower()
+    if spec != WORLD and (name not in DATASETS or ":" not in spec):
+        names = ", ".join(DATASETS)
+        raise ValueError(f"data has {spec!r}: use world or NAME:DIR, where NAME is one of {names}")
+    return spec
+
+
+def immutable(value: Any) -> Any:
+    """A value with tuples in place of lists."""
+    return tuple(immutable(each) for each in value) if isinstance(value, (list, tuple)) else value
+
+
+MOST_ITEMS = 1_000_000_000
+"""The most images of a run: the seeds of drawn pages of two runs would meet beyond it."""
+MOST_RANK = 4096
+"""The largest rank of a layer's coupling, and the most heads."""
+Whole = Annotated[int, Field(ge=0, le=10_000_000)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Few = Annotated[int, Field(ge=1, le=1024)]
+Rank = Annotated[int, Field(ge=0, le=1024)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+Rate = Annotated[float, Field(gt=0, le=10)]
+Side = Annotated[int, Field(ge=128, le=3072)]
+DataSpec = Annotated[str, AfterValidator(check_data)]
+Listed = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples

@@ -1,0 +1,136 @@
+"""What an adaptation gained: results of the same questions before and after, as figures and a picture.
+
+gain(read_results(before), read_results(after)) -> {"questions", "metric", "recall", "score"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arr_coc.store.results.files import ERROR, Record
+from arr_coc.store.results.intervals import paired_interval
+from arr_coc.store.results.kinds import FULL, split_method
+
+Gain = dict[str, Any]
+Results = tuple[dict[str, Any], list[Record]]
+"""Header and lines of a result file."""
+BEFORE, AFTER = "before", "after"
+FIGURES = ("recall", "score")
+"""Share of the evidence cells that were kept; the metric of the answers."""
+
+
+def gain(before: Results, after: Results) -> Gain:
+    """Means over the held-out questions that both files have, by figure, method and budget.
+
+    Args:
+        before: with methods that know nothing or all beside ours.
+        after: ours again.
+
+    Returns:
+        "questions", "images", "metric"; "recall" (empty without boxes) and "score", each {"METHOD@BUDGET":
+        {"before", "after", "difference", "interval"}}; methods that nothing was taught have "before" alone.
+        All from 0 to 1; the interval is the 95 % paired bootstrap interval of the difference.
+
+    Raises:
+        ValueError: they have no question in common.
+    """
+    first, second = ({r["id"]: r for r in lines if ERROR not in r} for _, lines in (before, after))
+    both = [name for name in first if name in second]
+    if not both:
+        raise ValueError("no held-out question was measured before and after: check the images of the data")
+    figures: Gain = {
+        "questions": len(both),
+        "images": len({first[name]["image"] for name in both}),
+        "metric": after[0]["metric"],
+    }
+    for figure in FIGURES:
+        labels = dict.fromkeys(label for name in both for label in first[name].get(figure, {}))
+        figures[figure] = {label: _row(figure, label, both, first, second) for label in labels}
+    return figures
+
+
+def _row(
+    figure: str, label: str, names: Sequence[str], first: dict[str, Record], second: dict[str, Record]
+) -> dict[str, Any]:
+    old = {name: first[name][figure][label] for name in names if label in first[name].get(figure, {})}
+    row: dict[str, Any] = {BEFORE: round(float(np.mean(list(old.values()))), 4)}
+    new = {name: second[name].get(figure, {}).get(label) for name in old}
+    if not split_method(label)[0].startswith("arr-coc") or any(value is None for value in new.values()):
+        return row
+    values = np.array([new[name] for name in old], dtype=float)
+    low, high = paired_interval(values, list(old.values()))
+    mean = float(values.mean())
+    return row | {
+        AFTER: round(mean, 4),
+        "difference": round(mean - row[BEFORE], 4),
+        "interval": [round(low, 4), round(high, 4)],
+    }
+
+
+def in_words(figures: Gain) -> list[tuple[str, str]]:
+    """The gain in a few lines: name and text, one for each method and budget of ours."""
+    rows = []
+    for figure, what in (("recall", "evidence kept"), ("score", figures["metric"].replace("_", " "))):
+        table = figures[figure]
+        for label, row in table.items():
+            if AFTER not in row:
+                continue
+            budget = split_method(label)[1]
+            low, high = row["interval"]
+            others = [
+                f"{name} {table[f'{name}@{budget}'][BEFORE]:.0%}"
+                for name in ("random", "even grid", "oracle")
+                if f"{name}@{budget}" in table
+            ]
+            others += [f"{FULL} {table[FULL][BEFORE]:.0%}"] if FULL in table else []
+            beside = f"; {', '.join(others)}" if others else ""
+            text = f"{row[BEFORE]:.0%} before, {row[AFTER]:.0%} after ({low:+.0%} to {high:+.0%}){beside}"
+            rows.append((f"{label}", f"{what} {text}"))
+    return rows
+
+
+def draw_gain(figures: Gain, path: Path) -> None:
+    """Before and after, a panel for each figure, with the nulls and the oracle as ticks.
+
+    Args:
+        figures: of `gain`.
+        path: of the picture.
+    """
+    from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
+
+    panels = [figure for figure in FIGURES if figures[figure]]
+    rows = max(sum(AFTER in row for row in figures[figure].values()) for figure in panels)
+    picture = Figure(figsize=(5.2 * len(panels), 1.3 + 0.55 * rows), layout="constrained")
+    for axes, figure in zip(np.atleast_1d(picture.subplots(1, len(panels))), panels, strict=True):
+        table = figures[figure]
+        labels = [label for label, row in table.items() if AFTER in row]
+        for y, label in enumerate(labels):
+            budget = split_method(label)[1]
+            for name, mark in (("random", "x"), ("even grid", "s"), ("oracle", "|")):
+                if f"{name}@{budget}" in table:
+                    axes.plot(table[f"{name}@{budget}"][BEFORE], y, mark, color="#8d8d98", label=name)
+            old, new = table[label][BEFORE], table[label][AFTER]
+            arrow = {"arrowstyle": "-|>", "color": "#a3195b", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", (new, y), (old, y), arrowprops=arrow)
+            axes.plot(old, y, "o", color="white", mec="#a3195b", label=BEFORE)
+            axes.plot(new, y, "o", color="#a3195b", label=AFTER)
+        axes.set_yticks(range(len(labels)), labels, fontsize=8)
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_title(
+            "evidence kept" if figure == "recall" else figures["metric"].replace("_", " "),
+            loc="left",
+            fontsize=10,
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+        handles, names = axes.get_legend_handles_labels()
+        once = dict(zip(names, handles, strict=True))
+        axes.legend(once.values(), once.keys(), fontsize=7, loc="lower right", frameon=False)
+    picture.suptitle(
+        f"{figures['questions']:,} held-out questions about {figures['images']:,} images", fontsize=10
+    )
+    picture.savefig(path, dpi=130)

@@ -1,0 +1,243 @@
+"""The losses of what reads an image in part: LoRAs for kept cells and a coarse view, and learned compressors.
+
+    partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
+    coarse       LoRA of the language model: answers from a gestalt and kept cells behind it
+    compressor   conv4 and conv16: answers from their gestalt alone
+
+No labels are needed: the whole tower's own tokens teach (`echo_loss`, self-distillation on features; Hinton
+et al. 2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens.
+Boxes say what a kept set holds beside cells that have nothing to do with the question; where there are none,
+what a trained layer looks at. The base model is frozen, and so is all that the allocator had before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.core.attending import compute_retention_mask
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
+from arr_coc.seam import VisualFeatures
+from arr_coc.seam.gestalt import CELLS, CONVS, ConvCompressor
+from arr_coc.seam.likelihood import compacted_costs
+from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.session import Session
+from arr_coc.training.learner import ImageLoss, Learner, draws_of
+from arr_coc.training.recipe import Recipe
+from arr_coc.training.rows import ImageRows, Row
+
+SHARE = 14 / 273
+"""Questions that share a kept set, for each of its cells."""
+IN_ALL = 420
+"""Cells of the kept sets of an image in all."""
+
+
+class PartsLearner(Learner):
+    """A model and what it learns for reading in part, as one module with a loss; as `Learner`."""
+
+    def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
+        super().__init__(model, recipe)
+        model.layer.requires_grad_(False)
+        if recipe.stage == "compressor":
+            prepare_convs(model)
+        else:
+            prepare_lora(model, {"partial": PARTIAL, "coarse": COARSE}[recipe.stage], recipe.lora)
+
+    def image_loss(self, item: ImageRows) -> ImageLoss:
+        """The loss of one image; what is drawn for it depends on the seed and the item's number alone."""
+        rows = [row for row in item.rows if row.weight]
+        if not rows:
+            return ImageLoss(self._zero(), {})
+        session = Session(self.model, item.image)
+        with torch.no_grad():
+            whole = self.model.adapter.features(session.inputs("?"))
+        answers = self._own_or_right(session, whole, rows)
+        draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
+        terms: dict[str, list[Tensor]] = {}
+        if self.recipe.stage == "compressor":
+            for name, conv in self.model.convs.items():
+                batch = session.batch([row.question for row in rows], answers)
+                costs = read_parts(self.model, PRUNE, batch, whole, None, None, conv(whole))
+                terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
+        else:
+            for some, keep in self._kept_sets(session, whole, rows, item, draws):
+                batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
+                for name, term in self._part(session, whole, batch, keep).items():
+                    terms.setdefault(name, []).append(term)
+        means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
+        total = torch.stack(list(means.values())).sum() + self._zero()
+        figures = {"loss": total} | means
+        return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
+
+    def _part(
+        self, session: Session, whole: VisualFeatures, batch: Mapping[str, Any], keep: Tensor
+    ) -> dict[str, Tensor]:
+        """The terms of one kept set [K] and the questions that share it."""
+        model, recipe, inputs = self.model, self.recipe, session.inputs("?")
+        if recipe.stage == "partial":
+            fine = model.adapter_for(SPARSE).encode_cells(inputs, [keep])
+            terms = {"echo": recipe.echo * echo_loss(*same_cells(fine, whole, keep))} if recipe.echo else {}
+            if recipe.answer:
+                costs = read_parts(model, SPARSE, batch, whole, keep, fine, None)
+                terms["answer"] = recipe.answer * costs.mean()
+            return terms
+        few = min(CELLS, max(1, len(whole.cells[0]) // 4))
+        with torch.no_grad():
+            fine = model.adapter_for(SACCADE).encode_cells(inputs, [keep])
+            gestalt = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, few))
+        costs = read_parts(model, SACCADE, batch, whole, keep, fine, gestalt)
+        return {"answer": recipe.answer * costs.mean()}
+
+    def _kept_sets(
+        self,
+        session: Session,
+        whole: VisualFeatures,
+        rows: Sequence[Row],
+        item: ImageRows,
+        draws: random.Random,
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Numbers of rows, and the cells [K] that are kept for them: fewer than half, as in the modes."""
+        grid = whole.grids[0][1:]
+        cells = grid[0] * grid[1]
+        count = min(cells, max(2, min(draws.choice(self.recipe.budgets), (cells - 1) // 2)))
+        evidence = self._evidence(session, whole, rows, item, count)
+        share, every = max(1, round(count * SHARE)), evidence.any(0)
+        for start in range(0, len(rows), share):
+            if start and (start // share + 1) * count > IN_ALL:
+                return
+            some = list(range(start, min(start + share, len(rows))))
+            yield (
+                some,
+                kept_cells(draws, evidence[some].any(0).cpu(), every.cpu(), count).to(self.model.device),
+            )
+
+    @torch.no_grad()
+    def _evidence(
+        self, session: Session, whole: VisualFeatures, rows: Sequence[Row], item: ImageRows, count: int
+    ) -> Tensor:
+        """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
+        grid = whole.grids[0][1:]
+        masks = torch.stack([evidence_cells(row.boxes or (), grid, item.image.size) for row in rows])
+        blind = [i for i, row in enumerate(rows) if row.boxes is None]
+        if blind and self.layer.trained:
+            logits = self.relevance(session, whole, [rows[i].question for i in blind], "encoded").logits
+            for i, scores in zip(blind, logits.flatten(1), strict=True):
+                masks[i] = compute_retention_mask(scores, max(1, count // 4)).view(grid).cpu()
+        return masks
+
+    def _own_or_right(self, session: Session, whole: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+        if not self.recipe.answer:
+            return [""] * len(rows)
+        return self.answers(session, whole, rows)
+
+
+def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
+    """Make a LoRA learn: one that the allocator has, else a new one.
+
+    Raises:
+        ValueError: no mode would use it.
+    """
+    if not model.adapter.sparse:
+        raise ValueError(
+            f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
+            "alone, so no mode would use it: use relevance, distill or compressor"
+        )
+    if kind not in model.loras:
+        model.loras.add(kind, rank)
+    for parameter in model.loras.parameters_of(kind):
+        parameter.data = parameter.data.float().to(model.device)
+        parameter.requires_grad_(True)
+
+
+def prepare_convs(model: ARRCOCModel) -> None:
+    """Make both compressors learn, new ones where the allocator has none."""
+    vision = getattr(model.config, "vision_config", None)
+    levels = len(getattr(vision, "deepstack_visual_indexes", None) or ())
+    for name, factor in CONVS.items():
+        if name not in model.convs:
+            model.convs[name] = ConvCompressor(model.layer.config.dim, factor, levels)
+    model.convs.to(model.device, torch.float32).requires_grad_(True)
+
+
+def same_cells(
+    fine: VisualFeatures, whole: VisualFeatures, keep: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Tokens and levels of kept cells [K, D]: encoded alone, and encoded with all others."""
+    at = whole.cells[0][keep]
+    alone = [images[0] for images in (fine.tokens, *fine.levels)]
+    return alone, [images[0][at] for images in (whole.tokens, *whole.levels)]
+
+
+def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
+    """How far tokens are from those of the whole image: the share of their variance that is missed.
+
+    Args:
+        levels: per level [K, D], of the K > 1 kept cells encoded alone.
+        whole: per level [K, D], of the same cells encoded with all others.
+
+    Returns:
+        The mean over levels; 0 where nothing differs, about 1 where nothing is known.
+    """
+    missed = [
+        (ours.float() - theirs.float()).square().mean() / theirs.float().var(0).mean().clamp_min(1e-6)
+        for ours, theirs in zip(levels, whole, strict=True)
+    ]
+    return torch.stack(missed).mean()
+
+
+def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
+    """A kept set: the evidence, what lies round it, what other questions need, and cells of no use.
+
+    Args:
+        draws: draws the shares.
+        evidence: bool [H, W], what the questions of the set need.
+        others: bool [H, W], what other questions of the image need.
+        count: cells to keep, at most all.
+
+    Returns:
+        Long [K], rising.
+    """
+    noise = torch.rand(evidence.shape, generator=torch.Generator().manual_seed(draws.randrange(2**31)))
+    reach = 2 * draws.choice((1, 1, 2, 3)) + 1
+    near = F.max_pool2d(evidence[None].float(), reach, 1, reach // 2)[0]
+    weights = [draws.random() for _ in range(3)]
+    score = 10 * evidence + weights[0] * near + weights[1] * others + (weights[2] + 1e-3) * noise
+    return score.flatten().topk(min(count, score.numel())).indices.sort().values
+
+
+def read_parts(
+    model: ARRCOCModel,
+    mode: str | Mode,
+    batch: Mapping[str, Any],
+    whole: VisualFeatures,
+    keep: Tensor | None,
+    fine: VisualFeatures | None,
+    gestalt: VisualFeatures | None,
+) -> Tensor:
+    """Mean cross-entropy of each answer [Q] from an image in part, as a mode's language model reads it.
+
+    Args:
+        model: the model.
+        mode: whose LoRAs are at work.
+        batch: of `Session.batch` with answers.
+        whole: the image, for where its cells are.
+        keep: long [K], the kept cells; None: none.
+        fine: the kept cells, encoded; None: none.
+        gestalt: what is read before them; None: nothing.
+    """
+    adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
+    kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
+    if fine is None:  # tokens that are no cell belong to the prompt
+        rest = whole.select(whole.tokens_to_keep([kept]))
+        fine = rest if any(rest.counts) else None
+    parts = [None if part is None else part.repeat(rows) for part in (fine, gestalt)]
+    layout = whole.repeat(rows).layout
+    compacted = adapter.assemble(batch, layout, [kept] * rows, parts[0], parts[1], use_cache=False)
+    return compacted_costs(adapter, compacted)

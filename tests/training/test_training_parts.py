@@ -1,0 +1,167 @@
+"""Learning to read an image in part: kept sets, the whole tower's lesson, what each stage teaches.
+
+Run: pytest tests/training/test_training_parts.py
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.model import ARRCOCModel
+from arr_coc.seam.gestalt import pooled
+from arr_coc.seam.likelihood import answer_costs
+from arr_coc.session import Session
+from arr_coc.training import parts
+from arr_coc.training.parts import PartsLearner, echo_loss, kept_cells, read_parts
+from arr_coc.training.recipe import Recipe, built_in, load_recipe
+from arr_coc.training.rows import ImageRows, Row
+from arr_coc.training.trainer import train
+from tiny import WIDTH, picture, tiny
+
+IMAGE = picture(1, (48, 40))  # 6 x 5 cells
+ROWS = (
+    Row("What?", ("left",), ((0.0, 0.0, 16.0, 8.0),), "value", 1.0, "first"),
+    Row("Where is it now?", (), None, "title", 1.0, "second"),
+)
+ITEM = ImageRows(IMAGE, ROWS, "here", number=0)
+
+
+def learner(stage: str, **changes: Any) -> PartsLearner:
+    """A learner of a stage on a tiny model."""
+    built = tiny("qwen3_vl")
+    model = ARRCOCModel(built.model, built.processor, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)), strict=True)
+    settings = {"stage": stage, "steps": 1, "relevance": 0.0, "compress": 0.0, "lora": 2, "budgets": (8,)}
+    return PartsLearner(model, Recipe(**(settings | changes)))
+
+
+def reached(module: nn.Module) -> set[str]:
+    """Names of the parameters with a gradient other than 0."""
+    return {name for name, p in module.named_parameters() if p.grad is not None and bool(p.grad.any())}
+
+
+class TestKeptCells:
+    def test_evidence_is_kept_and_the_count_is_met(self) -> None:
+        evidence = torch.zeros(6, 8, dtype=torch.bool)
+        evidence[2, 3:6] = True
+        for seed in range(20):
+            kept = kept_cells(random.Random(seed), evidence, evidence, 10)
+            assert len(kept) == 10
+            assert set(evidence.flatten().nonzero().flatten().tolist()) <= set(kept.tolist())
+            assert bool((kept.diff() > 0).all())
+
+    def test_no_more_cells_than_there_are(self) -> None:
+        nothing = torch.zeros(2, 3, dtype=torch.bool)
+        assert kept_cells(random.Random(0), nothing, nothing, 10).tolist() == list(range(6))
+
+
+class TestEcho:
+    def test_nothing_is_missed_of_the_same(self) -> None:
+        levels = [torch.randn(20, 8), torch.randn(20, 8)]
+        assert echo_loss(levels, levels) == 0
+
+    def test_who_knows_the_mean_alone_misses_everything(self) -> None:
+        whole = [3 + 2 * torch.randn(400, 8)]
+        assert echo_loss([whole[0].mean(0).expand(400, 8)], whole).item() == pytest.approx(1, abs=0.01)
+
+    @torch.no_grad()
+    def test_all_cells_encoded_alone_are_those_of_the_whole_image(self) -> None:
+        model = learner("partial").model
+        inputs = Session(model, IMAGE).inputs("?")
+        whole, keep = model.adapter.features(inputs), torch.arange(30)
+        fine = model.adapter.encode_cells(inputs, [keep])
+        assert echo_loss(*parts.same_cells(fine, whole, keep)) < 1e-8
+
+
+class TestStages:
+    @pytest.mark.parametrize(
+        ("stage", "own"), [("partial", "loras.weights"), ("coarse", "loras.weights"), ("compressor", "convs")]
+    )
+    def test_it_teaches_its_own_and_nothing_else(self, stage: str, own: str) -> None:
+        taught = learner(stage)
+        before = copy.deepcopy(taught.model.base.state_dict())
+        taught.image_loss(ITEM).loss.backward()
+        names = reached(taught)
+        assert names
+        assert all(name.startswith(f"model.{own}") for name in names)
+        if stage != "compressor":
+            assert all(f"/{stage}/" in f"/{name.removeprefix('model.loras.weights.')}" for name in names)
+        after = taught.model.base.state_dict()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+    def test_one_learns_what_the_whole_tower_sees(self) -> None:
+        taught = learner("partial", answer=0.0)
+        optimizer = torch.optim.Adam([p for p in taught.parameters() if p.requires_grad], 0.02)
+        losses = []
+        for _ in range(12):
+            optimizer.zero_grad()
+            loss = taught.image_loss(ITEM).loss
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        assert losses[-1] < 0.8 * losses[0]
+
+    @torch.no_grad()
+    def test_an_answer_from_a_gestalt_costs_what_the_mode_would_read(self) -> None:
+        model = learner("compressor").model
+        session = Session(model, IMAGE)
+        whole = model.adapter.features(session.inputs("?"))
+        batch = session.batch(["What?"], ["left"])
+        ours = read_parts(model, "prune", batch, whole, None, None, model.convs["conv4"](whole))
+        pool = read_parts(model, "prune", batch, whole, None, None, pooled(whole, 4))
+        assert torch.equal(ours, pool)  # untrained it is the pool
+        every = torch.arange(30)
+        fine = whole.select([every])
+        kept = read_parts(model, "prune", batch, whole, every, fine, None)
+        full = answer_costs(model.adapter, batch, whole, [every])
+        assert (kept - full).abs().max() < 1e-5
+
+    def test_an_image_draws_the_same_whatever_came_before(self) -> None:
+        taught = learner("partial")
+        first = taught.image_loss(ITEM).loss
+        torch.manual_seed(99)
+        assert torch.equal(first, taught.image_loss(ITEM).loss)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("partial", "partial/"), ("coarse", "coarse/"), ("compressor", "conv4")]
+)
+def test_a_recipe_makes_an_allocator_with_it(base: Path, tmp_path: Path, name: str, file: str) -> None:
+    changes = {"model": str(base), "init": None, "sizes": (128,), "questions": 2, "steps": 1, "workers": 0}
+    train(load_recipe(name, changes), tmp_path / "out", progress=False)
+    assert any(path.relative_to(tmp_path / "out").as_posix().startswith(file) for path in
+               (tmp_path / "out").rglob("*.safetensors"))  # fmt: skip
+    model = ARRCOCModel.from_pretrained(tmp_path / "out")
+    assert not model.layer.trained  # nobody has taught it where to look
+    assert model.layer.trained_on[-1]["recipe"] == name
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"stage": "partial"}, "lora is 0, but stage 'partial' teaches one"),
+            ({"stage": "compressor", "eyes": "stem"}, "teaches no eyes"),
+            ({"stage": "coarse", "lora": 2, "answer": 0.0}, "answer is 0, so stage 'coarse' learns nothing"),
+        ],
+    )
+    def test_what_would_teach_nothing(self, changes: dict[str, Any], reason: str) -> None:
+        with pytest.raises(ValueError, match=reason):
+            Recipe(steps=1, **changes)
+
+    def test_a_tower_that_encodes_all_or_nothing(self) -> None:
+        built = tiny("llava_next")
+        model = ARRCOCModel(built.model, built.processor)
+        with pytest.raises(ValueError, match="so no mode would use it: use relevance"):
+            PartsLearner(model, Recipe(stage="partial", steps=1, lora=2))
+
+
+def test_all_three_are_built_in() -> None:
+    assert {"partial", "coarse", "compressor"} <= built_in().keys()
