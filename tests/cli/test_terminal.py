@@ -135,7 +135,9 @@ def test_both_sides_of_a_comparison_begin_at_the_picture(
     sessions: list[Any] = []
     session = ARRCOCModel.session
     monkeypatch.setattr(
-        ARRCOCModel, "session", lambda *words: sessions.append(session(*words)) or sessions[-1]
+        ARRCOCModel,
+        "session",
+        lambda *words, **more: sessions.append(session(*words, **more)) or sessions[-1],
     )
     facts = run_json(capsys, "ask", image, "What is it?", "-m", folder, "-b", "2", "--compare")
     assert len(sessions) == 4  # two that warm up, two that are measured

@@ -183,7 +183,7 @@ def test_repeated_features_are_those_of_as_many_equal_images(family: str) -> Non
     assert (thrice.counts, thrice.grids, thrice.kind) == (direct.counts, direct.grids, direct.kind)
     assert len(thrice.levels) == len(direct.levels)
     for found, expected in zip((thrice.tokens, *thrice.levels), (direct.tokens, *direct.levels), strict=True):
-        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found, expected, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(thrice.cells, direct.cells, strict=True))
     assert all(t is one.tokens[0] for t in thrice.tokens)  # nothing is copied
     assert (len(one.tokens), len(one.cells)) == (1, 1)  # and the one is as it was

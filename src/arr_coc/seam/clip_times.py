@@ -30,9 +30,9 @@ def step_times(
         frames: of how many steps each image or clip consists, in order of appearance, 1 for an image.
     """
     steps = [int(grid[0]) for grid in inputs["video_grid_thw"]]
-    told = inputs.get("second_per_grid_ts")
-    if told is not None:
-        lengths = told.tolist() if isinstance(told, Tensor) else list(told)
+    seconds = inputs.get("second_per_grid_ts")
+    if seconds is not None:
+        lengths = seconds.tolist() if isinstance(seconds, Tensor) else list(seconds)
         times = [
             tuple(number * length for number in range(count))
             for count, length in zip(steps, lengths, strict=True)
