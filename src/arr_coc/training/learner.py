@@ -233,9 +233,9 @@ class Learner(nn.Module):
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
 
         The budget is drawn from the recipe's for each image. With "reinforce" the surrogate of the policy
-        gradient is added; its baseline is the cost of the deterministic choice. With a judge the cost is 1 less
-        the metric of an answer sampled from the kept cells, the baseline that of the greedy answer from the
-        deterministic ones, and cross-entropy is not in the loss.
+        gradient is added; its baseline is the cost of the deterministic choice.
+        With a judge the cost is 1 less the metric of an answer sampled from the kept cells, the baseline that
+        of the greedy answer from the deterministic ones, and cross-entropy is not in the loss.
 
         Args:
             inputs: of `Session.batch` with answers.
