@@ -69,7 +69,7 @@ class Recipe(BaseModel):
     )
 
     stage: Literal["relevance", "answers", "hard", "partial", "coarse", "compressor"]
-    """relevance, answers, or hard: both, hard families weighted; partial, coarse, compressor: `parts`"""
+    """relevance, answers, hard (both, hard families weighted), or what reads a part"""
     model: str = "bundled"
     """base model: bundled, a name or a folder"""
     init: str | None = None
