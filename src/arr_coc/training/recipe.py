@@ -97,7 +97,7 @@ class Recipe(BaseModel):
     estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
     """how answers reach the scores through a selection"""
     reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
-    """of estimator reinforce: the right answer's likelihood, or the metric of answers that are sampled"""
+    """of reinforce: the right answer's likelihood, or the metric of sampled answers"""
     temperature: Rate = 0.5
     """of the gumbel estimator"""
     budgets: Annotated[tuple[Count, ...], Listed] = (64, 128, 273)
