@@ -34,7 +34,17 @@ def written(folder: Path, text: str) -> Path:
 
 class TestBuiltIn:
     def test_names(self):
-        assert list(built_in()) == ["answers", "distill", "hard", "query-blind", "relevance", "stem"]
+        assert list(built_in()) == [
+            "answers",
+            "coarse",
+            "compressor",
+            "distill",
+            "hard",
+            "partial",
+            "query-blind",
+            "relevance",
+            "stem",
+        ]
 
     @pytest.mark.parametrize("name", list(built_in()))
     def test_each_loads_and_says_its_cost_and_what_to_expect(self, name):

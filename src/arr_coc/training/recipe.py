@@ -69,7 +69,7 @@ class Recipe(BaseModel):
     )
 
     stage: Literal["relevance", "answers", "hard", "partial", "coarse", "compressor"]
-    """relevance, answers, or hard: both, hard families weighted; partial, coarse, compressor: `parts`"""
+    """relevance, answers, hard (both, hard families weighted), or what reads a part"""
     model: str = "bundled"
     """base model: bundled, a name or a folder"""
     init: str | None = None
@@ -97,7 +97,7 @@ class Recipe(BaseModel):
     estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
     """how answers reach the scores through a selection"""
     reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
-    """of estimator reinforce: the right answer's likelihood, or the metric of answers that are sampled"""
+    """of reinforce: the right answer's likelihood, or the metric of sampled answers"""
     temperature: Rate = 0.5
     """of the gumbel estimator"""
     budgets: Annotated[tuple[Count, ...], Listed] = (64, 128, 273)
