@@ -10,7 +10,6 @@ The stages are run from the root of the repository, as scripts of `runs` do (bun
     python -m making.rendered      6. both, on questions about rendered and drawn pages
     python -m making.stem          the stem of modes `sparse` and `saccade`
     python -m making.familiarity   what its stem tells drawn pages from other pictures by
-
-What reads a page in part (LoRAs, compressors) is taught by recipes that any model can use:
-`arr-coc train partial`, `coarse` and `compressor`.
+    python -m making.partial       LoRAs for reading what is encoded in part
+    python -m making.compressor    the conv compressors
 """

@@ -101,16 +101,14 @@ $python runs/evidence.py runs/results/evidence.json
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
-#    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones were taught with the same
-#    losses and two more, small ones that need a page's drawing: `dense`, words of cells, and `hint`, early answers; and that
-#    of the vision tower learned in saccade steps, too: docs/LOG.md, fourth and fifth sitting. They were not made anew.)
-teach first-partial partial init="$out/allocator"
-teach first coarse init="$out/first-partial"
-teach second-partial partial init="$out/first" seed=1 steps=1700 lr=6e-4
-teach second coarse init="$out/second-partial" seed=1 steps=300 lr=6e-4
+#    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones' first was taught with both
+#    LoRAs at work in every step and without the lesson of the whole tower: docs/LOG.md, fourth sitting.)
+[ -d "$out/first/coarse" ] || $python -m making.partial "$out/first.safetensors" --folder "$out/first"
+[ -d "$out/second/coarse" ] || $python -m making.partial "$out/second.safetensors" --folder "$out/second" \
+    --init "$out/first" --page 80000000 --steps 2000 --lr 6e-4 --saccades 0.15
 $python runs/mean_lora.py "$out/first" "$out/second" --out "$out/early"
-teach compressor compressor init="$out/allocator" steps=520
-cp "$out/compressor/conv4.safetensors" "$out/compressor/conv16.safetensors" "$out/early"
+[ -f "$out/early/conv16.safetensors" ] ||
+    $python -m making.compressor "$out/compressor.safetensors" --steps 520 --folder "$out/early"
 coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
 measure sparse --methods "full,arr-coc,random,downsample,oracle,blind oracle,$early,fastv,fastv:1,fastv:3,fastv:4,visionzip,prumerge+,scope,idpruner" \
