@@ -84,6 +84,8 @@ class TestSessions:
         assert reader.cap_pixels_per_frame is False
         logging.get_logger("transformers").addHandler(caplog.handler)
         logging.warning_once.cache_clear()
+        verbosity = logging.get_verbosity()  # which the command line lowers
+        logging.set_verbosity_warning()
         try:
             model.session(clip)
             assert "cap_pixels_per_frame" not in caplog.text
@@ -93,6 +95,7 @@ class TestSessions:
             assert "cap_pixels_per_frame" in caplog.text
         finally:
             reader.cap_pixels_per_frame = False
+            logging.set_verbosity(verbosity)
             logging.get_logger("transformers").removeHandler(caplog.handler)
 
     def test_all_of_a_clip_can_be_kept_for_later_questions(
