@@ -38,5 +38,8 @@ def assert_looks(part: Locator, name: str) -> None:
         shot.save(file, optimize=True)
     before = Image.open(file)
     assert shot.size == before.size
-    gap = np.abs(np.asarray(shot, dtype=np.float32) - np.asarray(before, dtype=np.float32)).mean()
-    assert gap < TOLERANCE
+    now, then = (np.asarray(picture, dtype=np.float32) for picture in (shot, before))
+    # A part begins at a fraction of a pixel; where it is cut depends on fonts and the browser's release.
+    shifts = [(down, right) for down in (-1, 0, 1) for right in (-1, 0, 1)]
+    gaps = [np.abs(np.roll(then, shift, (0, 1)) - now)[1:-1, 1:-1].mean() for shift in shifts]
+    assert min(gaps) < TOLERANCE

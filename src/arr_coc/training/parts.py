@@ -6,8 +6,8 @@
 
 No labels are needed: the whole tower's own tokens teach (`echo_loss`, self-distillation on features; Hinton
 et al. 2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens.
-Boxes say what a kept set holds beside cells that have nothing to do with the question; where there are none, what a
-trained layer looks at. The base model is frozen, and so is all that the allocator had before.
+Boxes say what a kept set holds beside cells that have nothing to do with the question; where there are none,
+what a trained layer looks at. The base model is frozen, and so is all that the allocator had before.
 """
 
 from __future__ import annotations
