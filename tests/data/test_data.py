@@ -626,7 +626,8 @@ class TestCoco:
 
     def test_missing_files(self, tmp_path):
         with pytest.raises(
-            ValueError, match=r"has no questions_val.jsonl or questions.jsonl: put questions.jsonl"
+            ValueError,
+            match=r"has no questions_val.jsonl or questions.jsonl or templates.json: put questions",
         ):
             read_coco(tmp_path)
         coco(tmp_path)

@@ -102,7 +102,7 @@ class TestFile:
         ("text", "message"),
         [
             ('stage = "relevance"', r"mine.toml: steps is missing: set it \(steps of the optimizer\)"),
-            ("steps = 3", r"mine.toml: stage is missing: set it \(relevance, answers, or hard"),
+            ("steps = 3", r"mine.toml: stage is missing: set it \(relevance, answers, hard"),
             ('stage = "x"\nsteps = 3', r"mine.toml: stage is 'x': use one of relevance, answers, hard"),
             ('stage = "hard"\nstepz = 3', r"mine.toml: stepz is unknown: use steps"),
             ('stage = "hard"\nsteps = "3"', r"mine.toml: steps is '3': it should be a whole number"),

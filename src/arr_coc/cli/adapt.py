@@ -21,7 +21,7 @@ def command(
     data: Annotated[
         str,
         typer.Option(
-            metavar="FOLDER|NAME:DIR", help="Images with questions.jsonl, or a data set as of eval."
+            metavar="FOLDER|NAME:DIR", help="Images with their questions, or a data set as of eval."
         ),
     ],
     out: Annotated[

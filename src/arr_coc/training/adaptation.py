@@ -155,7 +155,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
         methods=(*OURS, *NULLS),
     )
     evaluate(before, progress)
-    last, told = start, {}
+    last, figures = start, {}
     parts = list(plan(wanted, spec, data, source.base, start, sparse, out / PARTS))
     for number, part in enumerate(parts):
         if part.done:
@@ -171,9 +171,9 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
                 minutes=minutes,
                 device=wanted.device,
             )
-            told[part.name] = {name: result[name] for name in ("steps", "of", "seconds")}
+            figures[part.name] = {name: result[name] for name in ("steps", "of", "seconds")}
             if result["signal"] is not None:
-                return {"signal": result["signal"], "part": part.name, "parts": told}
+                return {"signal": result["signal"], "part": part.name, "parts": figures}
         last = str(part.folder)
     learned = ARRCOCModel.from_pretrained(source.base, allocator=last, device="cpu")
     learned.save_pretrained(out)
@@ -192,7 +192,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
             "boxes": data.boxed,
             "held out": f"every {data.every}th image",
         },
-        "parts": {part.name: told.get(part.name, {"steps": part.recipe.steps}) for part in parts},
+        "parts": {part.name: figures.get(part.name, {"steps": part.recipe.steps}) for part in parts},
         "gain": gained,
     }
     write_whole((json.dumps(facts, indent=1) + "\n").encode(), out / RESULT)

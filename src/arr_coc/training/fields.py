@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from arr_coc.core.paths import shorten
 from arr_coc.data import DATASETS
 
 WORLD = "world"
@@ -23,7 +24,9 @@ def check_data(spec: str) -> str:
     name = spec.partition(":")[0].strip().lower()
     if spec != WORLD and (name not in DATASETS or ":" not in spec):
         names = ", ".join(DATASETS)
-        raise ValueError(f"data has {spec!r}: use world or NAME:DIR, where NAME is one of {names}")
+        raise ValueError(
+            f"data has {shorten(str(spec))!r}: use world or NAME:DIR, where NAME is one of {names}"
+        )
     return spec
 
 
