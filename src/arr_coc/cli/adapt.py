@@ -25,7 +25,14 @@ def command(
         ),
     ],
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FOLDER", help="Where the allocator goes.")
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Where the allocator goes; a new one here if not given.",
+            show_default=False,
+        ),
     ] = "arr-coc-allocator",
     split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
     steps: Annotated[

@@ -25,7 +25,7 @@ def check_data(spec: str) -> str:
     if spec != WORLD and (name not in DATASETS or ":" not in spec):
         names = ", ".join(DATASETS)
         raise ValueError(
-            f"data has {shorten(str(spec))!r}: use world or NAME:DIR, where NAME is one of {names}"
+            f"data has {shorten(str(spec))}: use world or NAME:DIR, where NAME is one of {names}"
         )
     return spec
 
