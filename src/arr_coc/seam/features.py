@@ -36,6 +36,12 @@ class Layout:
     grids: list[Grid]
     cells: list[Tensor]
 
+    @classmethod
+    def of_grids(cls, grids: list[Grid], device: torch.device) -> Layout:
+        """The layout of images of which every token is a cell."""
+        counts = [frames * height * width for frames, height, width in grids]
+        return cls(counts, grids, [torch.arange(count, device=device) for count in counts])
+
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
         """Turn kept cells [K_i] (raster indices) into kept tokens, with all tokens that are no cell."""
         chosen = []

@@ -57,9 +57,7 @@ class Gemma4Adapter(FamilyAdapter):
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """Computed from the positions of the patches alone."""
-        grids, device = self._grids(inputs), inputs["image_position_ids"].device
-        counts = [height * width for _, height, width in grids]
-        return Layout(counts, grids, [torch.arange(count, device=device) for count in counts])
+        return Layout.of_grids(self._grids(inputs), inputs["image_position_ids"].device)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower on the patches of the kept cells, each at its place in the picture."""

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.families.tiles import arrangement, joined, raster
+from arr_coc.seam.families.tiles import arranged, joined, raster
 
 
 class Idefics3Adapter(FamilyAdapter):
@@ -64,10 +64,4 @@ class Idefics3Adapter(FamilyAdapter):
         """Per image the rows and columns of its tiles, and the tiles."""
         pixels = inputs["pixel_values"].flatten(0, 1)  # rows of a batch are filled up with black views
         pixels = pixels[pixels.flatten(1).any(1)]
-        tiled = []
-        for views in pixels.split(self._views(inputs)):
-            if len(views) == 1:
-                tiled.append(((1, 1), views))
-            else:
-                tiled.append((arrangement(views[:-1], views[-1]), views[:-1]))
-        return tiled
+        return arranged(pixels, self._views(inputs))

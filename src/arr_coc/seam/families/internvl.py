@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
+from arr_coc.seam.families.tiles import arranged, joined, placeholder_runs, raster
 
 
 class InternVLAdapter(FamilyAdapter):
@@ -31,29 +31,18 @@ class InternVLAdapter(FamilyAdapter):
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The raster of all tiles, the view of the whole left out."""
-        length = sum(counts) // len(inputs["pixel_values"])
-        side = math.isqrt(length)
-        layout = []
-        for tiles, _ in self._tiles(inputs, [count // length for count in counts]):
-            rows, columns = tiles
-            layout.append(((1, rows * side, columns * side), raster(rows, columns, side)))
-        return layout
+        side = math.isqrt(sum(counts) // len(inputs["pixel_values"]))
+        return [
+            ((1, rows * side, columns * side), raster(rows, columns, side))
+            for (rows, columns), _ in self._tiles(inputs)
+        ]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The tiles joined."""
-        counts = placeholder_runs(inputs["input_ids"] == self.image_token_id)
-        length = sum(counts) // len(inputs["pixel_values"])
-        tiled = self._tiles(inputs, [count // length for count in counts])
-        return [joined(tiles, *shape) for shape, tiles in tiled]
+        return [joined(tiles, *shape) for shape, tiles in self._tiles(inputs)]
 
-    def _tiles(
-        self, inputs: Mapping[str, Any], numbers: Sequence[int]
-    ) -> list[tuple[tuple[int, int], Tensor]]:
+    def _tiles(self, inputs: Mapping[str, Any]) -> list[tuple[tuple[int, int], Tensor]]:
         """Per image the rows and columns of its tiles, and the tiles."""
-        tiled = []
-        for views in inputs["pixel_values"].split(list(numbers)):
-            if len(views) == 1:
-                tiled.append(((1, 1), views))
-            else:
-                tiled.append((arrangement(views[:-1], views[-1]), views[:-1]))
-        return tiled
+        views, counts = inputs["pixel_values"], placeholder_runs(inputs["input_ids"] == self.image_token_id)
+        length = sum(counts) // len(views)  # tokens of a tile
+        return arranged(views, [count // length for count in counts])

@@ -59,9 +59,7 @@ class Mistral3Adapter(FamilyAdapter):
         """Computed from `image_sizes` alone, since every token is a cell."""
         if not self.sparse:
             return super().layout(inputs)
-        grids, device = self._grids(inputs), inputs["pixel_values"].device
-        counts = [height * width for _, height, width in grids]
-        return Layout(counts, grids, [torch.arange(count, device=device) for count in counts])
+        return Layout.of_grids(self._grids(inputs), inputs["pixel_values"].device)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower's parts on the patches of the kept cells, image by image."""

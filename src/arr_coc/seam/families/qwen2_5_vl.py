@@ -92,10 +92,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """Computed from `image_grid_thw` alone, since every token is a cell."""
-        grids = self._grids(inputs)
-        counts = [t * h * w for t, h, w in grids]
-        device = inputs["image_grid_thw"].device
-        return Layout(counts, grids, [torch.arange(count, device=device) for count in counts])
+        return Layout.of_grids(self._grids(inputs), inputs["image_grid_thw"].device)
 
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Positions and attention segments of the kept patches, in place of those that the tower computes.

@@ -8,6 +8,8 @@ These are functions of tensors alone; tiles are [n, 3, s, s].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -34,6 +36,20 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
         return round(float((picture - view).abs().mean()), 6), abs(shape[0] - shape[1])
 
     return min(shapes, key=misfit)
+
+
+def arranged(views: Tensor, numbers: Sequence[int]) -> list[tuple[tuple[int, int], Tensor]]:
+    """Per image the rows and columns of its tiles, and the tiles, without the view of the whole behind them.
+
+    Args:
+        views: [n, 3, s, s], tiles and views of the whole of all images.
+        numbers: of them that are each image's; one alone is a tile.
+    """
+    images = []
+    for own in views.split(list(numbers)):
+        alone = len(own) == 1
+        images.append(((1, 1), own) if alone else (arrangement(own[:-1], own[-1]), own[:-1]))
+    return images
 
 
 def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
