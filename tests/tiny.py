@@ -149,21 +149,6 @@ def _mrope(sections: Sequence[int], **more: Any) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": list(sections), **more}
 
 
-def _qwen_vision(**more: Any) -> dict[str, Any]:
-    return {
-        "depth": 3,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_heads": 2,
-        "patch_size": 4,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "out_hidden_size": WIDTH,
-        "initializer_range": 0.2,
-        **more,
-    }
-
-
 def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
     halves = {"mean": [0.5] * 3, "std": [0.5] * 3} if family in ("qwen3_vl", "qwen3_5") else {}
     pictures = Qwen2VLImageProcessor(
@@ -177,13 +162,15 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
     if family == "qwen3_vl":
         config = Qwen3VLConfig(
             text_config=_text(head_dim=8, rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True)),
-            vision_config=_qwen_vision(deepstack_visual_indexes=[0, 1], num_position_embeddings=64),
+            vision_config=tiny_families.qwen_tower(
+                deepstack_visual_indexes=[0, 1], num_position_embeddings=64
+            ),
             **_ids(),
         )
         model: PreTrainedModel = Qwen3VLForConditionalGeneration(config)
         return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
     if family == "qwen2_5_vl":
-        vision = _qwen_vision(window_size=16, fullatt_block_indexes=[1], tokens_per_second=2)
+        vision = tiny_families.qwen_tower(window_size=16, fullatt_block_indexes=[1], tokens_per_second=2)
         config = Qwen2_5_VLConfig(
             text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
         )
@@ -192,7 +179,7 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
             pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
         )
     if family == "qwen2_vl":
-        vision = _qwen_vision(embed_dim=32, hidden_size=WIDTH, mlp_ratio=2)
+        vision = tiny_families.qwen_tower(embed_dim=32, hidden_size=WIDTH, mlp_ratio=2)
         del vision["intermediate_size"], vision["out_hidden_size"]
         config = Qwen2VLConfig(
             text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
@@ -208,7 +195,9 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
         linear_num_value_heads=4,
         rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True, partial_rotary_factor=1.0),
     )
-    config = Qwen3_5Config(text_config=text, vision_config=_qwen_vision(num_position_embeddings=64), **_ids())
+    config = Qwen3_5Config(
+        text_config=text, vision_config=tiny_families.qwen_tower(num_position_embeddings=64), **_ids()
+    )
     model = Qwen3_5ForConditionalGeneration(config)
     return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
 

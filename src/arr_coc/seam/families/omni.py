@@ -15,30 +15,30 @@ from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
 
 
-class Qwen2_5OmniAdapter(Qwen2_5VLAdapter):
+class Thinker:
+    """What both thinkers differ in from the families whose images they read."""
+
+    model: Any
+    remark = "wrap its `thinker`; sound always stays"
+    clips = False
+
+    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
+        """Rotary positions of images, clips and sound: [3, B, S]."""
+        return omni_positions(self.model, inputs, attention_mask)
+
+
+class Qwen2_5OmniAdapter(Thinker, Qwen2_5VLAdapter):
     """The thinker of Qwen2.5-Omni."""
 
     model_types = ("qwen2_5_omni_thinker",)
     title = "Qwen2.5-Omni"
-    remark = "wrap its `thinker`; sound always stays"
-    clips = False
-
-    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Rotary positions of images, clips and sound: [3, B, S]."""
-        return omni_positions(self.model, inputs, attention_mask)
 
 
-class Qwen3OmniAdapter(Qwen3VLAdapter):
+class Qwen3OmniAdapter(Thinker, Qwen3VLAdapter):
     """The thinker of Qwen3-Omni."""
 
     model_types = ("qwen3_omni_moe_thinker",)
     title = "Qwen3-Omni"
-    remark = "wrap its `thinker`; sound always stays"
-    clips = False
-
-    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Rotary positions of images, clips and sound: [3, B, S]."""
-        return omni_positions(self.model, inputs, attention_mask)
 
 
 def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
