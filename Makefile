@@ -5,11 +5,13 @@
 #                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required)
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
+#   make test-transformers VERSION=5.20.2   the tests of the seam, the modes and the model on one release of transformers,
+#                in an environment of its own, .venv-transformers-5.20.2, which shares all else with .venv
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
-#   make test-all      test, test-vllm and test-lmms, one after the other; what came of each is written to
-#                integrations/last-run.json, which is committed (.ci/run runs the first alone)
+#   make test-all      test, test-transformers of RELEASES, test-vllm and test-lmms, one after the other; what came of
+#                each is written to integrations/last-run.json, which is committed (.ci/run runs the first alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make docs    the documentation as a site in site/, every broken link an error
@@ -27,10 +29,12 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 SERVED ?= .venv-vllm
 LMMS ?= .venv-lmms
+RELEASES ?= 5.18.0 5.20.2 5.23.0
+ON_RELEASES := tests/seam tests/modes tests/test_model.py
 ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: ask app test test-oldest test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: ask app test test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -45,6 +49,11 @@ test: $(VENV)/installed-dev
 test-oldest: $(OLDEST)/installed-dev
 	$(OLDEST)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
 
+test-transformers: $(if $(VERSION),.venv-transformers-$(VERSION)/installed)
+	@test -n "$(VERSION)" || { echo 'which release? make test-transformers VERSION=5.20.2'; exit 2; }
+	.venv-transformers-$(VERSION)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
+	    -m "not slow and not gpu" $(ON_RELEASES) $(ARGS)
+
 test-vllm: $(SERVED)/installed
 	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(ARGS)
 
@@ -52,7 +61,8 @@ test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
 
 test-all: $(VENV)/installed-dev
-	$(BIN)/python .ci/suites.py test=$(VENV) test-vllm=$(SERVED) test-lmms=$(LMMS)
+	$(BIN)/python .ci/suites.py test=$(VENV) test-vllm=$(SERVED) test-lmms=$(LMMS) \
+	    $(foreach release,$(RELEASES),"test-transformers VERSION=$(release)=.venv-transformers-$(release)")
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -86,8 +96,8 @@ from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) dist site build .pytest_cache .ruff_cache arr-coc-ask.png arr-coc-look.png
-	rm -rf arr-coc-pages
+	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) .venv-transformers-* dist site build .pytest_cache .ruff_cache
+	rm -rf arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -116,6 +126,15 @@ $(OLDEST)/installed-dev: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST) || { rm -rf $(OLDEST); exit 1; }
 	$(OLDEST)/bin/python -m pip install --disable-pip-version-check uv
 	$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --resolution lowest-direct -e '.[dev]'
+	@touch $@
+
+# One release of transformers before all else that $(VENV) has: a minute and 150 MB, where a whole environment is 5 GB.
+.venv-transformers-%/installed: $(VENV)/installed-dev
+	$(BIN)/python -m venv $(@D) || { rm -rf $(@D); exit 1; }
+	inherited=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	    own=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	    echo "import site; site.addsitedir('$$inherited')" > $$own/inherited.pth
+	$(@D)/bin/python -m pip install --disable-pip-version-check transformers==$*
 	@touch $@
 
 # A third-party CPU build of vLLM, which is what runs without a GPU: neither torchaudio nor torchcodec load beside it,

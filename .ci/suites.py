@@ -1,10 +1,12 @@
 """Run test suites, each in its environment, and write what came of them to integrations/last-run.json.
 
     python .ci/suites.py test=.venv test-vllm=.venv-vllm test-lmms=.venv-lmms      what `make test-all` does
+    python .ci/suites.py "test-transformers VERSION=5.20.2=.venv-transformers-5.20.2"
     python .ci/suites.py test-vllm=.venv-vllm --ran report.xml                     of a run that is over
 
-A suite is a target of the Makefile. What is kept of each: when it ran, for how long, how many tests passed,
-failed and were skipped, and the versions that it ran with. Other suites' last runs stay.
+A suite is a target of the Makefile, with its variables if it has any. What is kept of each: when it ran, for
+how long, how many tests passed, failed and were skipped, and the versions that it ran with. Other suites'
+last runs stay.
 """
 
 from __future__ import annotations
@@ -67,19 +69,24 @@ def main() -> int:
     parser.add_argument(
         "--ran", type=Path, nargs="+", metavar="FILE.xml", help="reports of the one suite, which ran already"
     )
+    parser.add_argument("--note", help="what is kept beside it, such as the tests that were left out")
     options = parser.parse_args()
     if options.ran and len(options.suites) > 1:
         parser.error("--ran is the report of one suite: name one")
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
     failed = 0
-    for target, _, environment in (suite.partition("=") for suite in options.suites):
+    for target, _, environment in (suite.rpartition("=") for suite in options.suites):
         with tempfile.TemporaryDirectory() as folder:
             reports = options.ran or [Path(folder) / "report.xml"]
             if not options.ran:
-                subprocess.run(["make", target, f"ARGS=--junitxml={reports[0]}"], cwd=ROOT, check=False)
+                subprocess.run(
+                    ["make", *target.split(), f"ARGS=--junitxml={reports[0]}"], cwd=ROOT, check=False
+                )
             if not all(report.is_file() for report in reports):
                 sys.exit(f"make {target} ended before its tests")
             record[target] = summary(reports) | {"versions": versions(environment)}
+            if options.note:
+                record[target]["note"] = options.note
         failed += record[target]["failed"]
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return int(failed > 0)

@@ -34,8 +34,8 @@ from arr_coc.evaluate.answering import with_merged
 from arr_coc.evaluate.layer_pruning import PrunedPrefill, cut_layer, pruned_continuation, pruned_prefill
 from arr_coc.evaluate.methods import METHODS
 from arr_coc.evaluate.questions import ImageQueries
-from arr_coc.evaluate.speed import rivals_on_stock
 from arr_coc.evaluate.view import View, encode
+from arr_coc.evaluate.ways import rivals_on_stock
 from arr_coc.modes import MODES
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Method, find_method

@@ -41,6 +41,8 @@ from arr_coc.core.stem import Stem
 from arr_coc.evaluate.speed import Row, bench, circumstances, find_way, prompt
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import QueryBlindScorer
+from arr_coc.seam.gestalt import CONVS, ConvCompressor
+from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import checkpoint
 from arr_coc.world import draw_page
 
@@ -89,7 +91,13 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
     layer = ARRCOCLayer(ARRCOCConfig(dim=text["hidden_size"]))
     layer.trained = True  # as if: an untrained one would look by gaze
     processor = AutoProcessor.from_pretrained(checkpoint.BUNDLED_MODEL)
-    return ARRCOCModel(base, processor, layer, stem=Stem(text["hidden_size"]), strict=True)
+    tower = base.model.visual
+    convs = {
+        name: ConvCompressor(text["hidden_size"], factor, len(tower.deepstack_visual_indexes))
+        for name, factor in CONVS.items()
+    } | {name: TowerCompressor.of(tower, factor) for name, factor in TOWERS.items()}
+    stem = Stem(text["hidden_size"])
+    return ARRCOCModel(base, processor, layer, stem=stem, convs=convs, strict=True)
 
 
 def measured(args: argparse.Namespace) -> tuple[dict[str, Any], list[Row]]:

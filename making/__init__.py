@@ -10,6 +10,7 @@ The stages are run from the root of the repository, as scripts of `runs` do (bun
     python -m making.rendered      6. both, on questions about rendered and drawn pages
     python -m making.stem          the stem of modes `sparse` and `saccade`
     python -m making.familiarity   what its stem tells drawn pages from other pictures by
-    python -m making.partial       LoRAs for reading what is encoded in part
-    python -m making.compressor    the conv compressors
+
+What reads an image in part is taught by recipes of `arr-coc train`: `partial.toml` (and `dense`, a loss of
+its own), then `coarse`, `compressor`, and `tower`.
 """

@@ -29,8 +29,7 @@ from torch import Tensor
 
 from arr_coc.core.guide.coupling import couple, view
 from arr_coc.core.guide.store import load_guide
-from arr_coc.core.motion import moved
-from arr_coc.core.temporal import OLD, REPEATED, Changes, relevance_over_time
+from arr_coc.core.temporal import OLD, Changes, relevance_over_time
 from arr_coc.world import draw_page
 
 ROOT = Path(__file__).parents[1]
@@ -71,15 +70,14 @@ def logits_of(frames: list[Tensor], seed: int) -> Tensor:
 def over_time(logits: Tensor, changes: Changes) -> tuple[Tensor, Tensor]:
     """Relevance over time, [T, H, W], and the same before what repeats is lowered."""
     ranked = relevance_over_time(logits, changes).sigmoid()
-    return ranked, ranked / torch.where(changes.new, 1.0, REPEATED)
+    return ranked, ranked / changes.fresh
 
 
 def departures(logits: Tensor, smooth: Tensor, changes: Changes) -> dict[str, float]:
     """How far relevance over time lies from the plan's rule at most, within scenes and at cuts."""
     own, within, at_cuts = logits.sigmoid(), [0.0], [0.0]
     for t in range(1, len(own)):
-        share = changes.shifts[t] / torch.tensor(GRID)
-        before = moved(smooth[t - 1][None, None], share[None], "border")[0, 0]
+        before = changes.carried(smooth[t - 1], t)
         rule = torch.where(changes.new[t], own[t], OLD * before + (1 - OLD) * own[t])
         apart = (smooth[t] - rule).abs()
         (at_cuts if changes.cuts[t] else within).append(float(apart.max()))

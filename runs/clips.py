@@ -53,9 +53,9 @@ def encoded(model, frames):
     return torch.stack(cells), torch.stack(received)
 
 
-def sample(model, seed):
+def sample(model, seed, split):
     """A drawn clip, ready to be measured."""
-    clip = draw_clip(seed, (SIDE, SIDE), fps=FPS, split="test")
+    clip = draw_clip(seed, (SIDE, SIDE), fps=FPS, split=split)
     steps = step_count(len(clip.frames))
     grid = (steps, SIDE // CELL, SIDE // CELL)
     frames = list(clip.frames)
@@ -93,12 +93,13 @@ def main():
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clips", type=int, default=60)
+    parser.add_argument("--split", default="test", help="validation: to tune on")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = ARRCOCModel.from_pretrained()
     with torch.inference_mode():
-        samples = [sample(model, seed) for seed in range(args.clips)]
+        samples = [sample(model, seed, args.split) for seed in range(args.clips)]
         choose, scores = chooser(Selector.from_pretrained())
         rivals, notes = registered(samples, tuple(CLIP_METHODS), scores)
         methods = {
@@ -109,7 +110,8 @@ def main():
         }
         summary = summarise(list(measure(samples, methods)), reference=OURS)
     summary |= {
-        "command": f"python runs/clips.py --clips {args.clips}",
+        "command": f"python runs/clips.py --clips {args.clips}"
+        + (f" --split {args.split}" if args.split != "test" else ""),
         "machine": {"processor": platform.processor() or platform.machine(), "torch": version("torch")},
         "clips": len(samples),
         "questions": sum(len(one.questions) for one in samples),

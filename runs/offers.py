@@ -8,6 +8,6 @@ def offers_table() -> str:
     lines = ["| family | `model_type` | `sparse`, `saccade` | clips | |", "|---|---|---|---|---|"]
     for one in offers():
         types = ", ".join(f"`{kind}`" for kind in one.model_types)
-        early = "yes" if one.sparse else "run as `prune`"
+        early = "yes" if one.sparse else "by whole tiles" if one.tiles else "run as `prune`"
         lines.append(f"| {one.title} | {types} | {early} | {'yes' if one.clips else '-'} | {one.remark} |")
     return "\n".join(lines)

@@ -19,10 +19,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
 
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
+from clips_table import clips_cost_text  # noqa: E402
+from compress_table import compress_text  # noqa: E402
 from follow_table import follow_text  # noqa: E402
 from guide_table import guide_more_text, guide_text  # noqa: E402
+from long_table import long_text, looks_text, transcription_text  # noqa: E402
 from offers import offers_table  # noqa: E402
-from remarks import SWEEP, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
+from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
 from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
 
 ABLATION_NAMES = {
@@ -351,6 +354,7 @@ def blocks() -> dict[str, str]:
         "study-text": text,
         "families": families,
         "ablation": ablations,
+        "adapt": adapt_text(),
     }
     if "fastv:3@64" in read("sparse")["methods"]:
         found["fastv"] = cut_text(read("sparse"))
@@ -359,6 +363,19 @@ def blocks() -> dict[str, str]:
     follow = sorted((ROOT / "bench" / "results").glob("follow*.json"))
     if follow:
         found["follow"] = follow_text([json.loads(path.read_text(encoding="utf-8")) for path in follow])
+    clips = sorted((ROOT / "bench" / "results").glob("clips-*.json"))
+    if clips:
+        found["clips-cost"] = clips_cost_text(
+            [json.loads(path.read_text(encoding="utf-8")) for path in clips]
+        )
+    if (RESULTS / "compress-1024.json").is_file():
+        works = sorted((ROOT / "bench" / "results" / "gestalts").glob("*.json"))
+        found["gestalts"] = compress_text(
+            [read("compress-1024"), read("compress-2048")],
+            read("compress-shrunk"),
+            [json.loads(path.read_text(encoding="utf-8")) for path in works],
+            json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_text(encoding="utf-8")),
+        )
     found["familiarity"] = familiarity_text()
     if (RESULTS / "training-free.json").is_file():
         found["training-free"] = training_free_text()
@@ -366,7 +383,13 @@ def blocks() -> dict[str, str]:
     if (RESULTS / "guide.json").is_file():
         found["guide"] = guide_text(read("guide"))
         found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
-    for name, written in (("sparse", sparse_text), ("saccade", saccade_text)):
+    for name, written in (
+        ("sparse", sparse_text),
+        ("saccade", saccade_text),
+        ("long-text", long_text),
+        ("transcription", transcription_text),
+        ("looks", looks_text),
+    ):
         if (RESULTS / f"{name}.json").is_file():
             found[name] = written(read(name))
     return found
@@ -386,7 +409,8 @@ def filled(texts: dict[str, str]) -> dict[str, str]:
 
 def pages() -> dict[str, str]:
     """The pages that have tables, as they are."""
-    return {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/RESULTS.md")}
+    names = ("README.md", "docs/RESULTS.md", "docs/video.md")
+    return {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
 
 
 if __name__ == "__main__":

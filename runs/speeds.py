@@ -52,7 +52,11 @@ def bench_text() -> str:
     files = (ROOT / "bench" / "results").glob("*-*.json")
     results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
     # Others measure no first token, or that of one question after another.
-    results = [result for result in results if "circumstances" in result and "mode" in result["rows"][0]]
+    results = [
+        result
+        for result in results
+        if result.get("circumstances", {}).get("image") and "mode" in result["rows"][0]
+    ]
     for result in sorted(
         results,
         key=lambda r: [

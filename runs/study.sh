@@ -97,18 +97,28 @@ $python runs/evidence.py runs/results/evidence.json
 
 # 6. Before the encoder: a stem that sees cells in pixels, LoRAs for reading what is encoded in part, learned compressors.
 #    They were taught with the bundled allocator and are measured with it: copy what $out/early holds (stem.safetensors,
-#    conv4 and conv16.safetensors, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 40 + 15 minutes on one core.
+#    conv4 and conv16.safetensors, tower4 and tower16 with their folders, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 40 + 15 minutes on one core.
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
-#    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones' first was taught with both
-#    LoRAs at work in every step and without the lesson of the whole tower: docs/LOG.md, fourth sitting.)
-[ -d "$out/first/coarse" ] || $python -m making.partial "$out/first.safetensors" --folder "$out/first"
-[ -d "$out/second/coarse" ] || $python -m making.partial "$out/second.safetensors" --folder "$out/second" \
-    --init "$out/first" --page 80000000 --steps 2000 --lr 6e-4 --saccades 0.15
+#    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones came from scripts that
+#    these recipes replaced, and their first was taught with both LoRAs at work in every step and without the lesson of the
+#    whole tower: docs/LOG.md, fourth sitting.)
+teach first-eyes making/partial.toml
+teach first coarse init="$out/first-eyes" hint=0.2 steps=750
+teach second-eyes making/partial.toml init="$out/first" steps=2000 lr=6e-4 seed=1
+teach second coarse init="$out/second-eyes" hint=0.2 steps=300 lr=6e-4 seed=1
 $python runs/mean_lora.py "$out/first" "$out/second" --out "$out/early"
-[ -f "$out/early/conv16.safetensors" ] ||
-    $python -m making.compressor "$out/compressor.safetensors" --steps 520 --folder "$out/early"
+teach compressor compressor init=none steps=520
+cp "$out"/compressor/conv*.safetensors "$out/early"
+#    Compressors inside the tower, each by itself: features, which need conv4 and conv16 in the allocator, then answers twice.
+for factor in 4 16; do
+    one="compressors=[\"tower$factor\"]" pages="sizes=[512,768,1024,1024]"
+    teach "features$factor" tower answer=0 steps=1500 lr=2e-3 'sizes=[384,512,512,768]' "$one"
+    teach "answers$factor" tower init="$out/features$factor" echo=0 steps=1200 "$pages" "$one"
+    teach "tower$factor" tower init="$out/answers$factor" echo=0 steps=$((factor == 4 ? 500 : 600)) lr=1e-3 "$pages" "$one"
+    cp -r "$out/tower$factor/tower$factor" "$out/tower$factor/tower$factor.safetensors" "$out/early"
+done
 coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
 measure sparse --methods "full,arr-coc,random,downsample,oracle,blind oracle,$early,fastv,fastv:1,fastv:3,fastv:4,visionzip,prumerge+,scope,idpruner" \
@@ -119,6 +129,9 @@ measure saccade --size 2048 \
     --budgets 529,273 --questions 96 --per-image 8 --timed 2
 $python runs/times.py runs/results/times.json
 $python runs/training_free.py runs/results/training-free.json
+$python runs/long_text.py runs/results/long-text.json && $python runs/long_plot.py
+$python runs/transcription.py runs/results/transcription.json
+$python runs/looks.py runs/results/looks.json --parts again,order
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40
 
 mkdir -p runs/results/curves/study

@@ -28,7 +28,7 @@ import arr_coc
 from arr_coc import ARRCOCModel
 from arr_coc.cli import commands, register_command
 from arr_coc.core.texture import CHANNEL_GROUPS
-from arr_coc.evaluate.speed import rivals_on_stock
+from arr_coc.evaluate.ways import rivals_on_stock
 from arr_coc.inspect.observe import observe
 from arr_coc.modes import MODES, PRUNE, register_mode
 from arr_coc.rivals import METHODS

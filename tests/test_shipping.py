@@ -97,9 +97,25 @@ def test_the_last_run_of_each_suite_passed() -> None:
     record = json.loads((ROOT / "integrations" / "last-run.json").read_text(encoding="utf-8"))
     assert "test-vllm" in record
     for target, run_of_it in record.items():
-        assert re.search(rf"^{target}:", makefile, re.M), target
+        assert re.search(rf"^{target.split()[0]}:", makefile, re.M), target
         assert run_of_it["failed"] == 0 < run_of_it["passed"]
         assert {"python", "torch", "transformers", "arr-coc"} <= set(run_of_it["versions"])
+
+
+def test_the_page_of_models_has_the_runs_on_releases() -> None:
+    record = json.loads((ROOT / "integrations" / "last-run.json").read_text(encoding="utf-8"))
+    runs = {target: one for target, one in record.items() if target.startswith("test-transformers ")}
+    rows = [
+        f"| {one['versions']['transformers']} | {one['passed']:,} | {one['failed']} | {one['skipped']} "
+        f"| {one['date']} | {one.get('note', 'all')} |"
+        for target, one in sorted(runs.items())
+    ]
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- releases -->")[2].partition("<!-- /releases -->")[0].strip().splitlines()
+    assert len(rows) >= 2
+    assert table[2:] == rows
+    for target, one in runs.items():
+        assert f"VERSION={one['versions']['transformers']}" in target.split()
 
 
 def test_the_source_archive_can_be_built_from() -> None:
@@ -273,10 +289,12 @@ class TestDocumentation:
         monkeypatch.chdir(tmp_path)
         arr_coc.open_image(BUNDLED / "sample.png").resize((320, 320)).save("page.png")
         page = (ROOT / "docs" / "modes.md").read_text(encoding="utf-8")
-        (example,) = re.findall(r"^```python\n(.+?)^```$", page, re.S | re.M)
+        first, more = re.findall(r"^```python\n(.+?)^```$", page, re.S | re.M)
         names: dict[str, Any] = {}
-        exec(compile(example, "modes.md", "exec"), names)
+        exec(compile(first, "modes.md", "exec"), names)
         assert names["answer"].kept == names["answer"].total, "the last mode is full"
+        exec(compile(more, "modes.md", "exec"), names)
+        assert names["page"].text
 
     def test_its_commands_run(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

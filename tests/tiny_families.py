@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForImageTextToText,
@@ -77,9 +76,8 @@ from transformers import (
     VipLlavaConfig,
     WhisperFeatureExtractor,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from arr_coc.seam.registry import takes_encoded_images
+from arr_coc.seam.registry import is_served
 
 WIDTH = 32
 EXPERTS = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
@@ -565,12 +563,8 @@ _MAKERS: tuple[Callable[[], tuple[Any, Any]], ...] = (
 )
 
 
-def is_served(family: str) -> bool:
-    """Whether the installed transformers takes encoded images for a family: PaddleOCR-VL not before 5.23."""
-    name = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(family)  # it has no thinkers, which all do
-    return name is None or takes_encoded_images(getattr(transformers, name))
-
-
+MADE = tuple(make.__name__ for make in _MAKERS)
+"""The families of this file, whatever the installed transformers serves."""
 BUILDERS = {make.__name__: make for make in _MAKERS if is_served(make.__name__)}
 """Families by name, those that the installed transformers serves."""
 

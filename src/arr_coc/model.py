@@ -69,7 +69,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         processor: its processor, or None if only `forward` and `generate` are used.
         layer: the learned part; None: the untrained one, which goes by the guide.
         stem: sees cells before they are encoded (modes "sparse" and "saccade"); None: the gestalt does.
-        convs: learned compressors by name, "conv4" and "conv16".
+        convs: learned compressors by name: "conv4", "conv16", "tower4", "tower16".
         loras: LoRAs that were learned for this base model; None: none.
         budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto";
             None: what the layer was configured with. Of an image with fewer cells than a count, all are
@@ -207,11 +207,6 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """The base model as it came: frozen parameters and evaluation mode, set by wrapping, are undone."""
         return restore(self.base)
 
-    @property
-    def about(self) -> str | None:
-        """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
-        return checkpoint.BUNDLED_ABOUT if self.base_name == checkpoint.BUNDLED else None
-
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
         super().train(mode)
@@ -251,6 +246,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         gestalt: str | None = None,
         watch: Stopwatch | None = None,
         encoded: EncodedImages | None = None,
+        **more: Any,
     ) -> Prepared:
         """Encode, decide, drop: everything before the base model is called.
 
@@ -264,9 +260,10 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
             watch: where to add the time of each stage.
             encoded: what is computed of these images already; filled in for the next call.
+            more: `order` and `keep` of a `Call`.
 
         Raises:
-            ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
+            ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
         compressor = default_gestalt(self.adapter) if gestalt is None else gestalt
@@ -285,6 +282,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             budget is None and self.budget == DEFAULT_BUDGET,
             frames,
             step_times(self.adapter, inputs, frames) if frames else (),
+            **more,
         )
         prepared = prepare(self.chooser, call)
         note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt))
@@ -389,6 +387,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         max_new_tokens: int = 32,
         gestalt: str | None = None,
         fps: float | None = None,
+        **how: Any,
     ) -> Answer:
         """Answer one question about an image, a clip or a list of them together; see `Session`, its `ask`."""
         check_question(question)  # before an image is opened
@@ -396,7 +395,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         with watch("prompt"):
             session = self.session(image, fps=fps)
         answer = session.ask(
-            question, budget=budget, mode=mode, max_new_tokens=max_new_tokens, gestalt=gestalt
+            question, budget=budget, mode=mode, max_new_tokens=max_new_tokens, gestalt=gestalt, **how
         )
         for stage in ("prompt", "total"):
             answer.ms[stage] += watch.ms["prompt"]

@@ -12,34 +12,38 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.answer import Answer
+from arr_coc.core.answer import Answer, Transcription
 from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, thumbnail
 from arr_coc.core.familiarity import FOREIGN
 from arr_coc.core.images import ImageSource
 from arr_coc.core.question import check_history, check_question
+from arr_coc.core.reading_order import reading_order
 from arr_coc.core.realizing import Stopwatch
+from arr_coc.core.selector import image_pixels
 from arr_coc.core.video import FrameSource
 from arr_coc.core.visuals import Visual, first_picture, open_visuals, size_text
 from arr_coc.modes import FULL, MODES, find_mode
+from arr_coc.modes.again import directed, once, rising
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
 from arr_coc.modes.familiar import foreign_images
 from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
+from arr_coc.seam.batching import left_padded, with_answer
 from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings, setting
 from arr_coc.seam.kept import KeptPrompts
 from arr_coc.seam.prefix import Prefix, after, read_prefix
-from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt
+from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
 from arr_coc.seam.steps import StepPixels, with_whole_pixels
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 
 VisualSource: TypeAlias = "ImageSource | FrameSource"
 """What a session opens."""
+TRANSCRIBE = "Transcribe the text."
+"""What `transcribe` asks of each part of a page."""
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
@@ -142,9 +148,7 @@ class Session:
         new = EncodedImages(sources=None if self.has_clips else sources)
         images = self._encoded.setdefault(ran.kinds(self.model.loras.kinds), new)
         for other in list(self._encoded.values()):  # pixels are the same to all
-            images.pictures = images.pictures or other.pictures
-            images.pages = images.pages or other.pages
-            images.textures |= other.textures
+            images.share(other)
         return images
 
     def forget(self) -> None:
@@ -192,29 +196,18 @@ class Session:
         """`inputs` in which the pixels of clips are made when they are read."""
         check_question(question)
         earlier = check_history(history)
-        processor = self.model.processor
-        for name in ("image_token", "video_token"):
-            token = getattr(processor, name, None)
-            for what, texts in (("question", [question]), ("history", earlier)):
-                if token and any(token in text for text in texts):
-                    raise ValueError(f"the {what} holds {token!r}, the model's own placeholder; leave it out")
+        refuse_placeholders(self.model.processor, question, earlier)
         prompt = self._prompt.inputs(question, history)
         inputs = self._on_device({name: prompt[name] for name in PROMPT_NAMES if name in prompt})
         inputs |= self._visual
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         longest = int(self.model.adapter.positions(inputs).max()) + 1
         if limit is not None and longest > limit:
-            remedy = "leave out the oldest turns, or " if history else ""
-            raise ValueError(
-                f"the question is too long: image and {'history, ' if history else ''}question take "
-                f"{longest} positions and the model has {limit}; {remedy}ask a shorter question "
-                f"({len(question.split())} words now)"
-            )
+            raise too_long(question, bool(history), longest, limit)
         return inputs
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        device = self.model.device
-        placed = (Tensor, StepPixels)
+        device, placed = self.model.device, (Tensor, StepPixels)
         return {k: v.to(device) if isinstance(v, placed) else v for k, v in values.items()}
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
@@ -233,30 +226,12 @@ class Session:
         tokenizer = self.model.processor.tokenizer
         rows = [self.inputs(question) for question in questions]
         if answers is not None:
-            for row, answer in zip(rows, answers, strict=True):
-                ids = tokenizer(answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-                new = torch.tensor([ids], device=row["input_ids"].device)
-                row["labels"] = torch.cat([torch.full_like(row["input_ids"], -100), new], 1)
-                row["input_ids"] = torch.cat([row["input_ids"], new], 1)
-                row["attention_mask"] = torch.ones_like(row["input_ids"])
-                for name in ("mm_token_type_ids", "token_type_ids"):
-                    if name in row:
-                        row[name] = F.pad(row[name], (0, len(ids)))
-        longest = max(row["input_ids"].shape[1] for row in rows)
-        fill = {"input_ids": self.model.adapter.padding_id, "labels": -100}
-        columns = [name for name in (*PROMPT_NAMES, "labels") if name in rows[0]]
-        batch = {
-            name: torch.cat(
-                [F.pad(r[name], (longest - r[name].shape[1], 0), value=fill.get(name, 0)) for r in rows]
-            )
-            for name in columns
-        }
-        about = {name: value for name, value in self._visual.items() if name != "pixel_values"}
-        repeated = {
-            name: value.repeat(len(rows), *[1] * (value.ndim - 1)) if isinstance(value, Tensor) else value
-            for name, value in about.items()
-        }
-        return batch | repeated
+            ends = [
+                tokenizer(answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+                for answer in answers
+            ]
+            rows = [with_answer(row, ids) for row, ids in zip(rows, ends, strict=True)]
+        return left_padded(rows, self._visual, self.model.adapter.padding_id)
 
     def ask(
         self,
@@ -268,6 +243,9 @@ class Session:
         gestalt: str | None = None,
         on_text: Callable[[str], None] | None = None,
         history: Sequence[Turn] = (),
+        looks: int = 1,
+        order: str = "raster",
+        cells: Sequence[int] | Tensor | None = None,
     ) -> Answer:
         """Answer a question, greedily.
 
@@ -275,62 +253,53 @@ class Session:
             question: any text.
             budget: visual tokens to keep of each image: a count, of which a smaller image keeps all, a
                 fraction or "auto"; None: the model's own.
-            mode: one of `MODES`; None: the model's own, or after `keep_image_after` questions "full".
+            mode: one of `MODES`; None: the model's own, or after `keep_image_after` questions "full"; without
+                a budget "full", too, for questions about all that is printed (see `transcribe`).
             max_new_tokens: where an answer is cut off.
             gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
             on_text: told the whole answer so far after each new token. What it raises ends the answer and
                 comes through; the session stays as good as before.
             history: a conversation's earlier questions with their answers, which the model reads before this
-                one. What is chosen from the image is chosen for this question alone, and anew.
+                one. What is chosen from the image is chosen for this question alone, and anew; a layer whose
+                channels have the attention history reads where those of them that it chose for looked.
+            looks: how often the model may look, in mode "saccade" alone, which is the mode then: from the
+                second time on with more cells, where it looked for some as it answered (`modes.again`).
+            order: "raster", or "relevance": the language model reads the most relevant cells first.
+            cells: of one image, raster indices [K], those to answer from; None: they are chosen.
 
         Raises:
             ValueError: no question or one that is too long, a history that isn't pairs of texts, or a bad
-                budget, mode or gestalt.
+                budget, mode, gestalt, order, number of looks or set of cells.
         """
         model = self.model
         keeps = self._after is not None and self._answers >= self._after
-        mode = (FULL.name if keeps else model.mode) if mode is None else mode
+        named, free = mode or model.named_mode, cells is None and budget is None
+        fitting, aside = directed(model.chooser, question, named, looks, free)
+        mode = (FULL.name if keeps else fitting or model.mode) if mode is None else mode
+        more: dict[str, Any] = {"order": order, "keep": rising(cells)}
         watch = Stopwatch(model.device)
-        first = NewTokens(watch.now, self._text, on_text)
         with watch("total"), torch.no_grad():
             with watch("prompt"):
                 inputs = self._call_inputs(question, history)
             if not find_mode(mode).stock:
                 refuse_settings(model.base, GREEDY)
-            own_cache = setting(model.base, {}, "cache_implementation") is not None  # takes no filled one
-            with self.encoded(mode).in_conversation(bool(history)) as encoded:
+            with self.encoded(mode).in_conversation(history) as encoded:
                 prepared = model.prepare(
-                    inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=encoded
+                    inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=encoded, **more
                 )
-            with watch("gestalt"):
-                kind = (prepared.mode, gestalt)
-                if kind not in self._prefixes:
-                    # Gaps in plain positions would be cut there; between two gestalts stand chosen cells.
-                    apart = model.adapter.plain_positions or len(self.images) > 1 or self.has_clips
-                    self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
-                compacted = after(None if own_cache else self._prefixes[kind], prepared.compacted)
-            start = watch.now()
-            if keeps and find_mode(mode).stock and not own_cache:
-                self.keep_image()
-            kept = self._kept if find_mode(mode).stock and not own_cache else None
-            if kept is not None:
-                compacted = kept.continued(model.adapter, compacted)
-            options = GREEDY | {"max_new_tokens": max_new_tokens, "streamer": first}
-            ids = generate_whole(prepared.model, inputs, compacted, **options)
-            end = watch.now()
-            if kept is not None:
-                kept.keep(ids[0], compacted)
-            new = ids[0, inputs["input_ids"].shape[1] :]
-            text = self._text(new.tolist())
-        watch.ms["prefill"] = 1000.0 * (first.arrived() - start)
-        watch.ms["decode"] = 1000.0 * (end - first.arrived())
+                if MODES[prepared.mode].chooses and not prepared.fallback:
+                    encoded.remember(question, prepared.allocations, model.layer)
+            how, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens), 1
+            new = self._read(prepared, *how)
+            while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
+                prepared, looked = replace(again, note=prepared.note), looked + 1
+                new = self._read(prepared, *how)
         watch.settle()
         self._answers += 1
-        foreign = self._foreign(inputs, prepared.mode)
-        bundled = model.base_name == BUNDLED
-        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
+        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED
+        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if taught else None
         return Answer(
-            text=text,
+            text=self._text(new),
             allocation=prepared.allocations[0],
             ms=watch.ms,
             fallback=prepared.fallback,
@@ -339,13 +308,68 @@ class Session:
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),
-            note=joined(prepared.note, large, FOREIGN if foreign else None),
+            note=joined(prepared.note, aside, once(prepared, looks), large, FOREIGN if foreign else None),
             foreign=foreign,
             allocations=tuple(prepared.allocations),
             question=question,
             images=self.images,
             couplings=prepared.couplings,
+            looks=looked,
         )
+
+    def _read(
+        self,
+        prepared: Prepared,
+        inputs: Mapping[str, Any],
+        gestalt: str | None,
+        keeps: bool,
+        watch: Stopwatch,
+        on_text: Callable[[str], None] | None,
+        most: int,
+    ) -> list[int]:
+        """The ids of the answer to a prepared call."""
+        model, first = self.model, NewTokens(watch.now, self._text, on_text)
+        stock = find_mode(prepared.mode).stock
+        own_cache = setting(model.base, {}, "cache_implementation") is not None  # takes no filled one
+        with watch("gestalt"):
+            kind = (prepared.mode, gestalt)
+            if kind not in self._prefixes:
+                # Gaps in plain positions would be cut there; between two gestalts stand chosen cells.
+                apart = model.adapter.plain_positions or len(self.images) > 1 or self.has_clips
+                self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
+            compacted = after(None if own_cache else self._prefixes[kind], prepared.compacted)
+        start = watch.now()
+        if keeps and stock and not own_cache:
+            self.keep_image()
+        kept = self._kept if stock and not own_cache else None
+        if kept is not None:
+            compacted = kept.continued(model.adapter, compacted)
+        ids = generate_whole(prepared.model, inputs, compacted, streamer=first, max_new_tokens=most, **GREEDY)
+        end = watch.now()
+        if kept is not None:
+            kept.keep(ids[0], compacted)
+        watch.ms["prefill"] += 1000.0 * (first.arrived() - start)
+        watch.ms["decode"] += 1000.0 * (end - first.arrived())
+        return ids[0, inputs["input_ids"].shape[1] :].tolist()
+
+    def transcribe(self, question: str = TRANSCRIBE, *, budget: int = 273, **how: Any) -> Transcription:
+        """Read a whole page, part after part in reading order (`core.reading_order`): a fixation that moves.
+
+        Args:
+            question: asked of each part, within its cells alone.
+            budget: the most cells of a part; a single line may have more.
+            how: further arguments of `ask`, but `cells`.
+
+        Raises:
+            ValueError: several images or a clip; otherwise as `ask`.
+        """
+        if len(self.images) > 1 or self.has_clips:
+            raise ValueError(f"transcribe reads one image, and this session has {len(self.images)} or a clip")
+        (grid,) = self.model.adapter.layout(self._call_inputs(question)).grids
+        blocks = reading_order(image_pixels(first_picture(self.image))[0], grid[1:], budget)
+        how.setdefault("mode", self.model.default_mode)
+        answers = [self.ask(question, cells=block.cells, **how) for block in blocks]
+        return Transcription(tuple(answers), tuple(blocks))
 
     def _foreign(self, inputs: Mapping[str, Any], mode: str) -> bool:
         """Whether an image looks unlike all that the model was taught on; False where nobody can say.

@@ -34,22 +34,13 @@ from tiny import picture, tiny
 HOSTILE = "<script>alert(1)</script> `${x}` {{y}}?"
 
 
+pytestmark = pytest.mark.usefixtures("files_of_its_own")
+
+
 @pytest.fixture(scope="module")
 def model() -> ARRCOCModel:
     made = tiny("qwen3_vl")
     return ARRCOCModel.wrap(made.model, made.processor)
-
-
-@pytest.fixture
-def models(model: ARRCOCModel) -> Iterator[Models]:
-    made = Models(model, model)
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
 
 
 @pytest.fixture

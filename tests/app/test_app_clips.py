@@ -28,21 +28,12 @@ from tiny import picture, tiny
 QUESTION = "When is the disc red?"
 
 
+pytestmark = pytest.mark.usefixtures("files_of_its_own")
+
+
 @pytest.fixture(scope="module")
 def model() -> ARRCOCModel:
     return clip_model()
-
-
-@pytest.fixture
-def models(model: ARRCOCModel) -> Iterator[Models]:
-    made = Models(model, model)
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
 
 
 @pytest.fixture

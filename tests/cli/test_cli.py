@@ -33,6 +33,7 @@ KEYS = {
     "read",
     "grid",
     "mode",
+    "looks",
     "note",
     "foreign",
     "budget",
@@ -43,6 +44,18 @@ KEYS = {
 
 
 class TestAsk:
+    def test_looks_and_order(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
+        words = ("ask", image, "What is it?", "--model", folder, "--json")
+        code, out, _ = run(capsys, *words, "--looks", "2", "--order", "relevance")
+        facts = json.loads(out)
+        assert (code, facts["mode"], facts["looks"], facts["kept"]) == (0, "saccade", 1, 48)
+        assert "looked once: all cells were kept" in facts["note"]
+        code, out, err = run(capsys, *words, "--mode", "sparse", "--looks", "2")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "mode 'sparse' looks once" in err
+        code, _, err = run(capsys, *words, "--looks", "2", "--trace", "one.safetensors")
+        assert (code, "--trace is of one look" in err) == (2, True)
+
     def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         code, out, err = run(capsys, "ask", image, "What is it?", "--model", folder, "--budget", "5")
         assert (code, err) == (0, "")

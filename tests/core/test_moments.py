@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
-from arr_coc.core.moments import AROUND, EDGE, ELSEWHERE, Moment, moment_of
+from arr_coc.core.moments import AROUND, EDGE, ELSEWHERE, Moment, asks_when, event_of, moment_of, moment_shown
 
 START, END = Moment(0.0, EDGE, share=True), Moment(1 - EDGE, 1.0, share=True)
 
@@ -81,3 +82,48 @@ def test_what_says_nothing_of_a_clip() -> None:
     one = START.worth(None, 1)
     assert one is not None
     assert one.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("question", "when"),
+    [
+        ("When does the light turn red?", True),
+        ("At which second does the slide begin?", True),
+        ("At what time does he leave?", True),
+        ("After how many seconds is the circle gone?", True),
+        ("How long does the bell ring?", True),
+        ("Tell me when the door opens.", True),
+        ("What does the sign say when the light turns red?", False),
+        ("How many people are there?", False),
+        ("What happens at 5 seconds?", False),
+        ("Which one appears first?", False),
+    ],
+)
+def test_questions_about_a_time(question: str, when: bool) -> None:
+    assert asks_when(question) is when
+
+
+@pytest.mark.parametrize(
+    ("question", "event"),
+    [
+        ("What does the caption say while the red circle is on screen?", "the red circle is on screen"),
+        ("Which number is on the counter as the blue ring appears?", "the blue ring appears"),
+        ("What is sung during the second act?", "the second act"),
+        ("What does the sign say when the light turns red?", "the light turns red"),
+        ("When does the light turn red?", None),
+        ("At which second is the ring as large as the cross?", None),
+        ("What is the total?", None),
+        ("While?", None),
+        ("", None),
+    ],
+)
+def test_events_that_questions_name(question: str, event: str | None) -> None:
+    assert event_of(question) == event
+
+
+def test_an_event_is_where_several_cells_show_it() -> None:
+    chances = torch.zeros(3, 4, 4)
+    chances[0, 0, 0] = 0.9  # one cell alone
+    chances[1, :2, :2] = 0.6
+    assert moment_shown(chances).tolist() == pytest.approx([AROUND, 1.0, AROUND])
+    assert moment_shown(torch.ones(2, 1, 1)).tolist() == pytest.approx([1.0, AROUND])  # of one cell a step

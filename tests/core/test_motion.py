@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.core.motion import covered, moved, phase_shift, point_shift
+from arr_coc.core.motion import covered, layer_shift, moved, phase_shift, point_shift
 from arr_coc.world import draw_page
 
 
@@ -49,6 +49,32 @@ class TestShift:
         before, after = window(page, 60, 60), window(page, 60, 60)
         before[..., 10:26, 10:26], after[..., 30:46, 40:56] = 0.0, 0.0
         assert (point_shift(before, after) == 0).all()
+
+
+class TestLayerShift:
+    def test_of_what_moves_behind_a_strip_that_stands_still(self, page: Tensor) -> None:
+        before, after = window(page, 60, 60), window(page, 48, 60)
+        for view in (before, after):
+            view[..., 80:, :] = 0.1
+            view[..., 84:120:4, 8:100] = 0.9
+        assert torch.allclose(layer_shift(before, after), torch.tensor([[6.0, 0.0]]), atol=0.1)
+        assert (point_shift(before, after) == 0).all()  # which asks for the picture as a whole
+
+    def test_each_of_a_batch_by_itself_and_nothing_where_nothing_or_all_is_other(self, page: Tensor) -> None:
+        before = torch.cat([window(page, 60, 60)] * 3)
+        after = torch.cat([window(page, 52, 60), window(page, 60, 60), 1 - window(page, 60, 60)])
+        shifts = layer_shift(before, after)
+        assert torch.allclose(shifts[0], torch.tensor([4.0, 0.0]), atol=0.05)
+        assert (shifts[1:] == 0).all()
+
+    def test_a_thing_that_moves_is_no_layer(self, page: Tensor) -> None:
+        before, after = torch.full((1, 3, 128, 112), 0.9), torch.full((1, 3, 128, 112), 0.9)
+        before[..., 10:26, 10:26], after[..., 16:32, 10:26] = 0.0, 0.0
+        assert (layer_shift(before, after) == 0).all()
+
+    def test_pictures_smaller_than_a_part(self) -> None:
+        tiny = torch.rand(2, 3, 3, 5)
+        assert layer_shift(tiny, tiny.flip(3)).shape == (2, 2)
 
 
 class TestMoved:

@@ -15,8 +15,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from arr_coc.core import saved
-from arr_coc.core.saved import made_folder, write_tensors, write_whole
+from arr_coc.core import whole
+from arr_coc.core.saved import made_folder, write_tensors
+from arr_coc.core.whole import write_whole
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o002])
@@ -57,7 +58,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(saved.os, "replace", full)
+    monkeypatch.setattr(whole.os, "replace", full)
     with pytest.raises(OSError, match="no space"):
         write_tensors({"a": torch.ones(2)}, path)
     assert torch.equal(load_file(path)["a"], torch.zeros(2))

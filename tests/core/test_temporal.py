@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.core.temporal import OLD, REPEATED, Changes, relevance_over_time
+from arr_coc.core.temporal import NEAR, OLD, REPEATED, Changes, relevance_over_time
 from arr_coc.world import draw_page
 
 GRID = (7, 7)
@@ -62,6 +62,32 @@ class TestChanges:
             expected[2, 3] = t in (2, 3)
             assert torch.equal(new, expected), t
 
+    def test_light_that_changes_by_a_factor_brings_nothing_new(self, page: Tensor) -> None:
+        changes = Changes.of([page * light for light in (1.0, 0.75, 0.9, 0.8, 1.0)], GRID)
+        assert not changes.new[1:].any()
+
+    def test_a_strip_that_stands_still_over_a_page_that_scrolls_is_nothing_new(self, tall: Tensor) -> None:
+        frames = [frame.clone() for frame in pan(tall, 20, 8)]
+        for frame in frames:
+            frame[:, -32:] = 0.1
+            frame[:, -20:-12, 20:200:6] = 0.9  # letters of a sort
+        changes = Changes.of(frames, GRID)
+        assert torch.allclose(changes.shifts[1:, 0], torch.tensor(-20 / 32), atol=0.03)
+        assert not changes.new[1:, -1].any()
+        assert changes.still is not None
+        assert changes.still[1:, -1].all()
+        assert float(changes.new[1:, :-2].float().mean()) < 0.1
+
+    def test_a_thing_that_moves_is_not_the_pictures_movement(self) -> None:
+        frames = []
+        for i in range(5):
+            frame = torch.full((3, 224, 224), 0.9)
+            frame[:, 96:128, 16 + 24 * i : 48 + 24 * i] = torch.tensor([0.9, 0.1, 0.1])[:, None, None]
+            frames.append(frame)
+        changes = Changes.of(frames, GRID)
+        assert not changes.shifts.any()
+        assert changes.new[1:].flatten(1).any(1).all()
+
     def test_a_slow_change_is_noticed_though_no_step_of_it_is(self, page: Tensor) -> None:
         frames = []
         for i in range(12):
@@ -82,7 +108,8 @@ class TestChanges:
         assert not changes.cuts[1:].any()
         assert torch.allclose(changes.shifts[1:, 0], torch.tensor(-step / 32), atol=0.02)
         assert float(changes.shifts[1:, 1].abs().max()) < 0.02
-        assert changes.new[1:, -1].all()  # what comes in from below
+        # What comes in from below; blank paper where blank paper stood is nothing new.
+        assert float(changes.new[1:, -1].float().mean()) > 0.75
         assert float(changes.new[1:, :4].float().mean()) < 0.1
 
     def test_frames_are_read_one_after_another(self, page: Tensor) -> None:
@@ -104,8 +131,12 @@ def still(frames: int = 4) -> Changes:
     """Changes of a clip in which nothing changes."""
     new = torch.zeros(frames, *GRID, dtype=torch.bool)
     new[0] = True
-    cuts = new.flatten(1).all(1)
-    return Changes(cuts, torch.zeros(frames, 2), new, torch.zeros(frames))
+    return of(new)
+
+
+def of(new: Tensor) -> Changes:
+    """Changes of a clip that doesn't move, from the cells that are new."""
+    return Changes(new.flatten(1).all(1), torch.zeros(len(new), 2), new, torch.zeros(len(new)))
 
 
 class TestRelevanceOverTime:
@@ -142,6 +173,41 @@ class TestRelevanceOverTime:
         logits[0, 4, 2] = 4.0
         over = relevance_over_time(logits, changes)[1]
         assert divmod(int(over.argmax()), 7) == (3, 2)
+
+    def test_beside_what_is_new_more_counts_than_elsewhere(self) -> None:
+        new = torch.zeros(2, *GRID, dtype=torch.bool)
+        new[0] = True
+        new[1, 3, 3] = True
+        over_time = relevance_over_time(torch.zeros(2, *GRID), of(new))[1]
+        beside, far = over_time[3, 4], over_time[0, 0]
+        assert over_time[3, 3] > beside > far
+        assert torch.allclose(beside.sigmoid(), torch.tensor(NEAR / 2), atol=1e-4)
+
+    def test_a_question_about_a_time_wants_both_sides_of_a_change(self) -> None:
+        new = torch.zeros(4, *GRID, dtype=torch.bool)
+        new[0] = True
+        new[1, 3, 3] = new[3, 3, 3] = True  # it comes and goes
+        logits = torch.full((4, *GRID), -4.0)
+        logits[1:3, 3, 3] = 3.0  # what is asked for
+        changes = of(new)
+        when = changes.at("When does it disappear?")
+        assert when.ends
+        assert changes.at("What is it?") is changes
+        plain, both = (relevance_over_time(logits, one)[:, 3, 3] for one in (changes, when))
+        assert plain[2] < plain[3] < plain[1]  # its last look is a repetition
+        assert both[2] == pytest.approx(float(both[1]), abs=0.2)
+        assert both[0] > plain[0]  # and so is what was there before it came
+
+    def test_an_event_that_a_question_names_is_its_moment(self) -> None:
+        new = torch.zeros(5, *GRID, dtype=torch.bool)
+        new[0], new[3, 1:3, 1:3] = True, True
+        event = torch.full((5, *GRID), -5.0)
+        event[3:, 1:3, 1:3] = 4.0
+        at = of(new).at("What does the sign say when the light turns red?", None, event)
+        assert at.worth is not None
+        assert at.worth.argmax() == 3
+        assert (at.fresh[3] == 1).all()  # the sign, too, though it was there before
+        assert float(at.worth[4]) < 0.2
 
     def test_extremes_stay_finite(self) -> None:
         logits = torch.tensor([-1e4, 1e4]).view(2, 1, 1).expand(2, *GRID)

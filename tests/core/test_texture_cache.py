@@ -133,3 +133,26 @@ def test_a_group_depends_on_what_it_needs_and_reads(cost, depends):
         "g", 1, "", cost, lambda c: c.cell_luma, needs={"features"}, reads="attention_history"
     )
     assert group.depends == depends | {"attention_history"}
+
+
+def test_what_is_fixed_is_made_once_whatever_object_holds_it():
+    cache, x = TextureCache({"image", "text_evidence"}), image()
+    groups = channel_groups(["rgb", "position", "text_mask"])
+    names = [group.name for group in groups]
+    assert cache.whole(groups, GRID) is None
+    inputs = needed(names)
+    array = generate_texture_array(x, GRID, names, **inputs, cache=cache)
+    whole = cache.whole(groups, GRID)
+    assert whole is not None
+    assert torch.equal(whole, array)
+    again = generate_texture_array(x.clone(), GRID, names, **needed(names), cache=cache)
+    assert torch.equal(again, array)
+    assert set(cache.computed.values()) == {1}
+
+
+def test_what_depends_on_a_question_is_never_whole():
+    cache, x = TextureCache({"image"}), image()
+    names = ["rgb", "attention_memory"]
+    generate_texture_array(x, GRID, names, cache=cache)
+    assert cache.whole(channel_groups(names), GRID) is None
+    assert cache.whole(channel_groups(["rgb"]), GRID) is not None

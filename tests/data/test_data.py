@@ -750,6 +750,7 @@ class TestOpenData:
             "docvqa",
             "chartqa",
             "gqa",
+            "parquet",
         }
         assert all(data.name == name for name, data in DATASETS.items())
 

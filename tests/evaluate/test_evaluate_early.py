@@ -85,7 +85,11 @@ def test_each_reads_what_it_says(scene: Scene, name: str, budget: int | None, re
 
 
 # "resolution by question" may look at all of an image before it says how large it has to be.
-WHOLE = [m for m in EARLY if "encoded" not in m.needs and not m.name.startswith("resolution")]
+INSIDE = [m for m in EARLY if m.needs & {"tower4", "tower16", "halves"}]
+"""They run half of the tower on all of an image."""
+WHOLE = [
+    m for m in EARLY if "encoded" not in m.needs and not m.name.startswith("resolution") and m not in INSIDE
+]
 
 
 @pytest.mark.parametrize("method", WHOLE, ids=lambda m: m.name)
@@ -102,6 +106,26 @@ def test_the_whole_image_is_never_encoded(scene: Scene, method: Any, monkeypatch
         hook.remove()
     assert rows
     assert max(rows) < 4 * scene.view.total
+
+
+@pytest.mark.parametrize("method", INSIDE, ids=lambda m: m.name)
+def test_few_patches_reach_the_upper_half_of_the_tower(scene: Scene, method: Any) -> None:
+    """Those of the whole image reach the first block alone, on local windows; a quarter or less the last."""
+    counts: dict[int, list[int]] = {}
+    tower = scene.model.base.model.visual
+    hooks = [
+        block.register_forward_pre_hook(
+            lambda _, args, number=number: counts.setdefault(number, []).append(len(args[0]))
+        )
+        for number, block in ((0, tower.blocks[0]), (1, tower.blocks[-1]))
+    ]
+    try:
+        ready(scene, method.name, 0, None)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert max(counts[0]) == 4 * scene.view.total
+    assert min(counts[1]) <= scene.view.total  # of a saccade the chosen cells run through the tower as well
 
 
 def test_they_decide_as_the_model_does(scene: Scene) -> None:
@@ -250,8 +274,8 @@ def test_what_a_family_cannot_do_is_noted(family: str) -> None:
     model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
     found, notes = pick_methods(model, None, [], None)
     assert {m.name for m in found} | set(notes) == set(METHODS)
-    assert {"coc conv4", "coc conv16"} <= notes.keys()  # untrained
-    before = {m.name for m in EARLY if "sparse" in m.needs}
+    assert {"coc conv4", "coc conv16", "coc tower4", "arr-coc saccade tower4"} <= notes.keys()  # untrained
+    before = {m.name for m in EARLY if "sparse" in m.needs and not m.needs & {"tower4", "tower16"}}
     assert before & notes.keys() == (before if family in LLAVA_FAMILIES else set())
     assert {"coc pool4", "coc pool16"} <= {m.name for m in found}
 

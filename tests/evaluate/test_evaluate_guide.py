@@ -25,13 +25,13 @@ from arr_coc.evaluate.guide import (
     by_axis,
     by_kind,
     calibration,
-    ink_density,
     kept_by,
     kept_by_null,
     measure,
     summarise,
 )
 from arr_coc.evaluate.guide_pages import EFFECTS, drawn_samples, misspelt
+from arr_coc.rivals.nulls import ink_density
 from arr_coc.world.browser.chromium import Word
 from arr_coc.world.browser.page import Inquired
 

@@ -198,7 +198,8 @@ def test_methods_that_cannot_run_are_noted() -> None:
     llava = ARRCOCModel.wrap(built.model, built.processor, strict=True)
     found, notes = pick_methods(llava, None, [], None)
     before = {name for name, method in METHODS.items() if "sparse" in method.needs}
-    convs = {"coc conv4", "coc conv16"}
+    convs = {f"coc {name}" for name in ("conv4", "conv16", "tower4", "tower16")}
+    convs |= {"averaged patches 4", "averaged patches 16"}  # its tower has no halves
     resized = {"downsample", "resolution by question"}
     assert set(notes) == {"visionselector", "idpruner"} | resized | before | convs
     assert "llava" in notes["downsample"]

@@ -21,7 +21,6 @@ from arr_coc.core.stem import Stem
 from arr_coc.evaluate import speed as benches
 from arr_coc.evaluate.speed import (
     STAGES,
-    STOCK,
     Arrival,
     Counted,
     Row,
@@ -31,9 +30,9 @@ from arr_coc.evaluate.speed import (
     find_way,
     measure,
     prompt,
-    rivals_on_stock,
     summarise,
 )
+from arr_coc.evaluate.ways import STOCK, rivals_on_stock
 from arr_coc.evaluate.work import ByteCounter, attention_flops
 from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import QueryBlindScorer

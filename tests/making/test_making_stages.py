@@ -87,7 +87,7 @@ def recorded(script: str, folder: Path) -> list[list[str]]:
     [
         ("runs/bundled.sh", {"vision", "language", "together"}),
         ("runs/reads.sh", {"reading", "answers", "rendered"}),
-        ("runs/study.sh", {"stem", "partial", "compressor"}),
+        ("runs/study.sh", {"stem"}),
     ],
 )
 def test_every_command_line_of_the_scripts_is_legal(tmp_path: Path, script: str, stages: set[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from arr_coc.core.allocation import Reason
@@ -23,6 +23,7 @@ from arr_coc.modes import MODES
 from arr_coc.seam import GESTALT, gestalt
 from arr_coc.seam.decoding import CHUNKED_PREFILL
 from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor
+from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from eyes import (
     IMAGES,
     KINDS,
@@ -55,10 +56,15 @@ every_mode = pytest.mark.parametrize("mode", EARLY)
 pytestmark = pytest.mark.usefixtures("small_constants")
 
 
-def convs_of(family: str) -> dict[str, ConvCompressor]:
+def convs_of(family: str) -> dict[str, nn.Module]:
     """Compressors as if they were trained."""
     levels = 2 if family == "qwen3_vl" else 0
-    return {name: moved(ConvCompressor(WIDTH, factor, levels)) for name, factor in CONVS.items()}
+    convs = {name: moved(ConvCompressor(WIDTH, factor, levels)) for name, factor in CONVS.items()}
+    if family not in QWEN_FAMILIES:
+        return convs
+    tower = tiny(family).model.base_model.visual
+    inside = {name: moved(TowerCompressor.of(tower, factor)) for name, factor in TOWERS.items()}
+    return convs | inside
 
 
 def greedy(model: Any, inputs: dict, **more: Any) -> Any:
@@ -197,7 +203,8 @@ class TestGestalts:
     @every_family
     def test_every_compressor_of_a_family(self, family: str) -> None:
         model, inputs = build(family, convs=convs_of(family)), inputs_of(family)
-        names = [name for name in COMPRESSORS if name != "resize" or family in QWEN_FAMILIES]
+        qwen = family in QWEN_FAMILIES
+        names = [name for name in COMPRESSORS if qwen or not (name == "resize" or name in TOWERS)]
         found = []
         for name in names:
             prepared = model.prepare(inputs, mode="compress", gestalt=name)

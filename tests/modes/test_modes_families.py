@@ -23,8 +23,8 @@ def test_every_mode(family: str) -> None:
     total = sum(model.adapter.features(session.inputs(QUESTION)).counts)
     for mode, definition in MODES.items():
         answer = session.ask(QUESTION, mode=mode, max_new_tokens=2)
-        early = definition.before_encoder and mode != "compress"
-        ran = mode if model.adapter.sparse or not early else definition.instead
+        adapter, early = model.adapter, definition.before_encoder
+        ran = mode if adapter.sparse or not early else "sparse" if adapter.by_tiles else definition.instead
         assert (answer.mode, answer.fallback) == (ran, False)
         assert ("ran as" in (answer.note or "")) == (ran != mode)
         if ran in ("prune", "sparse"):

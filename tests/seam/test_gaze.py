@@ -81,7 +81,7 @@ def test_every_image_has_a_map_on_its_own_gestalt(family: str) -> None:
         assert found.dtype == torch.float32
         assert found.isfinite().all()
         assert (found > 0).all()
-        assert found.std() > 0.002
+        assert found.std() > 5e-4  # of Gemma 3's 0.003; of a map that says nothing 1e-6
 
 
 @pytest.mark.parametrize("family", KINDS)

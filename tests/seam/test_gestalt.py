@@ -10,25 +10,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from arr_coc.model import ARRCOCModel
 from arr_coc.seam import Grid, VisualFeatures, adapter_for
+from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.gestalt import (
     CELLS,
     COMPRESSORS,
     CONVS,
     ConvCompressor,
     compress,
-    load_convs,
     middles,
     pool,
     pooled,
-    save_convs,
 )
-from arr_coc.store.checkpoint import load_base
-from arr_coc.world import draw_page
-from making.compressor import WholePages, ask, encode
-from making.language import answer_loss
-from making.packing import IGNORED
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
 DIM = 12
@@ -256,44 +249,6 @@ def test_features_are_encoded_where_none_are_given() -> None:
     adapter, inputs, given = encoded("qwen3_vl", [(48, 48)])
     found, expected = compress("pool4", adapter, inputs), pooled(given, 4)
     assert torch.equal(found.tokens[0], expected.tokens[0])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["pool4", "pool16"])
-def test_training_asks_as_the_model_is_asked(name: str) -> None:
-    """The trainer's packed prompt gives the logits of the ordinary prompt with a gestalt in it."""
-    model = ARRCOCModel.from_pretrained()
-    page = draw_page(4, (7 * 32, 5 * 32))
-    question = page.questions[0]
-    session = model.session(page.image)
-    inputs = session.inputs(question.text)
-    fine = model.adapter.features(inputs)
-    gestalt = compress(name, model.adapter, inputs, fine)
-    none = [torch.zeros(0, dtype=torch.long)]
-    call = model.adapter.assemble(inputs, fine.layout, none, None, gestalt).kwargs
-    expected = model.base(**call).logits[0, -1]
-    again = encode(model.base.model.visual, inputs["pixel_values"], fine.grids)
-    assert torch.equal(again.tokens[0], fine.tokens[0])
-    tokenizer: Any = model.processor.tokenizer
-    logits, batch = ask(model.base, tokenizer, gestalt, fine.grids, [[question]])
-    first = int((batch["labels"][0] != IGNORED).nonzero()[0])
-    torch.testing.assert_close(logits[0, first], expected, atol=1e-4, rtol=1e-4)
-
-
-def test_answers_teach_the_compressors_alone() -> None:
-    loaded, processor = load_base("bundled")
-    base: Any = loaded.requires_grad_(False)
-    data = WholePages([128, 160], 40, 0, 2)
-    conv = ConvCompressor(192, 4, 1)
-    optimizer = torch.optim.SGD(conv.parameters(), lr=0.1)
-    for page in (data[i] for i in range(2)):
-        given = encode(base.model.visual, page["pixels"], page["grids"])
-        logits, batch = ask(base, processor.tokenizer, conv(given), page["grids"], page["asked"])
-        optimizer.zero_grad()
-        answer_loss(logits, batch, hint_weight=0.0).backward()
-        optimizer.step()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in conv.parameters())
-    assert all(parameter.grad is None for parameter in base.parameters())
 
 
 # ---- files ------------------------------------------------------------------------------------------------

@@ -184,7 +184,8 @@ def test_repeated_features_are_those_of_as_many_equal_images(family: str) -> Non
     assert (thrice.counts, thrice.grids, thrice.kind) == (direct.counts, direct.grids, direct.kind)
     assert len(thrice.levels) == len(direct.levels)
     for found, expected in zip((thrice.tokens, *thrice.levels), (direct.tokens, *direct.levels), strict=True):
-        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found, expected, strict=True))
+        for a, b in zip(found, expected, strict=True):  # Mistral's are 40 at most, others' 3 to 10
+            assert (a - b).abs().max() < 1e-5 * b.abs().max().clamp_min(10)
     assert all(torch.equal(a, b) for a, b in zip(thrice.cells, direct.cells, strict=True))
     assert all(t is one.tokens[0] for t in thrice.tokens)  # nothing is copied
     assert (len(one.tokens), len(one.cells)) == (1, 1)  # and the one is as it was

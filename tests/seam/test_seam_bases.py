@@ -19,11 +19,12 @@ import pytest
 import torch
 from accelerate import cpu_offload, disk_offload, dispatch_model
 from torch import Tensor
+from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
 
 from arr_coc import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.lora import KINDS
-from tiny import EVERY, picture, prompts, save_tiny, tiny
+from tiny import EVERY, picture, prompts, tiny
 
 CPU = torch.device("cpu")
 GREEDY = {"do_sample": False, "max_new_tokens": 2}
@@ -191,17 +192,33 @@ def test_torchao_int8() -> None:
     assert all(logits.isfinite().all() for logits in now.values())
 
 
+def in_wide_layers() -> Any:
+    """A tiny Qwen3-VL whose layers are 64 wide: the 4-bit kernels of CPUs take no narrower ones."""
+    config = copy.deepcopy(tiny("qwen3_vl").model.config)
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 8}
+    for part, more in ((config.text_config, heads), (config.vision_config, {"out_hidden_size": 64})):
+        for name, value in {"hidden_size": 64, "intermediate_size": 64, **more}.items():
+            setattr(part, name, value)
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return AutoModelForImageTextToText.from_config(config)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_bitsandbytes(bits: int, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
-    from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
-
-    save_tiny("qwen3_vl", tmp_path)
+    in_wide_layers().save_pretrained(tmp_path)
     config = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
     model = AutoModelForImageTextToText.from_pretrained(
         tmp_path, quantization_config=config, dtype=torch.bfloat16
-    )
-    assert all(logits.isfinite().all() for logits in outputs(with_loras(model)).values())
+    ).eval()
+    inputs = prompts(tiny("qwen3_vl"), [(QUESTION, [picture(1)])])
+    with torch.no_grad():
+        stock = model(**inputs).logits
+        assert torch.equal(wrapped(model)(**inputs, mode="prune", budget=1.0).logits, stock)
+    now = outputs(with_loras(model))
+    assert torch.equal(now["full"], stock.float())
+    assert all(logits.isfinite().all() for logits in now.values())
 
 
 # ---- compiled, in training, another attention, other caches ---------------------------------------------

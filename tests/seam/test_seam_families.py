@@ -8,6 +8,7 @@ Run: pytest tests/seam/test_seam_families.py
 from __future__ import annotations
 
 import copy
+import importlib
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +18,15 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel
+from transformers import __version__ as VERSION
 
 import tiny_families
 from arr_coc import ARRCOCModel
 from arr_coc.core.video import open_clip
-from arr_coc.seam import FamilyAdapter, adapter_for, offers
+from arr_coc.seam import FamilyAdapter, adapter_for, offers, registry
 from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
+from arr_coc.seam.registry import ABSENT, is_served, model_class
 from arr_coc.seam.steps import with_whole_pixels
 from tiny import picture, prompts, save_tiny, some_cells, tiny
 
@@ -232,5 +235,67 @@ def test_every_family_says_what_it_offers() -> None:
     assert len({kind for one in offers() for kind in one.model_types}) >= 20
     assert all(title and title[0].isupper() for title in table)
     assert table["Gemma 4"].summary.startswith("every mode")
-    assert table["InternVL"].summary.startswith("sparse and saccade run as prune")
+    assert table["InternVL"].summary.startswith("sparse by whole tiles, saccade runs as it; ")
+    assert table["LLaVA 1.5"].summary == "sparse and saccade run as prune"
     assert table["Qwen3-VL"].summary == "every mode, clips"
+
+
+@pytest.mark.parametrize("family", tiny_families.MADE)
+def test_the_installed_release_serves_it(family: str) -> None:
+    """Where it doesn't, this says so: the other tests leave the family out."""
+    (offer,) = (one for one in offers() if family in one.model_types)
+    if not is_served(family):
+        assert family in offer.lacking
+        assert f"{family}: {ABSENT}" in offer.summary
+        pytest.skip(f"{family} is {ABSENT}")
+    assert family not in offer.lacking
+    assert isinstance(tiny(family).model, model_class(family))
+
+
+def test_a_family_that_the_release_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutSeam:
+        def forward(self, input_ids: Tensor) -> None: ...
+
+    monkeypatch.setattr(registry, "model_class", lambda kind: None if kind == "smolvlm" else WithoutSeam)
+    (offer,) = (one for one in offers() if "smolvlm" in one.model_types)
+    assert offer.lacking == ("idefics3", "smolvlm")
+    with pytest.raises(ValueError, match=r"'smolvlm' is not in this release .*; install a newer one"):
+        registry.check_model_type("smolvlm")
+    assert offer.summary.endswith(f"; idefics3, smolvlm: {ABSENT}")
+
+
+def test_wrapping_what_the_release_lacks_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = tiny("llava")
+
+    def forward(input_ids: Tensor) -> None: ...
+
+    model = copy.copy(built.model)
+    model.__dict__["forward"] = forward
+    with pytest.raises(ImportError) as refusal:
+        ARRCOCModel.wrap(model, built.processor)
+    assert str(refusal.value).startswith(f"'llava' takes no encoded images in transformers {VERSION} (")
+    assert "\n" not in str(refusal.value)
+
+
+def test_images_that_are_taken_in_whole_blocks_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SmolVLM's are in transformers 5.20."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, size in (("in_blocks", "self.config.vision_config.patch_size"), ("any_number", "1")):
+        method = f"    def inputs_merger(self, features):\n        return features.view(-1, {size}, 32)\n"
+        (tmp_path / f"{name}.py").write_text(f"class Model:\n{method}\n\nclass Whole:\n    model = Model\n")
+    assert not registry.takes_any_number(importlib.import_module("in_blocks").Whole)
+    assert registry.takes_any_number(importlib.import_module("any_number").Whole)
+
+
+def test_the_readme_has_the_same_table() -> None:
+    """As it stands for the newest release, whatever is installed."""
+    rows = []
+    for one in offers():
+        early = "yes" if one.sparse else "by whole tiles" if one.tiles else "run as `prune`"
+        kinds = ", ".join(f"`{kind}`" for kind in one.model_types)
+        rows.append(f"| {one.title} | {kinds} | {early} | {'yes' if one.clips else '-'} | {one.remark} |")
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- offers -->")[2].partition("<!-- /offers -->")[0].strip().splitlines()
+    assert table[2:] == rows

@@ -11,15 +11,8 @@ import torch
 from arr_coc.core.video import FrameSource, open_clip
 from arr_coc.seam.prompt import TextExpansion, Visual, VisualPrompt, chat_prompt
 from arr_coc.seam.steps import with_whole_pixels
+from tests.clip_models import TEMPLATE
 from tests.tiny import QWEN_FAMILIES, picture, tiny
-
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
-    "{% for c in m.content %}{% if c.type in ('image', 'video') %}"
-    "<|vision_start|><|{{ c.type }}_pad|><|vision_end|>"
-    "{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def clip(seed: int = 0, frames: int = 6) -> FrameSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from arr_coc.seam import adapter_for
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.seam.steps import ClipSteps, StepPixels, StepRows, takes_steps, with_whole_pixels
-from tests.seam.test_seam_prompt_clips import TEMPLATE
+from tests.clip_models import TEMPLATE
 from tests.tiny import QWEN_FAMILIES, Tiny, picture, tiny
 
 SMALL = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2}
@@ -196,15 +197,15 @@ class TestProcessorsThatNeedAllFrames:
 
 
 PEAK = r"""
-import re, sys
+import gc, re, sys
 from pathlib import Path
 from PIL import Image
 from arr_coc import ARRCOCModel
 from arr_coc.core.video.source import FrameSource
 from arr_coc.seam.prompt import VisualPrompt
 
-def peak():  # of this process, in MB; what getrusage says begins with its parent's
-    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+def resident(what):  # of this process, in MB; what getrusage says begins with its parent's
+    return int(re.search(what + r":\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 def frames(count):
     for i in range(count):
@@ -226,23 +227,33 @@ else:
     work = lambda seconds: model.ask(
         source(seconds), "Where is it blue?", budget=0.1, mode="sparse", max_new_tokens=1
     )
-work(4)
-before = peak()
-work(seconds)
-print(peak() - before)
+work(4)  # what is loaded with the first question is no part of the clip's
+gc.collect()
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = resident("VmRSS")
+kept = work(seconds)
+print(resident("VmHWM") - before)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").is_file(), reason="peak memory is read from Linux's /proc"
+)
 @pytest.mark.parametrize("what", ["read", "ask"])
 def test_memory_does_not_grow_with_the_pixels_of_frames(what: str) -> None:
-    """5 minutes of 720p are 1.6 GB in bytes; they take a small part of that more than 30 s do."""
+    """5 minutes of 720p are 1.6 GB in bytes; they take a small part of that, and little more than 30 s do.
+
+    Measured on a CPU in MB: reading 97 for 30 s and 71 for 5 minutes (of both the processor's limit of 25
+    million px is held, 75 MB in bytes), asking the bundled model 13 and 63. The bounds are twice that.
+    """
+    # One heap that gives back what is freed: else what is measured is what malloc keeps for later.
+    settings = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "131072", "OMP_NUM_THREADS": "1"}
     peaks = []
     for seconds in (30, 300):
         words = [sys.executable, "-c", PEAK, what, str(seconds)]
-        run = subprocess.run(words, capture_output=True, text=True, check=False)
+        run = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | settings)
         assert run.returncode == 0, run.stderr
         peaks.append(float(run.stdout.split()[-1]))
-    assert peaks[1] - peaks[0] < 150, peaks
-    assert peaks[1] < 300, peaks
+    assert peaks[1] - peaks[0] < 100, peaks
+    assert max(peaks) < 200, peaks

@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.stem import Stem, save_stem
+from arr_coc.core.texture import Basis
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
+from arr_coc.seam.compressor_files import save_convs
+from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor
 from arr_coc.seam.lora import COARSE, KINDS, PARTIAL
+from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import checkpoint
 from arr_coc.store.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from eyes import set_constants
@@ -135,12 +138,14 @@ class TestRoundTrip:
             model.loras.add(kind, 2)
         for parameter in model.loras.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        model.layer.basis = Basis(torch.zeros(WIDTH), torch.eye(16, WIDTH), torch.ones(16))
         full = ARRCOCModel(
             model.base,
             model.processor,
             model.layer,
             stem=learned(Stem(WIDTH, width=16, blocks=1)),
-            convs={name: learned(ConvCompressor(WIDTH, factor, 2)) for name, factor in CONVS.items()},
+            convs={name: learned(ConvCompressor(WIDTH, factor, 2)) for name, factor in CONVS.items()}
+            | {name: learned(TowerCompressor(32, factor, 1)) for name, factor in TOWERS.items()},
             loras=model.loras,
             budget=9,
             strict=True,
@@ -163,8 +168,9 @@ class TestRoundTrip:
         loras = ("adapter_config.json", "adapter_model.safetensors")
         assert files == {
             *("README.md", CONFIG_NAME, WEIGHTS_NAME),
-            *("stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
-            *(*loras, *(f"{place}/{name}" for place in ("partial", "coarse") for name in loras)),
+            *("basis.safetensors", "stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
+            *(f"{name}.safetensors" for name in TOWERS),
+            *(*loras, *(f"{place}/{name}" for place in ("partial", "coarse", *TOWERS) for name in loras)),
         }
         assert files == {*checkpoint.ALLOCATOR_FILES, "README.md"}
         again = ARRCOCModel.from_pretrained(tmp_path / "all", budget=9, strict=True)

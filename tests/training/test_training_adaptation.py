@@ -133,6 +133,31 @@ def test_what_is_learned_already_goes_on_and_nothing_is_lost(boxed: Path, tmp_pa
     assert learned.convs.keys() == bundled.convs.keys()
 
 
+def test_of_another_images_question_it_is_said_what_is_kept(base: Path, tmp_path: Path) -> None:
+    """Ten pictures, so that two are held out; ink and another question's choice stand beside ours."""
+    lines = []
+    for seed in range(10):
+        picture(seed).save(tmp_path / f"{seed}.png")
+        line = {"image": f"{seed}.png", "question": f"Where is {seed}?", "boxes": [[0, 0, 10, 48]]}
+        lines.append(json.dumps(line | {"answer": "yes"}) + "\n")
+    (tmp_path / "questions.jsonl").write_text("".join(lines))
+    result = adapt(wanted(base, tmp_path, recipes=("relevance",)), tmp_path / "out", progress=False)
+    recall = result["gain"]["recall"]
+    assert {"before", "after"} <= recall["shuffled question@6"].keys()
+    assert "after" not in recall["ink density@6"]
+    lines = dict(in_words(result["gain"]))
+    assert set(lines) == {"arr-coc@6", "arr-coc sparse@6"}
+    texts = [text for name, text in in_words(result["gain"]) if "evidence" in text]
+    after = recall["shuffled question@6"]["after"]
+    assert all(f"another question {after:.0%}" in text and "ink " in text for text in texts)
+
+
+def test_a_folder_of_parquet_files_is_one(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "validation-00000-of-00001.parquet").touch()
+    assert data_spec(str(tmp_path)) == f"parquet:{tmp_path}"
+
+
 def test_minutes_end_it(base: Path, boxed: Path, tmp_path: Path) -> None:
     settings = wanted(base, boxed, steps=100_000, minutes=1e-3, recipes=("relevance",))
     result = adapt(settings, tmp_path / "out", progress=False)

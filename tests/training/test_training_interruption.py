@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.training import trainer
+from arr_coc.training import interruption, trainer
 from arr_coc.training.learner import Learner
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.workers import start_worker
@@ -196,3 +197,28 @@ def alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return status.read_text().rpartition(")")[2].split()[0] != "Z"
     return not Path("/proc").is_dir()
+
+
+def test_time_lowers_the_learning_rate_to_its_end(
+    base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock by which each step takes twelve seconds: a minute is five of a thousand steps."""
+    ticks = iter(range(0, 10_000, 12))
+    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    out = tmp_path / "out"
+    settings = recipe(base, rows, steps=1000, lr=1e-2)
+    result = trainer.train(settings, out, progress=False, device="cpu", minutes=1)
+    assert (result["steps"], result["signal"]) == (5, None)
+    lines = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if "loss" in line]
+    assert rates == pytest.approx([1e-2 * (1 - step / 5) for step in range(5)], rel=1e-2)
+
+
+def test_without_a_limit_of_time_the_rate_is_linear_in_the_steps(
+    base: Path, rows: Path, tmp_path: Path
+) -> None:
+    settings = recipe(base, rows, steps=4, warmup=2, lr=1e-2)
+    trainer.train(settings, tmp_path / "out", progress=False, device="cpu")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "curve.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if "loss" in line]
+    assert rates == pytest.approx([0, 5e-3, 1e-2, 5e-3])

@@ -17,13 +17,15 @@ from torch import nn
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import pooled
-from arr_coc.seam.likelihood import answer_costs
+from arr_coc.seam.likelihood import IGNORED, answer_costs, compacted_costs, hinted_costs
 from arr_coc.session import Session
 from arr_coc.training import parts
+from arr_coc.training.lessons import LESSONS
 from arr_coc.training.parts import PartsLearner, echo_loss, kept_cells, read_parts
 from arr_coc.training.recipe import Recipe, built_in, load_recipe
 from arr_coc.training.rows import ImageRows, Row
 from arr_coc.training.trainer import train
+from learning import losses
 from tiny import WIDTH, picture, tiny
 
 IMAGE = picture(1, (48, 40))  # 6 x 5 cells
@@ -98,15 +100,8 @@ class TestStages:
 
     def test_one_learns_what_the_whole_tower_sees(self) -> None:
         taught = learner("partial", answer=0.0)
-        optimizer = torch.optim.Adam([p for p in taught.parameters() if p.requires_grad], 0.02)
-        losses = []
-        for _ in range(12):
-            optimizer.zero_grad()
-            loss = taught.image_loss(ITEM).loss
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        assert losses[-1] < 0.8 * losses[0]
+        values = losses(taught, ITEM, 0.02, 12)
+        assert values[-1] < 0.8 * values[0]
 
     @torch.no_grad()
     def test_an_answer_from_a_gestalt_costs_what_the_mode_would_read(self) -> None:
@@ -122,6 +117,45 @@ class TestStages:
         kept = read_parts(model, "prune", batch, whole, every, fine, None)
         full = answer_costs(model.adapter, batch, whole, [every])
         assert (kept - full).abs().max() < 1e-5
+
+    def test_a_hint_is_what_the_answer_begins_with_where_the_question_ends(self) -> None:
+        model = learner("partial").model
+        session = Session(model, IMAGE)
+        whole = model.adapter.features(session.inputs("?"))
+        batch = session.batch(["What?", "Where is it now?"], ["left", "under the table"])
+        every = torch.arange(30)
+        compacted = parts.assembled(model, "prune", batch, whole, every, whole.select([every]), None)
+        adapter = model.adapter_for("prune")
+        tail = parts.prompt_tail(session)
+        assert 1 <= tail < 20
+        costs, hints = hinted_costs(adapter, compacted, tail)
+        torch.testing.assert_close(costs, compacted_costs(adapter, compacted), atol=1e-5, rtol=1e-5)
+        kwargs = dict(compacted.kwargs)
+        labels = kwargs.pop("labels")
+        logits = adapter.model(**kwargs, use_cache=False).logits.log_softmax(-1)
+        for row in range(2):
+            first = int((labels[row] != IGNORED).nonzero()[0])
+            said = logits[row, first - tail : first, labels[row, first]]
+            assert hints[row].item() == pytest.approx(-said.mean().item(), abs=1e-5)
+
+    def test_hints_add_to_the_loss(self) -> None:
+        plain, hinted = learner("coarse").image_loss(ITEM), learner("coarse", hint=0.5).image_loss(ITEM)
+        assert "hint" not in plain.figures
+        (hint,), (loss,) = hinted.figures["hint"], hinted.figures["loss"]
+        assert hint > 0
+        assert loss == pytest.approx(plain.figures["loss"][0] + hint, rel=1e-5)
+
+    def test_a_lesson_of_ones_own_adds_to_the_loss(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        cells: list[int] = []
+
+        def lesson(item: ImageRows, keep: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+            assert item is ITEM
+            cells.append(len(keep))
+            return tokens.square().mean() * 0 + len(tokens)
+
+        monkeypatch.setitem(LESSONS, "own", lesson)
+        loss = learner("partial", lessons={"own": 0.5}).image_loss(ITEM)
+        assert loss.figures["own"] == [pytest.approx(0.5 * sum(cells) / len(cells))]
 
     def test_an_image_draws_the_same_whatever_came_before(self) -> None:
         taught = learner("partial")
@@ -155,6 +189,10 @@ class TestRefusals:
     def test_what_would_teach_nothing(self, changes: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             Recipe(steps=1, **changes)
+
+    def test_a_lesson_that_nobody_registered(self) -> None:
+        with pytest.raises(ValueError, match="lessons has 'dence', which is unknown: name its module in"):
+            learner("partial", lessons={"dence": 0.5})
 
     def test_a_tower_that_encodes_all_or_nothing(self) -> None:
         built = tiny("llava_next")

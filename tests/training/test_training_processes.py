@@ -19,22 +19,9 @@ from arr_coc import ARRCOCModel
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.training.recipe import load_recipe, parse_override
 from arr_coc.training.trainer import train
-from tiny import WIDTH, picture
+from tiny import WIDTH
 
 STEPS = 2
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight small pictures with a question and a box each."""
-    folder = tmp_path_factory.mktemp("rows")
-    lines = []
-    for i in range(8):
-        picture(i, (48, 40)).save(folder / f"{i}.png")
-        row = {"image": f"{i}.png", "question": f"What is it, {i}?", "answer": chr(97 + i)}
-        lines.append(row | {"boxes": [[8 * (i % 4), 0, 8 * (i % 4) + 16, 16]]})
-    (folder / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
 
 
 def launch(words: list[str], out: Path) -> str:

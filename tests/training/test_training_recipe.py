@@ -44,6 +44,7 @@ class TestBuiltIn:
             "query-blind",
             "relevance",
             "stem",
+            "tower",
         ]
 
     @pytest.mark.parametrize("name", list(built_in()))
@@ -77,7 +78,8 @@ class TestBuiltIn:
 
     def test_an_unknown_name_lists_the_known_ones(self):
         with pytest.raises(
-            ValueError, match=r"'relevanze' is unknown: use one of answers, .*relevance, stem, or a TOML"
+            ValueError,
+            match=r"'relevanze' is unknown: use one of answers, .*stem, tower, or a TOML",
         ):
             load_recipe("relevanze")
 
@@ -200,12 +202,12 @@ class TestRanges:
             ({"seed": -1}, "seed is -1: use at least 0"),
             ({"hard": {"small": -2}}, "hard.small is -2: use at least 0"),
             ({"max_pixels": 10}, "max_pixels is 10: use at least 4096"),
-            ({"target": "box"}, "target is 'box': use one of boxes, attention, gradient"),
+            ({"target": "box"}, "target is 'box': use one of boxes, maps, attention, gradient"),
             ({"eyes": "retina"}, "eyes is 'retina': use one of encoded, stem"),
             ({"estimator": "st"}, "estimator is 'st': use one of straight-through, gumbel"),
             ({"precision": "float16"}, "precision is 'float16': use one of float32, bfloat16"),
-            ({"data": ("images",)}, "data has 'images': use world or NAME:DIR"),
-            ({"data": ("foo:/x",)}, "data has 'foo:/x': use world or NAME:DIR"),
+            ({"data": ("images",)}, "data has 'images': use world, clips or NAME:DIR"),
+            ({"data": ("foo:/x",)}, "data has 'foo:/x': use world, clips or NAME:DIR"),
             ({"layer": {"dim": 3}}, "layer has 'dim', which is unknown: use .*explore"),
             ({"layer": {"explore": 2}}, "layer is {'explore': 2}: explore 2 must be"),
             ({"model": ""}, "model is '': it should be a text"),
@@ -374,7 +376,7 @@ class TestWithoutTheWorld:
 
     @pytest.mark.parametrize("path", sorted(TRAINING.glob("*.py")), ids=lambda path: path.name)
     def test_no_module_imports_them_at_its_start(self, path):
-        allowed = {"drawn.py"}
+        allowed = {"drawn.py", "drawn_clips.py"}
         modules = {
             name
             for node in ast.parse(path.read_text(encoding="utf-8")).body

@@ -139,13 +139,18 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
     from arr_coc.core.attending import budget_count
     from arr_coc.modes import find_mode
+    from arr_coc.modes.call import runs_as
     from arr_coc.seam.clips import as_frames
 
-    ran = find_mode(session.model.mode if not mode else mode)
+    adapter = session.model.adapter
+    ran, _ = runs_as(adapter, find_mode(session.model.mode if not mode else mode))
     if not ran.chooses:
         return ran.help
-    adapter = session.model.adapter
-    count = sum(adapter.layout(as_frames(adapter, inputs)[0]).counts)
+    framed = as_frames(adapter, inputs)[0]
+    if adapter.sparse or adapter.by_tiles:
+        count = sum(adapter.layout(framed).sizes)
+    else:  # told once it is encoded; placeholders are cells and what stays beside them
+        count = int((framed["input_ids"] == adapter.image_token_id).sum())
     chosen = "the tokens chosen" if budget == "auto" else f"{budget_count(budget, count):,} tokens"
     return f"a coarse view and {chosen}" if ran.gestalt else chosen
 

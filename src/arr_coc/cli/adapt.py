@@ -10,9 +10,6 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.core.paths import local_path
 
-INTERRUPTED = 130
-"""The exit code of a line that Ctrl-C ended."""
-
 
 def command(
     model: Annotated[
@@ -24,23 +21,10 @@ def command(
             metavar="FOLDER|NAME:DIR", help="Images with their questions, or a data set as of eval."
         ),
     ],
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="Where the allocator goes; a new one here if not given.",
-            show_default=False,
-        ),
-    ] = "arr-coc-allocator",
+    out: options.AllocatorFolder = options.DEFAULT_FOLDER,
     split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of each recipe; the recipe's own if not given.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.01, metavar="M", help="That learning may take in all.")
-    ] = None,
+    steps: Annotated[int | None, options.steps("Of each recipe; the recipe's own if not given.")] = None,
+    minutes: Annotated[float | None, options.minutes("That learning may take in all.")] = None,
     budgets: Annotated[
         str, typer.Option(metavar="64,0.25", help="Visual tokens to keep where it is measured.")
     ] = "0.0625,0.25",
@@ -96,7 +80,7 @@ def command(
             result = adapt(wanted, local_path(out), progress=not as_json, say=say)
         except KeyboardInterrupt:
             terminal.complain("stopped; the same line goes on where it was")
-            return INTERRUPTED
+            return options.INTERRUPTED
         if result["signal"] is None and push is not None:
             result["address"] = _share(out, push, private)
     if as_json:

@@ -39,6 +39,8 @@ def command(
     budget: options.Budget = None,
     mode: options.Mode = None,
     gestalt: options.Gestalt = None,
+    looks: options.Looks = 1,
+    order: options.Order = "raster",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
     device: options.Device = "auto",
@@ -74,7 +76,8 @@ def command(
     load = partial(
         inputs.load_model, model, device, dtype, as_json, allocator=allocator, mode=mode, strict=strict
     )
-    length = {"max_new_tokens": max_new_tokens}
+    length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
+    how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order}
     if request.folder is not None:
         of_one = {
             "--out": out,
@@ -89,13 +92,15 @@ def command(
         files = folder_images(request.folder)
         with terminal.quiet_stdout(as_json):
             allowed = inputs.read_budget(budget, as_json)
-            reply = partial(load().ask, question=request.question, budget=allowed, gestalt=gestalt, **length)
+            reply = partial(load().ask, question=request.question, budget=allowed, **how)
         return _answer_each(files, reply, as_json)
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence)
     if boxes and len(pictures) > 1:
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
+    if trace and (looks > 1 or order != "raster"):
+        raise ValueError("--trace is of one look in raster order: leave out --looks and --order")
     strips.refuse_boxes(pictures, {"--evidence": boxes})
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
@@ -105,7 +110,7 @@ def command(
         loaded = load()
         # Each call opens a session of its own, so both sides of a comparison encode the image themselves.
         every = partial(loaded.ask, subject, request.question, mode="full", **length)
-        ours = partial(loaded.ask, subject, request.question, budget=allowed, gestalt=gestalt, **length)
+        ours = partial(loaded.ask, subject, request.question, budget=allowed, **how)
         with terminal.status("answering", as_json):
             if compare:  # the first calls pay for what is set up only once, which is no one's cost
                 ours(max_new_tokens=1)
@@ -221,6 +226,7 @@ def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[
         "read": answer.read,
         "grid": list(answer.grid),
         "mode": answer.mode,
+        "looks": answer.looks,
         "note": answer.note,
         "foreign": answer.foreign,
         "budget": answer.budget,

@@ -52,7 +52,8 @@ def command(
     with terminal.quiet_stdout(as_json):
         with terminal.starting(as_json):
             from arr_coc.evaluate.methods import load_scorer
-            from arr_coc.evaluate.speed import COMMON, bench, circumstances, read_way
+            from arr_coc.evaluate.speed import COMMON, bench, circumstances
+            from arr_coc.evaluate.ways import read_way
             from arr_coc.world import draw_page
 
         text = question or ANY_QUESTION

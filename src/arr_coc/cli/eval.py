@@ -10,9 +10,6 @@ from arr_coc.cli import options, terminal
 from arr_coc.cli.report import show_summary
 from arr_coc.core.paths import local_path
 
-STOPPED = 130
-"""The exit code of a run that Ctrl-C has stopped, as shells have it."""
-
 
 def command(
     data: Annotated[
@@ -113,7 +110,7 @@ def command(
             terminal.complain(
                 str(stopped) or "stopped before the first question; the same command begins anew"
             )
-            raise typer.Exit(STOPPED) from stopped
+            raise typer.Exit(options.INTERRUPTED) from stopped
     show_summary(summary, settings.file(".png"), "short", as_json)
 
 

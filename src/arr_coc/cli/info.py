@@ -43,7 +43,9 @@ def command(
                 "model_type": kind,
                 "family": one.title,
                 "sparse": one.sparse,
+                "tiles": one.tiles,
                 "clips": one.clips,
+                "served": kind not in one.lacking,
                 "note": one.remark,
             }
             for one in families

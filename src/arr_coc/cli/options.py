@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from arr_coc.modes import MODES
 
-GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16")
+GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16")
 """Ways to make the coarse view of modes saccade and compress."""
 DEFAULT_MODEL = "bundled"
 
@@ -130,6 +130,18 @@ Gestalt = Annotated[
         "(resize if not given).",
     ),
 ]
+Looks = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="How often the model may look: again where it looked for more as it answered (saccade).",
+    ),
+]
+Order = Annotated[
+    Literal["raster", "relevance"],
+    typer.Option(metavar="ORDER", help="How kept cells are read: raster, or relevance: the best first."),
+]
 Device = Annotated[
     str,
     typer.Option(
@@ -158,4 +170,29 @@ Evidence = Annotated[
         help="A box in px that shows the answer, to be drawn beside the choice; may be repeated.",
     ),
 ]
+AllocatorFolder = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FOLDER",
+        help="Where the allocator goes; a new one here if not given.",
+        show_default=False,
+    ),
+]
+DEFAULT_FOLDER = "arr-coc-allocator"
+INTERRUPTED = 130
+"""The exit code of a line that Ctrl-C ended."""
+
+
+def steps(text: str) -> Any:
+    """The option --steps of what learns, with its help."""
+    return typer.Option(min=1, metavar="N", help=text)
+
+
+def minutes(text: str) -> Any:
+    """The option --minutes of what learns, with its help."""
+    return typer.Option(min=0.01, metavar="M", help=text)
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]

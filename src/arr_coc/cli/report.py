@@ -65,7 +65,7 @@ def command(
 
     Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
     """
-    from arr_coc.core.saved import write_whole
+    from arr_coc.core.whole import write_whole
     from arr_coc.evaluate.summary import read_summary, summarise
     from arr_coc.store.results.files import join_results, write_results
 

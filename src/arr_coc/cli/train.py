@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Columns of the descriptions, where the terminal isn't narrower."""
-INTERRUPTED = 130
-"""The exit code of a line that Ctrl-C ended."""
 
 
 def command(
@@ -35,9 +33,7 @@ def command(
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that replace the recipe's.")
     ] = None,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FOLDER", help="Where the allocator goes.")
-    ] = "arr-coc-allocator",
+    out: options.AllocatorFolder = options.DEFAULT_FOLDER,
     pages: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,12 +45,8 @@ def command(
         Literal["spotting", "relevance", "both"] | None,
         typer.Option(metavar="NAME", help="For guide: spotting (reading), relevance or both."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="For guide: steps of each stage.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.01, metavar="M", help="For guide: stop after so long.")
-    ] = None,
+    steps: Annotated[int | None, options.steps("For guide: steps of each stage.")] = None,
+    minutes: Annotated[float | None, options.minutes("For guide: stop after so long.")] = None,
     init: Annotated[
         str | None,
         typer.Option(
@@ -107,7 +99,7 @@ def command(
             result = train(settings, local_path(out), name=name, progress=not as_json, device=device)
     except KeyboardInterrupt:
         terminal.complain("stopped; what was learned since the last checkpoint, if there was one, is lost")
-        return INTERRUPTED
+        return options.INTERRUPTED
     if not is_main_process():
         return 0
     if as_json:
@@ -140,7 +132,7 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
             result = train_guide(settings, local_path(out), progress=not as_json, device=device)
     except KeyboardInterrupt:
         terminal.complain("stopped; what was learned since the last checkpoint, if there was one, is lost")
-        return INTERRUPTED
+        return options.INTERRUPTED
     if as_json:
         terminal.print_json({"folder": out, **result})
     done = f"step {result['steps']:,} of {result['of']:,} of stage {result['stage']}"

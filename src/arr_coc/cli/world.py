@@ -12,8 +12,6 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.core.paths import local_path
 
-INTERRUPTED = 130
-"""The exit code of a line that Ctrl-C ended."""
 MEASURED, PATIENCE = 20, 60.0
 """Pages whose time says what the others will take, and seconds between two lines about it."""
 
@@ -73,7 +71,7 @@ def command(
                 due = spent + PATIENCE
     except KeyboardInterrupt:
         terminal.complain(f"stopped after {done:,} pages, which stay; the same line goes on from there")
-        return INTERRUPTED
+        return options.INTERRUPTED
     for line in failed[:3]:
         terminal.complain(f"page {line}")
     stored = cache.CachedPages(place, split)

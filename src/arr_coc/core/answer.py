@@ -10,6 +10,7 @@ from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, kept_picture
 from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.reading_order import Block
 from arr_coc.core.visuals import Visual
 
 
@@ -41,6 +42,7 @@ class Answer:
         foreign: an image looks unlike all that the model was taught on (`core.familiarity`); False also where
             nobody can say, which is with every model but the bundled one.
         couplings: per image what the guide said of it and the question; empty where it wasn't asked.
+        looks: how often the model looked; more than once in a call that allows it (`looks=2`).
     """
 
     text: str
@@ -58,6 +60,7 @@ class Answer:
     images: tuple[Visual, ...] = field(default=(), compare=False)
     foreign: bool = False
     couplings: tuple[Coupling, ...] = field(default=(), compare=False)
+    looks: int = 1
 
     def __post_init__(self) -> None:
         """An answer about one image has its one allocation."""
@@ -101,3 +104,21 @@ class Answer:
         rows += [("answer", self.text), ("read", tokens), ("time", f"{self.ms.get('total', 0.0):,.0f} ms")]
         rows += [("note", self.note)] if self.note else []
         return figure([self.show(which) for which in range(len(self.images))], rows)
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """What came back for all parts of a page.
+
+    Attributes:
+        answers: one per part, in reading order; each says which cells it was made from.
+        blocks: the parts.
+    """
+
+    answers: tuple[Answer, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it, a line per part."""
+        return "\n".join(answer.text for answer in self.answers)

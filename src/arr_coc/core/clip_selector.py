@@ -17,6 +17,7 @@ from torch import Tensor
 from arr_coc.core.attending import Budget, budget_of, parse_budget
 from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.images import ImageSource
+from arr_coc.core.moments import event_of
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
 from arr_coc.core.selector import Selector, Sight, image_pixels
@@ -60,16 +61,24 @@ def choose_in_clip(
     check_question(question)
     allowed = parse_budget(budget)
     guide = selector.guide
+    event = event_of(question)
     cues: list[Cues] = []
+    shows: list[Tensor] = []  # the event, in each step
     changes: list[Change] = []
     for picture, change in _compared(selector, frames, grid, pictures):
         changes.append(change)
         if change.repeated:
             cues.append(cues[-1])
+            shows += shows[-1:]
             continue
         sight = _sight(selector, picture, change)
         cues.append(_cues(selector, sight, couple(guide, sight.page, question, change.grid)))
-    return _decided(selector, cues, changes, allowed, question, _step_times(frames, times, pictures))
+        if event is not None:
+            shows.append(couple(guide, sight.page, event, change.grid).logits)
+    over_time = Changes.joined(changes).at(
+        question, _step_times(frames, times, pictures), torch.stack(shows) if shows else None
+    )
+    return _decided(selector, cues, over_time, allowed)
 
 
 class ClipSight:
@@ -98,7 +107,7 @@ class ClipSight:
         self.times = _step_times(frames, times, pictures)
         self.changes: list[Change] = []
         self.sights: list[Sight] = []
-        self._last: tuple[str, list[Cues]] | None = None
+        self._last: tuple[str, list[Cues], Changes] | None = None
         with torch.no_grad():
             for picture, change in _compared(selector, frames, grid, pictures):
                 again = change.repeated
@@ -111,14 +120,23 @@ class ClipSight:
         check_question(question)
         allowed = parse_budget(budget)
         if self._last is None or self._last[0] != question:
-            guide = self.selector.guide
-            every: dict[int, Cues] = {}
-            for sight, change in zip(self.sights, self.changes, strict=True):
-                if id(sight) not in every:
-                    coupling = couple(guide, sight.page, question, change.grid)
-                    every[id(sight)] = _cues(self.selector, sight, coupling)
-            self._last = question, [every[id(sight)] for sight in self.sights]
-        return _decided(self.selector, self._last[1], self.changes, allowed, question, self.times)
+            event = event_of(question)
+            own = self._coupled(question)
+            shows = None if event is None else self._coupled(event)
+            cues = [_cues(self.selector, sight, own[id(sight)]) for sight in self.sights]
+            logits = (
+                None if shows is None else torch.stack([shows[id(sight)].logits for sight in self.sights])
+            )
+            self._last = question, cues, Changes.joined(self.changes).at(question, self.times, logits)
+        return _decided(self.selector, *self._last[1:], allowed)
+
+    def _coupled(self, text: str) -> dict[int, Coupling]:
+        """What the guide says of a text and each sight, by its identity."""
+        guide, grid = self.selector.guide, self.changes[0].grid
+        return {
+            id(sight): couple(guide, sight.page, text, grid)
+            for sight in {id(s): s for s in self.sights}.values()
+        }
 
 
 def _compared(
@@ -147,21 +165,13 @@ def _cues(selector: Selector, sight: Sight, coupling: Coupling) -> Cues:
     return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
 
 
-def _decided(
-    selector: Selector,
-    cues: Sequence[Cues],
-    changes: Sequence[Change],
-    budget: Budget,
-    question: str,
-    times: Sequence[float] | None,
-) -> Decision:
+def _decided(selector: Selector, cues: Sequence[Cues], changes: Changes, budget: Budget) -> Decision:
     """The cells of a whole clip, from what is known of its steps."""
-    height, width = changes[0].grid
+    height, width = changes.new.shape[1:]
     allowed = budget_of(budget, None, len(cues) * height * width)
     watch = Stopwatch(cues[0].texture.device)
     grids = [(1, height, width)] * len(cues)
-    over_time = Changes.joined(changes).at(question, times)
-    return decide(selector.layer, cues, grids, [allowed], watch, [over_time])
+    return decide(selector.layer, cues, grids, [allowed], watch, [changes])
 
 
 def _step_times(

@@ -85,5 +85,10 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
         logits = relevance_over_time(relevance.logits[0].unflatten(0, (count, -1)), one)
         flat = logits.flatten(0, 1)[None].to(relevance.logits)
         needed = None if maps[0].needed is None else enough_cells(flat)
-        visuals[i] = relevance._replace(logits=flat, balanced=flat.sigmoid(), needed=needed)
+        structured = relevance.structured
+        if structured is not None and not bool(one.new.all()):  # what repeats is not to be kept evenly
+            structured = torch.ones_like(structured)
+        visuals[i] = relevance._replace(
+            logits=flat, balanced=flat.sigmoid(), needed=needed, structured=structured
+        )
     return visuals

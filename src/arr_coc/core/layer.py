@@ -44,7 +44,7 @@ from arr_coc.core.knowing import (
     pool_query,
     same_start,
 )
-from arr_coc.core.texture import generate_texture_array
+from arr_coc.core.texture import Basis, generate_texture_array
 
 Watch = Callable[[str], AbstractContextManager[Any]]
 """What takes the time of a block: from the name of a stage to a context."""
@@ -105,7 +105,8 @@ class ARRCOCLayer(nn.Module):
     def __init__(self, config: ARRCOCConfig) -> None:
         """Build the untrained layer; `trained` tells whether weights were loaded since.
 
-        `trained_on` has what is on record of how they were made, see `arr_coc.core.provenance`.
+        `trained_on` has what is on record of how they were made, see `arr_coc.core.provenance`; `basis` the
+        components of its model's encoder, for layers that read them.
         """
         super().__init__()
         self.config = config
@@ -118,6 +119,7 @@ class ARRCOCLayer(nn.Module):
         self.allocator = TokenAllocator(c.explore)
         self.trained = False
         self.trained_on: tuple[dict[str, Any], ...] = ()
+        self.basis: Basis | None = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
         """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""
@@ -138,7 +140,9 @@ class ARRCOCLayer(nn.Module):
 
     def untrained(self) -> ARRCOCLayer:
         """A layer like this one to which nothing was taught."""
-        return ARRCOCLayer(self.config).to(next(self.parameters()).device).train(self.training)
+        plain = ARRCOCLayer(self.config).to(next(self.parameters()).device).train(self.training)
+        plain.basis = self.basis
+        return plain
 
     def relevance(
         self,

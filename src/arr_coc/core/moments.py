@@ -4,8 +4,11 @@
     moment_of("Which colour is it in the end?")               Moment(0.9, 1.0, share=True)
     moment_of("What is the total?")                           None
 
+    asks_when("When does the light turn red?")                True
+    event_of("What does it say while the light is red?")      "the light is red"
+
 Only what is said outright is read: seconds and minutes, times such as 1:05, and the clip's start and end.
-What a question means otherwise ("when", "after the cut") is left to what the frames show.
+When an event takes place that a question names is left to what the frames show (`moment_shown`).
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ELSEWHERE, AROUND = 0.05, 0.3
+ELSEWHERE, AROUND = 0.05, 0.1
 """What is left of the relevance of a step outside of a moment that is told in seconds, and outside of one at
-the clip's start or end, which a question may mean otherwise ("the last line")."""
+the clip's start or end or of an event, which a question may mean otherwise ("the last line")."""
+EVENT = 4
+"""Cells by which the step is found in which an event shows: the mean of so many, those that fit best."""
 EDGE = 0.1
 """Share of a clip that is its start or its end."""
 
@@ -53,6 +58,15 @@ _END = re.compile(
     r"|the (?:very )?(?:last|final|closing) (?!time\b|of\b|second\b|minute\b))",
     re.I,
 )
+
+_WHEN = re.compile(
+    r"^\W*(?:(?:tell|say|show|give)\b.{0,12}? )?(?:when\b"
+    r"|(?:at|in|on|by|after|before|until|since|from) (?:which|what|how many) "
+    r"(?:seconds?|minutes?|hour|moment|point|time(?:stamp)?|frame)\b"
+    r"|how (?:long|many (?:seconds|minutes))\b)",
+    re.I,
+)
+_EVENT = re.compile(r"(?<=\w),? (?:while|when|whenever|as|once|during) (?P<event>\w+ .+?)[\s?.!]*$", re.I)
 
 
 class Moment(NamedTuple):
@@ -119,6 +133,34 @@ def moment_of(question: str) -> Moment | None:
     if start == end:  # neither, or both: "from the start to the end"
         return None
     return Moment(0.0, EDGE, share=True) if start else Moment(1 - EDGE, 1.0, share=True)
+
+
+def asks_when(question: str) -> bool:
+    """Whether a question is about a time: "when ...", "at which second ...", "after how many seconds ..."."""
+    return bool(_WHEN.search(question))
+
+
+def event_of(question: str) -> str | None:
+    """The event at which a question asks for something else: what follows "while", "when" or "as" in it.
+
+    None where it names none, or is about the event itself ("When does the light turn red?").
+    """
+    match = None if asks_when(question) else _EVENT.search(question)
+    return match["event"] if match else None
+
+
+def moment_shown(chances: Tensor) -> Tensor:
+    """What is left of the relevance of each step, where an event shows in some.
+
+    Args:
+        chances: float [T, H, W] in [0, 1], that a cell shows the event; 0 where nothing is new.
+
+    Returns:
+        Float [T]: 1 at the step that shows it best, less elsewhere.
+    """
+    flat = chances.flatten(1)
+    best = flat.topk(min(EVENT, flat.shape[1])).values.mean(1)
+    return _within(int(best.argmax()), int(best.argmax()), len(flat), AROUND)
 
 
 def _seconds(match: re.Match[str], tag: str) -> float | None:

@@ -2,6 +2,8 @@
 
     point_shift(before [B, c, h, w], after) -> [B, 2]      by how many points (down, right) it moved
     phase_shift(before, after) -> [B, 2]                   the same in shares of the sides
+    layer_shift(before, after) -> [B, 2]                   likewise, of a part of the picture behind one that
+                                                           stands still
     moved(maps [B, c, H, W], shift)                        maps moved by shares of their sides
 
 The movement of single things is not followed. On an accelerator no value is read back.
@@ -19,6 +21,11 @@ CERTAIN = 0.7
 """Share of the difference between two frames that a shift must leave at most, to be believed."""
 STILL = 1e-4
 """Mean absolute difference below which two frames are the same."""
+PART, PARTS = 8, 0.1
+"""Side in points of the parts in which a picture that moves in part is compared, and the least share of all
+of them that must have moved: below it a thing moves, and not the picture."""
+APART = 0.02
+"""Mean absolute difference from which a part has changed."""
 TRACE = 0.1
 """Parts of a point up to which a shift is a whole one: moving by a trace would blur the picture."""
 
@@ -43,6 +50,38 @@ def point_shift(before: Tensor, after: Tensor) -> Tensor:
     least, place = apart.min(1)
     best = shifts[torch.arange(len(place), device=place.device), place]
     return torch.where(((least < CERTAIN * same) & (same >= STILL))[:, None], best, 0.0)
+
+
+def layer_shift(before: Tensor, after: Tensor) -> Tensor:
+    """The shift of what moves in a picture of which a part stands still, such as captions over a page.
+
+    As `point_shift`, but each part of `PART` x `PART` points may have moved or not: the shift counts under
+    which the parts agree best, one way or the other.
+
+    Args:
+        before: float [B, c, h, w], values in [0, 1].
+        after: likewise.
+
+    Returns:
+        [B, 2], by how many points (down, right); 0 where no shift explains the difference of at least
+        `PARTS` of all parts, or there is none.
+    """
+    same = (after - before).abs().mean((1, 2, 3))  # (B,)
+    side = min(PART, *before.shape[-2:])
+    still = F.avg_pool2d((after - before).abs().mean(1)[:, None], side)  # (B, 1, h', w')
+    shifts = _candidates(before.mean(1), after.mean(1))  # (B, n, 2)
+    size = (before.shape[-2], before.shape[-1])
+    apart, areas = [], []
+    for shift in shifts.unbind(1):
+        there = moved(before, shift / torch.tensor(size, device=shift.device), "border")
+        difference = (after - there).abs().mean(1).masked_fill(~covered(size, shift), 1.0)
+        along = F.avg_pool2d(difference[:, None], side)
+        apart.append(torch.minimum(along, still).mean((1, 2, 3)))
+        areas.append(((along < still / 2) & (still > APART)).float().mean((1, 2, 3)))
+    least, place = torch.stack(apart, 1).min(1)
+    rows = torch.arange(len(place), device=place.device)
+    best, area = shifts[rows, place], torch.stack(areas, 1)[rows, place]
+    return torch.where(((least < CERTAIN * same) & (area >= PARTS) & (same >= STILL))[:, None], best, 0.0)
 
 
 def phase_shift(before: Tensor, after: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
     arr_coc_config.json    the layer's configuration, and the base model that it was trained for
     arr_coc.safetensors    its weights
+    basis.safetensors      the basis of its channels "components", if it reads them
 
 Only safetensors are ever read. Whatever can't be read is a ValueError of one line that names the file and the
 remedy. Every file is written whole or not at all (`write_whole`, `write_tensors`).
@@ -10,12 +11,10 @@ remedy. Every file is written whole or not at all (`write_whole`, `write_tensors
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from safetensors.torch import load_file, save
@@ -24,21 +23,18 @@ from torch import Tensor
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.provenance import check_records
+from arr_coc.core.texture import Basis
+from arr_coc.core.whole import one_line, write_whole
 
 CONFIG_NAME = "arr_coc_config.json"
 WEIGHTS_NAME = "arr_coc.safetensors"
+BASIS_NAME = "basis.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 """Files of weights that can run code, which are never loaded."""
 MOST_BYTES = 1_000_000
 """The most bytes of a file with settings."""
 BUNDLED = Path(__file__).parents[1] / "bundled"
 """The model, the allocator and the sample inside the package."""
-
-
-def one_line(error: BaseException, most: int = 300) -> str:
-    """The message of an error in one printable line of at most `most` characters."""
-    text = " ".join(str(error).split())[:most] or type(error).__name__
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 @contextmanager
@@ -63,26 +59,6 @@ def reading(what: str, remedy: str) -> Generator[None, None, None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"{what} ({one_line(error, 200)}); {remedy}") from error
-
-
-def write_whole(content: bytes, path: Path) -> None:
-    """Write a file under another name beside its own, then rename it: a reader sees the old one or the new.
-
-    It gets the mode that the umask allows, as any new file does.
-
-    Args:
-        content: all of the file.
-        path: its name, in a folder that exists; an older file of that name is replaced.
-
-    Raises:
-        OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
-    """
-    beside = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -150,7 +126,7 @@ def read_layer(folder: Path) -> ARRCOCLayer:
     """Read the layer of an allocator folder, on the CPU; strict.
 
     Raises:
-        ValueError: no settings; weights missing, pickled or of other shapes.
+        ValueError: no settings; weights missing, pickled or of other shapes; a damaged basis.
     """
     settings, path = read_settings(folder), folder / WEIGHTS_NAME
     if not path.is_file():
@@ -172,6 +148,8 @@ def read_layer(folder: Path) -> ARRCOCLayer:
         layer.load_state_dict(weights, strict=True)
     layer.trained = bool(settings.get("trained", True))
     layer.trained_on = check_records(settings.get("trained_on", ()))
+    if (folder / BASIS_NAME).is_file():
+        layer.basis = Basis.load(folder / BASIS_NAME)
     return layer
 
 
@@ -191,4 +169,6 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
     settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base}
     if layer.trained_on:
         settings = {"trained_on": layer.trained_on, **settings}
+    if layer.basis is not None:
+        layer.basis.save(folder / BASIS_NAME)
     write_whole((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)

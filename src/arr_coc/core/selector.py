@@ -31,8 +31,8 @@ from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
-from arr_coc.core.saved import one_line
 from arr_coc.core.texture import generate_texture_array
+from arr_coc.core.whole import one_line
 
 MOST_PAGES = 8
 """Pictures whose pages are kept."""

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import couple, view
-from arr_coc.core.guide.print_evidence import picture_inputs
+from arr_coc.core.guide.print_evidence import check_channels, picture_inputs
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.guide.trust import is_general
 from arr_coc.core.images import ImageSource, open_image
@@ -26,10 +26,11 @@ from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import located
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Cues
-from arr_coc.core.saved import BUNDLED, one_line, read_layer, read_settings
+from arr_coc.core.saved import BUNDLED, read_layer, read_settings
 from arr_coc.core.selector import Selector, Sizing, image_pixels
 from arr_coc.core.stem import Stem, load_stem
 from arr_coc.core.texture import generate_texture_array
+from arr_coc.core.whole import one_line
 
 EMBEDDINGS = "embed_tokens.weight"
 """How the name of the word embeddings ends in a model's safetensors."""
@@ -55,6 +56,7 @@ class StemSelector(Selector):
         widths = {"layer": layer.config.dim, "stem": stem.dim, "embeddings": embeddings.shape[1]}
         if len(set(widths.values())) > 1:
             raise ValueError(f"the parts of a selector are of different widths ({widths}); use one model's")
+        check_channels(layer.config.channels)
         self.layer, self.stem = layer.eval(), stem.eval()
         self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
         added = tokenizer.get_added_tokens_decoder().items()

@@ -4,8 +4,8 @@
     {"image": "b.png", "question": "Which?", "answers": ["red", "the red one"], "boxes": [[3, 4, 20, 30]]}
 
 `box_format` is what boxes hold: xyxy (two corners, the default) or xywh (top left corner, width, height),
-in pixels. `id` names the question, else its number in the file does; further texts and numbers go to
-`Example.meta`. This is also what `arr-coc draw` writes.
+in pixels. `map` names the file of a relevance map (see `maps`). `id` names the question, else its number in
+the file does; further texts and numbers go to `Example.meta`. This is also what `arr-coc draw` writes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from arr_coc.data.maps import find_map
 from arr_coc.data.record import (
     Answers,
     Example,
@@ -52,6 +53,7 @@ class _Question(Fields):
     question: Text
     boxes: list[FourNumbers] = Field(default_factory=list)
     box_format: Literal["xyxy", "xywh"] = "xyxy"
+    map: Text | None = None
 
 
 _FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
@@ -103,6 +105,7 @@ def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where
         boxes=tuple(corners(box, question.box_format, where) for box in question.boxes),
         meta=get_meta(record, *(key for key in record if key not in _FIELDS)),
         where=where,
+        map=None if question.map is None else find_map(folder, question.map, where),
     )
 
 

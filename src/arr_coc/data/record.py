@@ -39,6 +39,7 @@ class Example:
         question: as the data set words it, without a prompt.
         answers: every accepted one, or the answers of ten people; empty where there is none.
         boxes: the evidence, (x0, y0, x1, y1) in pixels of the upright image; empty where unknown.
+        map: file of a relevance map over the upright image, see `maps`; None: there is none.
         meta: further fields of the data set, such as the question's type.
         where: file and line or record of the question, for messages; two examples may differ in it alone
             and be equal.
@@ -53,6 +54,7 @@ class Example:
     meta: Mapping[str, str] = field(default_factory=dict, hash=False)
     where: str = field(default="", compare=False)
     span: tuple[float, float] | None = None
+    map: Path | None = None
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:
@@ -76,7 +78,7 @@ def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
     _check_folder(folder)
     wanted = list(dict.fromkeys(names))
     for name in wanted:
-        if _is_file(folder / name):
+        if is_file(folder / name):
             return folder / name
     raise ValueError(f"{folder} has no {_listed(wanted)}: {layout}")
 
@@ -110,7 +112,7 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
     endings = [ending for suffix in IMAGE_SUFFIXES for ending in (suffix, suffix.upper())]
     others = (place / f"{stem}{ending}" for place in places for ending in endings)
     for path in chain((place / named for place in places), others):
-        if _is_file(path):
+        if is_file(path):
             return path
     # A place may hold a part of the name, which is the file's.
     texts = (str(place) for place in places)
@@ -118,17 +120,23 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
     raise ValueError(f"{where}: image {short(name)} is not in {searched}: unpack the images there")
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether a path is a file that may be looked for."""
     try:
         return path.is_file()
     except OSError:  # a name too long for the disk, or a folder that may not be entered
         return False
 
 
-def check_name(name: str, where: str) -> None:
+def check_name(name: str, where: str, what: str = "image") -> None:
     """Raises ValueError unless `name` is a relative path that stays inside the folder it is joined to.
 
     Links on disk are followed: they are the user's own, and big image folders are often linked.
+
+    Args:
+        name: as the data set writes it.
+        where: file and line of the question, for messages.
+        what: it names, for messages.
     """
     parts = PurePosixPath(name).parts
     bad = (
@@ -139,7 +147,7 @@ def check_name(name: str, where: str) -> None:
     )
     if bad:
         remedy = "use a relative path with / inside the data set's folder"
-        raise ValueError(f"{where}: image {short(name)} is no name of a file in the folder: {remedy}")
+        raise ValueError(f"{where}: {what} {short(name)} is no name of a file in the folder: {remedy}")
 
 
 def read_json(path: Path) -> Any:

@@ -22,6 +22,7 @@ from arr_coc.data.lines import read_folder, read_jsonl
 from arr_coc.data.longvideobench import read_longvideobench
 from arr_coc.data.metrics import anls, choice_accuracy, loose_match, relaxed_accuracy, vqa_accuracy
 from arr_coc.data.mvbench import read_mvbench
+from arr_coc.data.parquet import read_parquet
 from arr_coc.data.record import Example
 from arr_coc.data.textvqa import read_textvqa
 from arr_coc.data.videomme import read_videomme
@@ -74,6 +75,7 @@ DATASETS: dict[str, DataSet] = {
         DataSet("longvideobench", read_longvideobench, choice_accuracy, LETTER, True, ("duration_group",)),
         DataSet("jsonl", read_jsonl, loose_match, ""),
         DataSet("coco", read_coco, loose_match, ""),
+        DataSet("parquet", read_parquet, loose_match, SHORT),
         DataSet("folder", read_folder, None, ""),
     )
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from arr_coc.core.realizing import Stopwatch
@@ -23,6 +24,7 @@ from arr_coc.modes.part import encode_parts
 from arr_coc.rivals.method import Count
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.seam import Compacted
+from arr_coc.seam.tower_compressor import TowerCompressor
 
 Spend = Count | None
 """A count, "auto", or None for methods that spend what they always do."""
@@ -50,7 +52,7 @@ def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
 
     Args:
         mode: "sparse", "saccade" or "compress".
-        gestalt: the compressor, in mode "compress".
+        gestalt: the compressor, in modes "compress" and "saccade"; None: the usual one.
     """
     more: dict[str, Any] = {} if gestalt is None else {"gestalt": gestalt}
 
@@ -72,8 +74,29 @@ def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
             keep = select(view, i, budget).keep.to(view.model.device)
         layout = adapter.layout(inputs)
         with watch("encode"):
-            fine = encode_parts(view.model.chooser, SPARSE, inputs, [keep], layout.counts)
+            fine = encode_parts(view.model.chooser, SPARSE, inputs, [keep], layout.sizes)
         return Ready(adapter.assemble(inputs, layout, [keep], fine, None), keep)
+
+    return prepare
+
+
+def averaged_patches(factor: int) -> Prepare:
+    """A gestalt of patches that are averaged half-way through the tower: a compressor that learned nothing.
+
+    Args:
+        factor: 4 or 16, how many patches become one.
+    """
+
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
+        adapter: Any = view.model.adapter
+        inputs, name = view.prompts[i], f"averaged patches {factor}"
+        if name not in encoded.gestalts:
+            compressor = TowerCompressor.of(adapter.tower, factor)
+            with watch("gestalt"):
+                encoded.gestalts[name] = compressor(adapter, inputs)
+        layout = adapter.layout(inputs)
+        none = [torch.zeros(0, dtype=torch.long, device=cells.device) for cells in layout.cells]
+        return Ready(adapter.assemble(inputs, layout, none, None, encoded.gestalts[name]), None)
 
     return prepare
 

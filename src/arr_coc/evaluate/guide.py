@@ -30,6 +30,7 @@ from arr_coc.core.guide.trust import enough_cells
 from arr_coc.core.knowing import saliency
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
+from arr_coc.rivals.nulls import ink_density
 from arr_coc.world.browser.chromium import Word
 from arr_coc.world.browser.page import Inquired
 
@@ -252,14 +253,6 @@ def kept_by_null(
 def _choices(n: int, k: int) -> float:
     """The logarithm of the ways to choose k of n."""
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
-
-
-def ink_density(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-    """How much of each cell differs from its most common shade, [3, h, w] -> [H, W]: what print does."""
-    light = pixels.mean(0)[None, None]
-    fine = torch.nn.functional.interpolate(light, (16 * grid[0], 16 * grid[1]), mode="area")[0, 0]
-    cells = fine.unfold(0, 16, 16).unfold(1, 16, 16).flatten(2)
-    return (cells - cells.median(-1, keepdim=True).values).abs().mean(-1)
 
 
 def saliency_map(pixels: Tensor, grid: tuple[int, int]) -> Tensor:

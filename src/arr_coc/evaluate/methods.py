@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.paths import input_file
-from arr_coc.core.saved import one_line
+from arr_coc.core.whole import one_line
 from arr_coc.evaluate.layer_pruning import LAYER_FAMILIES
 from arr_coc.evaluate.ours import ours
 from arr_coc.evaluate.resolution import resolution_by_question
@@ -27,6 +27,8 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.rivals import METHODS, QueryBlindScorer
 from arr_coc.rivals.method import Method, find_method
 from arr_coc.seam import Qwen2_5VLAdapter
+from arr_coc.seam.gestalt import CONVS
+from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store import checkpoint
 from arr_coc.store.results.kinds import OURS
 
@@ -114,7 +116,9 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
         raise ValueError(f"{family!r} has no freely chosen image size that is known here: use a Qwen model")
     if "sparse" in method.needs and not model.adapter.sparse:
         raise ValueError(f"the vision tower of {family!r} can't encode some cells alone, or a smaller image")
-    for name in sorted(method.needs & {"conv4", "conv16"}):
+    if "halves" in method.needs and not model.adapter.halves:
+        raise ValueError(f"the vision tower of {family!r} can't be run in two halves")
+    for name in sorted(method.needs & {*CONVS, *TOWERS}):
         if name not in model.convs:
             raise ValueError(f"no trained compressor: put {name}.safetensors into the allocator's folder")
     if "layers" in method.needs:

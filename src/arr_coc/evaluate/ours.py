@@ -3,21 +3,24 @@
 full                                    all tokens: the stock model
 arr-coc, arr-coc sparse, arr-coc saccade   this package's modes "prune", "sparse" and "saccade"
 shuffled question, ... sparse           the null of looking: decided by another image's question
+arr-coc saccade tower4, tower16         mode "saccade" on a gestalt that is compressed inside the tower
+averaged patches 4, 16                  such a gestalt of a compressor that has learned nothing
 oracle sparse                           the evidence cells, encoded without the others
-coc resize, pool4, pool16, conv4, conv16   mode "compress": a gestalt in place of the image, no choice
+coc resize, pool4, pool16, conv4, conv16, tower4, tower16
+                                        mode "compress": a gestalt in place of the image, no choice
 """
 
 from __future__ import annotations
 
 from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.evaluate.early import by_mode, encoded_alone, of_another_question
+from arr_coc.evaluate.early import averaged_patches, by_mode, encoded_alone, of_another_question
 from arr_coc.evaluate.view import View
 from arr_coc.rivals.method import Count, Method, Need, Style, register
 from arr_coc.rivals.nulls import select_oracle
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.store.results.kinds import FULL, OURS, SACCADE, SPARSE
 
-SHUFFLED = "shuffled question"
+SHUFFLED, AVERAGED = "shuffled question", "averaged patches"
 AFTER, EARLY, GESTALT = "#a3195b", "#d9480f", "#6a1fb8"
 """Colours of choosing after the vision encoder, of choosing before it, and of sending a gestalt alone."""
 
@@ -116,3 +119,29 @@ register(_gestalt("pool4", "o", "encoded"))
 register(_gestalt("pool16", "o", "encoded"))
 register(_gestalt("conv4", "H", "encoded", "conv4"))
 register(_gestalt("conv16", "H", "encoded", "conv16"))
+register(_gestalt("tower4", "D", "tower4"))
+register(_gestalt("tower16", "D", "tower16"))
+_TOWERS: tuple[tuple[Need, int], ...] = (("tower4", 4), ("tower16", 16))
+for _name, _factor in _TOWERS:
+    register(
+        Method(
+            f"{AVERAGED} {_factor}",
+            "null",
+            prepare=averaged_patches(_factor),
+            needs=frozenset({"halves"}),
+            fixed=True,
+            style=Style(marker="+"),
+        )
+    )
+    register(
+        Method(
+            f"{SACCADE} {_name}",
+            "ours",
+            prepare=by_mode("saccade", _name),
+            by_question=True,
+            needs=frozenset({"sparse", _name}),
+            fixed=True,
+            mode="saccade",
+            style=Style(EARLY, "P", 11, 0),
+        )
+    )

@@ -33,6 +33,7 @@ class Query:
         boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where there is none, None where it is
             unknown.
         template: of a drawn page, else "".
+        map: file of a relevance map, whose cells above half are evidence as well; None: there is none.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Query:
     family: str = ""
     boxes: tuple[Box, ...] | None = None
     template: str = ""
+    map: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def data_questions(
 
 def _query(example: Example, prompt: str) -> Query:
     family = example.meta.get("family") or example.meta.get("type") or ""
-    return Query(example.id, example.question + prompt, example.answers, family, example.boxes or None)
+    text = example.question + prompt
+    return Query(example.id, text, example.answers, family, example.boxes or None, map=example.map)
 
 
 def image_key(spec: str, image: Path) -> str:

@@ -92,11 +92,11 @@ class CellReader:
             encoded.features = encoded.features or adapter.features(inputs)
             return encoded.features
         layout = adapter.layout(inputs)
-        some = encode_parts(model.chooser, mode, inputs, [keep], layout.counts)
+        some = encode_parts(model.chooser, mode, inputs, [keep], layout.sizes)
 
         def place(values: list[Tensor]) -> list[Tensor]:
             whole = values[0].new_zeros(layout.counts[0], values[0].shape[1])
-            return [whole.index_copy(0, layout.cells[0][keep], values[0])]
+            return [whole.index_copy(0, layout.tokens_to_keep([keep])[0], values[0])]
 
         levels = [place(level) for level in some.levels]
         return VisualFeatures(place(some.tokens), levels, layout.grids, layout.cells, some.kind)

@@ -24,10 +24,11 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 
 from arr_coc.core.attending import Budget, parse_budget
 from arr_coc.core.images import open_image
-from arr_coc.core.saved import write_whole
+from arr_coc.core.whole import write_whole
 from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.evaluate.methods import (
@@ -42,6 +43,8 @@ from arr_coc.evaluate.questions import ImageQueries, Query, data_questions, with
 from arr_coc.evaluate.scene import Harness
 from arr_coc.evaluate.summary import summarise
 from arr_coc.model import ARRCOCModel
+from arr_coc.seam.gestalt import CONVS
+from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.results.files import (
     ERROR,
     Record,
@@ -233,7 +236,8 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
                 ("arr-coc", model.layer),
                 ("query-blind", scorer),
                 ("stem", model.stem),
-                ("compressors", model.convs if len(model.convs) else None),
+                ("compressors", some_of(model.convs, CONVS)),
+                ("tower compressors", some_of(model.convs, TOWERS)),
                 *layers,
             )
             if module is not None
@@ -395,3 +399,9 @@ def _check_filter(methods: Sequence[str], notes: Mapping[str, str]) -> None:
 def _machine(device: torch.device) -> dict[str, Any]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {"processor": platform.machine(), "device": name, "threads": torch.get_num_threads()}
+
+
+def some_of(modules: nn.ModuleDict, names: Iterable[str]) -> nn.ModuleDict | None:
+    """Those modules of some names that there are, under their names; None for none."""
+    picked = {name: modules[name] for name in names if name in modules}
+    return nn.ModuleDict(picked) if picked else None

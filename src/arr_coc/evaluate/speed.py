@@ -13,8 +13,9 @@ select   texture, stem, scores, choice; a rival's attention maps and rule
 encode   the vision encoder
 prefill  the rest: making the prompt ready, and the language model
 
-A way is "stock"; a mode of ours, NAME or NAME@BUDGET, with " gaze" after the mode's name as for a checkpoint
-without a trained allocator; or a rival or null of `arr_coc.rivals.METHODS`, on the stock model.
+A way is "stock"; a mode of ours, NAME or NAME@BUDGET, with a gestalt after the mode's name, or " gaze" as for
+a checkpoint without a trained allocator (`evaluate.ways`); or a rival or null of `arr_coc.rivals.METHODS`, on
+the stock model.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from arr_coc.core.attending import Budget, budget_count, parse_budget
+from arr_coc.core.attending import budget_count
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.evaluate.answering import prefill, visual_tokens
 from arr_coc.evaluate.layer_pruning import cut_layer, pruned_prefill
-from arr_coc.evaluate.methods import METHODS
 from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.evaluate.timing import peak_megabytes
 from arr_coc.evaluate.view import View, encode
+from arr_coc.evaluate.ways import STOCK, WayName, read_way, rivals_on_stock
 from arr_coc.evaluate.work import FUSED, ByteCounter, processor_name
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, MODES
@@ -51,20 +52,8 @@ from arr_coc.session import chat_prompt
 
 logger = logging.getLogger(__name__)
 
-STOCK, GAZE = "stock", " gaze"
 COMMON = (STOCK, "full", "prune@273", "prune@64", "sparse@273", "sparse@64", "saccade", "compress")
 STAGES = ("process", "gestalt", "select", "encode", "prefill")
-
-
-def rivals_on_stock() -> dict[str, Method]:
-    """Rivals and nulls that run on the stock model, by name; those registered from outside among them."""
-    return {
-        name: method
-        for name, method in METHODS.items()
-        if method.kind in ("rival", "null")
-        and method.mode == "full"
-        and (method.select is not None or method.between_layers is not None)
-    }
 
 
 @dataclass(frozen=True)
@@ -221,47 +210,23 @@ def prompt(model: ARRCOCModel, image: Image.Image, question: str, batch: int = 1
     }
 
 
-def read_way(mode: str) -> tuple[str, Budget | None]:
-    """The name of a way and its budget, None where it has none; no model is needed.
-
-    Raises:
-        ValueError: an unknown name or a bad budget.
-    """
-    name, _, text = mode.partition("@")
-    rivals = rivals_on_stock()
-    ours = name == STOCK or name.removesuffix(GAZE) in MODES
-    try:
-        if not ours:
-            find_method(name, rivals)
-    except ValueError as error:
-        raise ValueError(
-            f"way {mode!r} is unknown; use {STOCK}, a mode ({', '.join(MODES)}) alone or with a budget "
-            f"(prune@64), or one of {', '.join(rivals)} with a count (visionzip@64)"
-        ) from error
-    budget = parse_budget(text) if text else None
-    if not ours and not isinstance(budget, int):
-        raise ValueError(f"way {mode!r} needs a count of tokens: write {name}@273")
-    return name, budget
-
-
-def find_way(model: ARRCOCModel, mode: str, scorer: QueryBlindScorer | None = None) -> Way:
+def find_way(model: ARRCOCModel, way: str, scorer: QueryBlindScorer | None = None) -> Way:
     """The way of a name.
 
     Raises:
-        ValueError: as `read_way`.
+        ValueError: as `ways.read_way`.
     """
-    name, budget = read_way(mode)
-    if name == STOCK:
+    read = read_way(way)
+    if read.name == STOCK:
         return lambda inputs, watch: _stock(model, inputs, watch)
-    if (ours := name.removesuffix(GAZE)) in MODES:
-        untrained = name.endswith(GAZE)
+    if read.mode is not None:
         chosen = (
             ARRCOCModel(model.base, model.processor, strict=model.strict, relevance="gaze")
-            if untrained
+            if read.gaze
             else model
         )
-        return lambda inputs, watch: _ours(chosen, ours, budget, inputs, watch)
-    method = find_method(name, rivals_on_stock())
+        return lambda inputs, watch: _ours(chosen, read, inputs, watch)
+    method, budget = find_method(read.name, rivals_on_stock()), read.budget
     assert isinstance(budget, int), "`read_way` takes a rival with a count alone"
     return lambda inputs, watch: _rival(model, method, budget, scorer, inputs, watch)
 
@@ -294,10 +259,14 @@ def _encoder_timed(model: ARRCOCModel, watch: Stopwatch) -> Generator[None, None
             hook.remove()
 
 
-def _ours(model: ARRCOCModel, mode: str, budget: Budget | None, inputs: Inputs, watch: Stopwatch) -> Arrival:
-    prepared = model.prepare(inputs, mode=mode, budget=budget, watch=watch)
+def _ours(model: ARRCOCModel, way: WayName, inputs: Inputs, watch: Stopwatch) -> Arrival:
+    budget = way.budget
+    more: dict[str, Any] = {} if way.gestalt is None else {"gestalt": way.gestalt}
+    prepared = model.prepare(inputs, mode=way.mode, budget=budget, watch=watch, **more)
     if prepared.fallback:
-        raise ValueError(f"choosing failed in mode {mode!r}, which is no time of it; the log has the reason")
+        raise ValueError(
+            f"choosing failed in mode {way.mode!r}, which is no time of it; the log has the reason"
+        )
     logits = prepared.model(**prepared.compacted.kwargs, logits_to_keep=1).logits[:, -1]
     if isinstance(budget, int) and MODES[prepared.mode].chooses:
         budget_count(budget, min(prepared.cells))  # all of a small image are no time of so many

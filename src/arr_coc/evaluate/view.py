@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ from torch import Tensor, nn
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 from arr_coc.core.realizing import Cues, Stopwatch, score
 from arr_coc.data import Box
-from arr_coc.data.evidence import evidence_cells
+from arr_coc.data.evidence import all_evidence
+from arr_coc.data.maps import read_map
 from arr_coc.evaluate.questions import ImageQueries
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
@@ -164,6 +166,11 @@ class View:
         return len(self.features.cells[0])
 
     @cached_property
+    def picture(self) -> Tensor:
+        """[3, h, w] in [0, 1], the image as the vision tower gets it."""
+        return self.model.adapter.images(self.prompts[0], self.features)[0]
+
+    @cached_property
     def tokens(self) -> Tensor:
         """[N, D], the encoded cells as they enter the language model."""
         return self.features.cell_tokens(0)
@@ -301,23 +308,27 @@ class View:
 
         A LLaVA tower sees the middle square of an image, so boxes have a place on squares alone.
         """
-        return self.once(("evidence", i), lambda: self._cells_of(self.source.queries[i].boxes))
+        query = self.source.queries[i]
+        return self.once(("evidence", i), lambda: self._cells_of(query.boxes, query.map))
 
     def possible_evidence(self) -> list[Tensor]:
         """Bool [H, W] each, the evidence of every question that the image could be own, as far as known."""
         return self.once("possible", lambda: self._all_evidence())
 
     def _all_evidence(self) -> list[Tensor]:
-        own = [query.boxes for query in self.source.queries]
-        masks = [self._cells_of(boxes) for boxes in (self.source.possible or own)]
+        queries = range(len(self.source.queries))
+        masks = [self._cells_of(boxes) for boxes in self.source.possible] or [
+            self.evidence(i) for i in queries
+        ]
         return [mask for mask in masks if mask is not None]
 
-    def _cells_of(self, boxes: Sequence[Box] | None) -> Tensor | None:
-        """The cells of boxes, None where there are none or they are unknown."""
+    def _cells_of(self, boxes: Sequence[Box] | None, marked: Path | None = None) -> Tensor | None:
+        """The cells of boxes and of a map, None where there are none or they are unknown."""
         cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
-        if not boxes or cropped:
+        if not (boxes or marked) or cropped:
             return None
-        mask = evidence_cells(boxes, self.grid[1:], self.size)
+        relevance = None if marked is None else torch.from_numpy(read_map(marked, marked.name))
+        mask = all_evidence(boxes or (), relevance, self.grid[1:], self.size)
         return mask if bool(mask.any()) else None
 
     def generator(self, method: str, i: int) -> torch.Generator:

@@ -20,9 +20,10 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.saved import one_line
+from arr_coc.core.whole import one_line
+from arr_coc.inspect.answer_trace import AnswerTrace, Reply, check_plain
 from arr_coc.inspect.strip import Strip, check_amount, strip_of
-from arr_coc.inspect.trace import Reply, Trace, check_plain, check_times, is_among
+from arr_coc.inspect.trace import Trace
 from arr_coc.inspect.trace_file import CLIP_FORMAT, CLIPS, file_format, read_parts
 from arr_coc.inspect.view import CLIP_VIEW_FORMAT, SCORES, mode_view
 
@@ -34,48 +35,18 @@ _SHARED = ("palette", "reason_names", "format")
 """What the views of all strips have in common."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClipTrace:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClipTrace(AnswerTrace):
     """A record of one answer about a clip, or about several images and clips, complete for drawing it.
 
     Attributes:
-        question: the question, unchanged.
-        answer: from the kept tokens.
         strips: the images and clips in the order of the prompt.
-        mode: the mode that ran.
-        budget: the budget of the call, for each image and clip.
-        kept: number of kept cells of all of them.
-        total: number of their cells.
-        read: number of visual tokens that the language model read.
-        fallback: whether the allocation failed and all tokens were used.
-        note: as of `Trace`.
-        ms: milliseconds per stage, as in `Answer.ms`, from scratch.
-        model: name of the base model.
-        full: the answer from all tokens, if it was made.
-        machine: what the times were taken on, in words; "": not known.
-        again: as of `Trace`.
-        true_answers: answers that are known to be true; none: not known.
 
     Raises:
         ValueError: a field is invalid, or does not fit the others.
     """
 
-    question: str
-    answer: str
     strips: tuple[Strip, ...]
-    mode: str
-    budget: int | float | str
-    kept: int
-    total: int
-    read: int
-    fallback: bool
-    note: str | None
-    ms: dict[str, float]
-    model: str
-    full: Reply | None = None
-    machine: str = ""
-    again: dict[str, float] | None = None
-    true_answers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the fields fit each other; all drawing code relies on it."""
@@ -87,7 +58,7 @@ class ClipTrace:
             raise ValueError(
                 f"kept {self.kept}, total {self.total} and read {self.read} do not fit allocations of {kept}"
             )
-        check_times(self.ms, self.again, self.full)
+        self.check_times()
         check_plain(self._plain())
 
     @property
@@ -99,16 +70,6 @@ class ClipTrace:
     def has_clips(self) -> bool:
         """Whether any of the strips is a clip."""
         return any(strip.is_clip for strip in self.strips)
-
-    @property
-    def agree(self) -> bool | None:
-        """Whether both answers are the same text; None without an answer from all tokens."""
-        return None if self.full is None else self.full.text.strip() == self.answer.strip()
-
-    @property
-    def is_true(self) -> bool | None:
-        """Whether the answer is one of `true_answers`, but for case and spaces; None where none is known."""
-        return is_among(self.answer, self.true_answers)
 
     def save(self, path: str | Path) -> None:
         """Write the trace as one safetensors file: pictures as WebP, maps float32, the rest JSON.
@@ -151,9 +112,7 @@ class ClipTrace:
             **shared,
             "format": CLIP_VIEW_FORMAT,
             "strips": own,
-            "agree": self.agree,
-            "is_true": self.is_true,
-            "full_is_true": None if self.full is None else is_among(self.full.text, self.true_answers),
+            **self.verdicts(),
         }
 
     def _plain(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from arr_coc.inspect.guidance import Guidance, read_guidance
 from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
-from arr_coc.modes.call import Call, default_gestalt, runs_as
+from arr_coc.modes.call import Call, default_gestalt, gestalt_for, runs_as
 from arr_coc.modes.cues import pictures
 from arr_coc.modes.whole import VIEW
 from arr_coc.seam.gaze import coupling, gaze_of_words
@@ -87,16 +87,8 @@ def observe(
     if len(session.images) > 1 or session.has_clips:
         what = "a clip" if len(session.images) == 1 else f"{len(session.images)} images or clips"
         raise ValueError(f"a trace is of one image, this session has {what}: use observe_clips")
-    options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
-    session.forget()
-    answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
-    full, again = None, None
-    if compare:
-        options["on_text"] = None if on_text is None else lambda _: on_text(answer.text)
-        on_full_text = on_full_text or options["on_text"]
-        full, again = answer_for_comparison(
-            session, question, answer, options | {"max_new_tokens": max_new_tokens}, on_full_text
-        )
+    options = {"budget": budget, "mode": mode, "gestalt": gestalt, "max_new_tokens": max_new_tokens}
+    answer, fields = answered(session, question, options, compare, on_text, on_full_text)
     view, texture = _view_and_texture(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
     ran = find_mode(answer.mode)
@@ -105,22 +97,9 @@ def observe(
         pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
     picture = _fitted(view, answer.grid[1:])
     return Trace(
+        **fields,
         picture=picture,
-        question=question,
-        answer=answer.text,
         allocation=answer.allocation.cpu(),
-        mode=answer.mode,
-        budget=answer.budget,
-        kept=answer.kept,
-        total=answer.total,
-        read=answer.read,
-        fallback=answer.fallback,
-        note=answer.note,
-        ms=answer.ms,
-        model=base_name(session.model),
-        machine=machine(session.model),
-        full=full,
-        again=again,
         true_answers=tuple(true_answers),
         texture=texture,
         channels=channel_names(session.model.layer.config.channels),
@@ -128,6 +107,42 @@ def observe(
         evidence=scaled(evidence, session.image.size, picture.size),
         guidance=_guidance(session, question, answer),
     )
+
+
+def answered(
+    session: Session,
+    question: str,
+    options: Mapping[str, Any],
+    compare: bool,
+    on_text: Callable[[str], None] | None,
+    on_full_text: Callable[[str], None] | None,
+) -> tuple[Answer, dict[str, Any]]:
+    """The answer to a question, from scratch, and what every trace holds of it (`AnswerTrace`).
+
+    Args:
+        session: of images and clips; what it has computed is forgotten.
+        question: any text.
+        options: of `Session.ask`: budget, mode, gestalt, max_new_tokens.
+        compare: as of `observe`, with the other arguments.
+        on_text: as there.
+        on_full_text: as there.
+    """
+    session.forget()
+    answer = session.ask(question, **options, on_text=on_text)
+    full, again = None, None
+    if compare:
+        repeat = None if on_text is None else lambda _: on_text(answer.text)
+        later = {**options, "on_text": repeat}
+        full, again = answer_for_comparison(session, question, answer, later, on_full_text or repeat)
+    names = ("mode", "budget", "kept", "total", "read", "fallback", "note", "ms")
+    return answer, {name: getattr(answer, name) for name in names} | {
+        "question": question,
+        "answer": answer.text,
+        "model": base_name(session.model),
+        "machine": machine(session.model),
+        "full": full,
+        "again": again,
+    }
 
 
 def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
@@ -187,7 +202,7 @@ def _view_and_texture(
     adapter, layer = session.model.adapter, session.model.layer
     inputs, encoded = session.inputs(question), session.encoded(answer.mode)
     view = pictures(adapter, inputs, encoded)[0]
-    textures = encoded.textures.get(layer.config.channels)
+    textures: list[Tensor] | None = encoded.textures or None
     if find_mode(answer.mode).coarse:
         textures = None
         if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
@@ -301,6 +316,7 @@ def _allocate_sets(
     ran, _ = runs_as(model.adapter, find_mode(mode))
     if ran.gather is None:
         raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
+    gestalt = gestalt_for(model.adapter, ran, gestalt)
     encoded = session.encoded(mode)
     call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
     cues = ran.gather(model.chooser, call)[0]

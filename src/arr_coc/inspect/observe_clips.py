@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from arr_coc.core.video import FrameSource
 from arr_coc.core.visuals import Visual
 from arr_coc.inspect.clip_trace import ClipTrace
 from arr_coc.inspect.guidance import Guidance
-from arr_coc.inspect.observe import answer_for_comparison, base_name, machine
+from arr_coc.inspect.observe import answered
 from arr_coc.inspect.strip import Span, Strip, small_pictures
 from arr_coc.modes.cues import pictures
 from arr_coc.seam.clips import as_frames
@@ -53,34 +52,11 @@ def observe_clips(
     Raises:
         ValueError: as `Session.ask`, or more steps than a trace holds.
     """
-    options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt, "on_text": on_text}
-    session.forget()
-    answer = session.ask(question, max_new_tokens=max_new_tokens, **options)
-    full, again = None, None
-    if compare:
-        options["on_text"] = None if on_text is None else lambda _: on_text(answer.text)
-        on_full_text = on_full_text or options["on_text"]
-        options |= {"max_new_tokens": max_new_tokens}
-        full, again = answer_for_comparison(session, question, answer, options, on_full_text)
+    options = {"budget": budget, "mode": mode, "gestalt": gestalt, "max_new_tokens": max_new_tokens}
+    answer, fields = answered(session, question, options, compare, on_text, on_full_text)
     guided = [Guidance.of(coupling) for coupling in answer.couplings]
-    return ClipTrace(
-        question=question,
-        answer=answer.text,
-        strips=strips_of(session, question, answer.mode, answer.allocations, guided),
-        mode=answer.mode,
-        budget=answer.budget,
-        kept=answer.kept,
-        total=answer.total,
-        read=answer.read,
-        fallback=answer.fallback,
-        note=answer.note,
-        ms=answer.ms,
-        model=base_name(session.model),
-        full=full,
-        machine=machine(session.model),
-        again=again,
-        true_answers=tuple(true_answers),
-    )
+    strips = strips_of(session, question, answer.mode, answer.allocations, guided)
+    return ClipTrace(**fields, strips=strips, true_answers=tuple(true_answers))
 
 
 @torch.no_grad()

@@ -10,7 +10,6 @@ last bit. A file that is no trace is a ValueError of one line. Letters: H, W the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.data.record import Box
+from arr_coc.inspect.answer_trace import AnswerTrace, Reply, check_plain
 from arr_coc.inspect.evidence import Scored, check_boxes, score
 from arr_coc.inspect.guidance import Guidance
 from arr_coc.inspect.strip import check_guidance, check_map, check_record
@@ -39,45 +39,6 @@ from arr_coc.inspect.view import (
 )
 
 _MAPS = tuple(SCORES)
-
-
-@dataclass(frozen=True)
-class Reply:
-    """An answer from all tokens.
-
-    Attributes:
-        text: the answer.
-        ms: milliseconds per stage, as in `Answer.ms`, from scratch.
-        again: as of `Trace.again`: without the encoding, which the stock model could keep.
-    """
-
-    text: str
-    ms: dict[str, float]
-    again: dict[str, float] | None = None
-
-
-def check_times(ms: dict[str, float], again: dict[str, float] | None, full: Reply | None) -> None:
-    """Raise a ValueError where a stage of an answer took less than no time."""
-    stages = [ms, again, *((full.ms, full.again) if full else ())]
-    times = [time for one in stages if one is not None for time in one.values()]
-    if not all(0 <= time for time in times):
-        raise ValueError(f"milliseconds {times} must not be below 0")
-
-
-def check_plain(plain: dict[str, Any]) -> None:
-    """Raise a ValueError unless JSON holds the fields of a trace unchanged."""
-    try:
-        unchanged = json.loads(json.dumps(plain, allow_nan=False)) == plain
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"JSON can't hold this trace: {error}") from error
-    if not unchanged:
-        raise ValueError("JSON would change this trace: use lists, not tuples, and text for keys")
-
-
-def is_among(answer: str, truths: Sequence[str]) -> bool | None:
-    """Whether an answer is one of some, but for case and spaces; None where there are none."""
-    every = [" ".join(truth.split()).casefold() for truth in truths]
-    return " ".join(answer.split()).casefold() in every if every else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,35 +57,18 @@ class Word:
     heat: Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """A record of one answer, complete for drawing it.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trace(AnswerTrace):
+    """A record of one answer about one image, complete for drawing it.
 
     Attributes:
         picture: RGB, the picture that the model read; each side a multiple of the grid's.
-        question: the question, unchanged.
-        answer: from the kept tokens.
         allocation: the kept cells and the reasons for them, on the CPU. In mode "compress" its cells are
             those of the coarse view.
-        mode: the mode that ran.
-        budget: the budget of the call.
-        kept: number of kept cells.
-        total: number of the image's cells.
-        read: number of visual tokens that the language model read. In mode "saccade" `read - kept` of them
-            are the coarse view.
-        fallback: whether the allocation failed and all tokens were used.
-        note: why another mode ran than the one of the call; None: it did not.
-        ms: milliseconds per stage, as in `Answer.ms`, from scratch: nothing of the image was computed before.
-        model: name of the base model.
-        full: the answer from all tokens, if it was made.
         texture: float [C, H, W] in [0, 1].
         channels: names of the C channels.
         words: the pieces of the question; joined, their texts are the question.
         probes: results of `evaluate.probes` by name; JSON holds them unchanged.
-        machine: what the times were taken on, in words; "": not known.
-        again: milliseconds per stage of the question asked once more, in a session that has kept what it
-            computed of the image; None: not measured.
-        true_answers: answers that are known to be true; none: not known.
         evidence: boxes (x0, y0, x1, y1) in px of the picture that show the answer; none: not known.
         guidance: what the guide read, where the cells were chosen by its word; None: they were not.
 
@@ -133,26 +77,11 @@ class Trace:
     """
 
     picture: Image.Image
-    question: str
-    answer: str
     allocation: Allocation
-    mode: str
-    budget: int | float | str
-    kept: int
-    total: int
-    read: int
-    fallback: bool
-    note: str | None
-    ms: dict[str, float]
-    model: str
-    full: Reply | None = None
     texture: Tensor | None = None
     channels: tuple[str, ...] = ()
     words: tuple[Word, ...] = ()
     probes: dict[str, Any] = field(default_factory=dict)
-    machine: str = ""
-    again: dict[str, float] | None = None
-    true_answers: tuple[str, ...] = ()
     evidence: tuple[Box, ...] = ()
     guidance: Guidance | None = None
 
@@ -184,23 +113,13 @@ class Trace:
             check_map(f"heat of {spot.label!r}", spot.heat, tuple(grid))
         if self.words and "".join(word.text for word in self.words) != self.question:
             raise ValueError("the words, joined, are not the question")
-        check_times(self.ms, self.again, self.full)
+        self.check_times()
         pulls = [word.pull for word in self.words]
         if not all(0 <= pull <= 1 for pull in pulls):
             raise ValueError(f"pulls {pulls} must lie in [0, 1]")
         if self.guidance is not None:
             check_guidance(self.guidance)
         check_plain(self._plain())
-
-    @property
-    def agree(self) -> bool | None:
-        """Whether both answers are the same text; None without an answer from all tokens."""
-        return None if self.full is None else self.full.text.strip() == self.answer.strip()
-
-    @property
-    def is_true(self) -> bool | None:
-        """Whether the answer is one of `true_answers`, but for case and spaces; None where none is known."""
-        return is_among(self.answer, self.true_answers)
 
     @property
     def scored(self) -> Scored:
@@ -272,9 +191,7 @@ class Trace:
             **picture_view(self.picture),
             **allocation_view(record, self.texture, self.channels),
             **mode_view(self.mode),
-            "agree": self.agree,
-            "is_true": self.is_true,
-            "full_is_true": None if self.full is None else is_among(self.full.text, self.true_answers),
+            **self.verdicts(),
             "words": [
                 {"text": w.text, "pull": w.pull, "data": None if w.heat is None else encode(w.heat)}
                 for w in self.words

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
 from PIL.Image import Image
 from torch import Tensor
 
@@ -21,23 +22,28 @@ from arr_coc.core.attending import Budget
 from arr_coc.core.frames import groups, whole_grids
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.guide import Guide, Page
-from arr_coc.core.guide.print_evidence import check_channels
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
 from arr_coc.core.temporal import Changes
-from arr_coc.modes import MODES, Mode
+from arr_coc.core.texture import TextureCache
+from arr_coc.modes import MODES, SPARSE, Mode
+from arr_coc.modes.textures import check_layer, check_mode, wanted_inputs
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.lora import LoRAs
 
 T = TypeVar("T")
+MOST_TURNS = 16
+"""Questions of a session of which it is on record where they looked."""
 
 logger = logging.getLogger(__name__)
 
 RELEVANCES = ("auto", "trained", "guide", "gaze")
 """What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", attention in
 the model's own first layers; "auto", the layer if it is trained, else the guide and, where lost, gaze."""
+ORDERS = ("raster", "relevance")
+"""In which the language model reads chosen cells: as they stand, or the most relevant first."""
 Budgets = Callable[[int], Budget]
 """From the number of cells of an image to what it is allowed."""
 
@@ -53,7 +59,12 @@ class EncodedImages:
         sources: the pictures as the user gave them.
         pictures: per image what the model sees, float32 [3, h, w] in [0, 1].
         pages: per image what the guide sees.
-        textures: by the channels, per image the texture array [1, C, H, W].
+        caches: per image its texture channels, each for as long as what it depends on stays the same.
+        textures: per image the texture array [1, C, H, W] of the last call.
+        printed: by image, where print stands in it.
+        views: per image the encoder's features of a coarse view, [1, F, h, w], for channels that read them.
+        looks: by question, per image where it looked, [H, W] in [0, 1].
+        earlier: questions of the turns before, oldest first.
         changes: per image or clip what is new in its frames; None for an image.
         stems: by the gestalt that lay under them, per image the cells as a stem sees them, [N, D].
         gestalts: by compressor, the coarse views.
@@ -64,23 +75,54 @@ class EncodedImages:
     sources: Sequence[Image] | None = field(default=None, repr=False)
     pictures: Sequence[Tensor] | None = field(default=None, repr=False)
     pages: list[Page] | None = field(default=None, repr=False)
-    textures: dict[Any, list[Tensor]] = field(default_factory=dict, repr=False)
+    caches: list[TextureCache] = field(default_factory=list, repr=False)
+    textures: list[Tensor] = field(default_factory=list, repr=False)
+    printed: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    views: list[Tensor] = field(default_factory=list, repr=False)
+    looks: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
+    earlier: tuple[str, ...] = ()
     changes: list[Changes | None] | None = field(default=None, repr=False)
     stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
 
     @contextmanager
-    def in_conversation(self, history: bool = True) -> Generator[EncodedImages]:
-        """The same for a call with turns before its question, on which alone `neutral` depends too.
+    def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
+        """The same for a call with turns before its question, on which `neutral` and `attention` depend.
 
         Args:
-            history: whether there are any; without them it is this object itself.
+            history: questions with their answers, oldest first; without any it is this object itself.
         """
-        other = replace(self, neutral={}) if history else self
+        other = self
+        if history:
+            other = replace(self, neutral={}, earlier=tuple(question for question, _ in history))
         yield other
         self.features = self.features or other.features
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
+
+    def share(self, other: EncodedImages) -> None:
+        """Take over what doesn't depend on the LoRAs at work: pixels are the same to all."""
+        self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
+        self.caches, self.printed = self.caches or other.caches, self.printed or other.printed
+        self.looks = self.looks or other.looks
+
+    def attention(self, image: int) -> Tensor | None:
+        """Where earlier turns looked in an image, [Q, H, W]; None where none that is on record did."""
+        maps = [self.looks[question][image] for question in self.earlier if question in self.looks]
+        return torch.stack(maps) if maps else None
+
+    def remember(self, question: str, allocations: Sequence[Allocation], layer: ARRCOCLayer) -> None:
+        """Put on record where a question looked, for later turns of its conversation.
+
+        Nothing where no channel of the layer reads that, and of `MOST_TURNS` questions at most, the last.
+        """
+        if "attention_history" not in wanted_inputs(layer.config.channels):
+            return
+        self.looks.pop(question, None)
+        while len(self.looks) >= MOST_TURNS:
+            del self.looks[next(iter(self.looks))]
+        maps = [one for allocation in allocations for one in allocation.balanced.detach().float().cpu()]
+        self.looks[question] = maps
 
 
 @dataclass(frozen=True)
@@ -125,6 +167,12 @@ class Chooser:
             self._adapters[mode.name] = self.adapter.on(self.loras.model_for(kinds))
         return self._adapters[mode.name]
 
+    def adapter_with(self, kind: str) -> FamilyAdapter:
+        """The family's adapter on the base with one kind of LoRA, if there is one; not of a mode's name."""
+        if kind not in self._adapters:
+            self._adapters[kind] = self.adapter.on(self.loras.model_for((kind,)))
+        return self._adapters[kind]
+
 
 @dataclass(frozen=True)
 class Call:
@@ -142,6 +190,8 @@ class Call:
         frames: how many images in a row each image or clip consists of; empty: all are images.
         times: per image or clip the seconds at which its frames begin, None where they are not told; empty:
             none is.
+        order: one of ORDERS, in which the language model reads the cells that are chosen.
+        keep: per image the cells [K] that are kept, whatever the question; empty: they are chosen.
     """
 
     inputs: Mapping[str, Any]
@@ -154,6 +204,12 @@ class Call:
     filling: bool = False
     frames: tuple[int, ...] = ()
     times: tuple[tuple[float, ...] | None, ...] = ()
+    order: str = "raster"
+    keep: tuple[Tensor, ...] = ()
+
+    def orders(self, allocations: Sequence[Allocation]) -> list[Tensor] | None:
+        """The kept cells of each image as the language model is to read them; None: in raster order."""
+        return [allocation.order for allocation in allocations] if self.order == "relevance" else None
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
         """Counts of images, frames of clips among them, added up for each image or clip."""
@@ -178,6 +234,8 @@ class Prepared:
         cells: per image or clip how many cells it has.
         note: what of the call was not followed to the letter, and why (see `notes`); None where all was.
         couplings: per image what the guide said of it; empty where it wasn't asked.
+        again: from the ids of the answer's tokens to the same call with more cells, where the model looked
+            for them while it answered; None from it: nowhere. None: this mode looks once.
     """
 
     model: Any = field(repr=False)
@@ -189,15 +247,17 @@ class Prepared:
     cells: list[int]
     note: str | None = None
     couplings: tuple[Coupling, ...] = ()
+    again: Callable[[Sequence[int]], Prepared | None] | None = field(default=None, repr=False)
 
 
 def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
     """The layer that decides: an untrained one where what a layer has learned is not to count.
 
     Raises:
-        ValueError: no such relevance, "trained" with a layer that isn't, or channels that no mode can make.
+        ValueError: no such relevance, "trained" with a layer that isn't, or channels that read what no mode
+            can know.
     """
-    check_channels(layer.config.channels)
+    check_layer(layer)
     if relevance not in RELEVANCES:
         raise ValueError(f"relevance {relevance!r} is unknown; use one of {', '.join(RELEVANCES)}")
     if relevance == "trained" and not layer.trained:
@@ -212,28 +272,84 @@ def default_gestalt(adapter: FamilyAdapter) -> str:
     return "resize" if adapter.sparse else "pool4"
 
 
+def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
+    """The compressor of a mode in this family: before an encoder of tiles, one that needs no encoded cell.
+
+    Args:
+        adapter: of the family.
+        mode: that runs.
+        name: of the call's compressor.
+    """
+    return "resize" if mode.before_encoder and adapter.by_tiles else name
+
+
 def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
     """The mode that runs in this family when another is called for, and why, if it isn't that itself."""
-    if not mode.before_encoder or adapter.sparse:
+    if not mode.before_encoder or adapter.sparse or (adapter.by_tiles and not mode.gestalt):
         return mode, None
     family = adapter.model.config.model_type
+    if adapter.by_tiles:
+        return SPARSE, (
+            f"{mode.name} ran as {SPARSE.name}: {family} has a coarse view of its own, which always stays"
+        )
     return MODES[mode.instead], (
         f"{mode.name} ran as {mode.instead}: the vision tower of {family} can't encode some cells alone, so "
         "all of them were encoded"
     )
 
 
+def check_order(adapter: FamilyAdapter, call: Call) -> None:
+    """Raise a ValueError where the order of a call's cells is unknown or can't be had."""
+    if call.order not in ORDERS:
+        raise ValueError(f"order {call.order!r} is unknown; use one of {', '.join(ORDERS)}")
+    if call.order == "raster":
+        return
+    family = adapter.model.config.model_type
+    if adapter.plain_positions:
+        raise ValueError(
+            f"order {call.order!r} needs positions that say where a cell is, and {family} counts its tokens "
+            "instead; use order 'raster'"
+        )
+    if call.frames:
+        raise ValueError(f"order {call.order!r} is for images, not for clips; use order 'raster'")
+
+
+def check_cells(adapter: FamilyAdapter, call: Call) -> None:
+    """Raise a ValueError where the cells that a call names are none of its images, or none is chosen."""
+    if not call.keep:
+        return
+    if call.frames or not call.mode.chooses:
+        what = "a clip" if call.frames else f"mode {call.mode.name!r}"
+        raise ValueError(
+            f"cells can't be named for {what}: name them for images, in prune, sparse or saccade"
+        )
+    sizes = [len(cells) for cells in adapter.layout(call.inputs).cells]
+    if len(sizes) != len(call.keep):
+        raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
+    for cells, size in zip(call.keep, sizes, strict=True):
+        if not len(cells) or int(cells.min()) < 0 or int(cells.max()) >= size:
+            raise ValueError(
+                f"cells {cells.tolist()} are not of an image of {size}; name some of 0 to {size - 1}"
+            )
+
+
 def prepare(chooser: Chooser, call: Call) -> Prepared:
     """Encode, decide, drop: everything before the base model is called.
 
     Raises:
-        ValueError: a bad budget, or a prompt that doesn't match its images.
+        ValueError: a bad budget, order or set of cells, or a prompt that doesn't match its images.
     """
+    check_order(chooser.adapter, call)
+    check_cells(chooser.adapter, call)
     mode, note = runs_as(chooser.adapter, call.mode)
     if note is not None:
         logger.warning(note)
-    prepared = mode.prepare(chooser, replace(call, mode=mode))
-    return replace(prepared, note=note or prepared.note)
+    check_mode(chooser.layer, mode)
+    name = gestalt_for(chooser.adapter, mode, call.gestalt)
+    prepared = mode.prepare(chooser, replace(call, mode=mode, gestalt=name))
+    unordered = call.order != "raster" and not mode.chooses
+    order = f"order had no effect in mode {mode.name}" if unordered else None
+    return replace(prepared, note="; ".join(filter(None, (note, prepared.note, order))) or None)
 
 
 def guarded(

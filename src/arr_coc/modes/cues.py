@@ -5,7 +5,7 @@ gather(adapter, layer, call, layout, cells=..., gestalt=..., coupling=...) -> Cu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,11 @@ from torch import Tensor
 
 from arr_coc.core.frames import groups
 from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.realizing import Cues, Stopwatch
 from arr_coc.core.temporal import Changes
-from arr_coc.core.texture import generate_texture_array
 from arr_coc.modes.call import Call, EncodedImages
+from arr_coc.modes.textures import TextureMaker
 from arr_coc.seam import FamilyAdapter, Layout
 from arr_coc.seam.steps import StepRows
 
@@ -36,6 +35,8 @@ def gather(
     gestalt: Sequence[Tensor] | None = None,
     coupling: Sequence[Tensor | None] | None = None,
     guided: Sequence[Coupling | None] | None = None,
+    frames: Sequence[int] = (),
+    coarse: Callable[[], Sequence[Tensor]] | None = None,
 ) -> list[Cues]:
     """Gather what a layer reads of each image: its texture, the question of its row, and what else is known.
 
@@ -50,42 +51,34 @@ def gather(
         gestalt: per image [D], the mean token of a coarse view.
         coupling: per image [H, W], logits of the coupling with the question; None: the layer's own.
         guided: per image what the guide says of it and its question; None: it isn't asked.
+        frames: how many images in a row each image or clip consists of; empty: all are images.
+        coarse: as of `TextureMaker`.
     """
     like = next(layer.parameters())
     with watch("texture"):
-        textures = textures_of(adapter, layer, inputs, encoded, layout)
+        views = pictures(adapter, inputs, encoded)
+        make = TextureMaker(adapter, layer, inputs, encoded, layout, views, frames, coarse, cells)
     queries = question_embeddings(adapter, inputs, like)
 
     def one(some: Sequence[Tensor | None] | None, image: int) -> Tensor | None:
         part = None if some is None else some[image]
         return None if part is None else part[None].to(like)
 
-    cues = []
+    cues: list[Cues] = []
+    relevance: list[Tensor] = []  # of the steps of a clip so far
     for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.counts)):
+        relevance = relevance if make.places[image] else []
+        with watch("texture"):
+            texture = make(image, relevance)
         query = queries[row][None]
         words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
         what = (one(cells, image), one(gestalt, image), one(coupling, image))
-        cues.append(Cues(textures[image], query, words, *what, None if guided is None else guided[image]))
+        cues.append(Cues(texture, query, words, *what, None if guided is None else guided[image]))
+        if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
+            with torch.no_grad():
+                relevance.append(layer.relevance(*cues[-1], watch=watch).balanced)
+    encoded.textures[:] = [cue.texture for cue in cues]
     return cues
-
-
-def textures_of(
-    adapter: FamilyAdapter,
-    layer: ARRCOCLayer,
-    inputs: Mapping[str, Any],
-    encoded: EncodedImages,
-    layout: Layout,
-) -> list[Tensor]:
-    """Per image its texture array [1, C, H, W] of the layer's channels, made once."""
-    channels, like = layer.config.channels, next(layer.parameters())
-    if channels not in encoded.textures:
-        encoded.textures[channels] = [
-            generate_texture_array(
-                picture[None].to(like), grid[1:], channels, **picture_inputs(channels, picture.to(like))
-            )
-            for picture, grid in zip(pictures(adapter, inputs, encoded), layout.grids, strict=True)
-        ]
-    return encoded.textures[channels]
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:

@@ -47,14 +47,17 @@ class DefaultMode:
         return default_mode(self.adapter, self.stem).name
 
     @property
+    def named_mode(self) -> str | None:
+        """The mode that was named for this model, "full" inside a `full()` block; None: none was."""
+        return FULL.name if id(self) in _FULL.get() else self._mode
+
+    @property
     def mode(self) -> str:
         """The mode of calls that don't name one; "full" inside a `full()` block of this thread or task.
 
         Setting it to None restores `default_mode`.
         """
-        if id(self) in _FULL.get():
-            return FULL.name
-        return self.default_mode if self._mode is None else self._mode
+        return self.named_mode or self.default_mode
 
     @mode.setter
     def mode(self, name: str | None) -> None:

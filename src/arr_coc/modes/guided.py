@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.frames import groups
 from arr_coc.core.guide.coupling import Coupling, couple, view
-from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.guide import Guide, Page
 from arr_coc.core.guide.trust import is_general
+from arr_coc.core.moments import event_of
 from arr_coc.core.selector import image_pixels
 from arr_coc.core.temporal import Changes
 from arr_coc.modes.call import Call, Chooser
@@ -84,18 +86,38 @@ def _coupled(
         return every
 
 
-def changes_for(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
-    """As `changes_of`, for the questions of this call, which may name a moment."""
+def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | None]:
+    """As `changes_of`, for the questions of this call, which may name a moment.
+
+    An event that one names is looked for by the guide, where the guide has looked at the frames.
+    """
+    adapter = chooser.adapter_for(call.mode)
     changes = changes_of(adapter, call, layout)
     texts = question_texts(adapter, call.inputs, layout) if changes else None
     if texts is None:
         return changes
     own = [group[0] for group in groups(texts, call.frames)]
     times = call.times or (None,) * len(own)
+    shows: list[Tensor | None] = [None] * len(own)
+    if chooser.guide is not None and call.encoded.pages is not None:
+        pages = groups(call.encoded.pages, call.frames)
+        with call.watch("scoring"):
+            shows = [
+                None if one is None else _event(chooser.guide, views, text, grid[1:])
+                for one, views, text, grid in zip(changes, pages, own, call.spaces(layout.grids), strict=True)
+            ]
     return [
-        None if one is None else one.at(text, when)
-        for one, text, when in zip(changes, own, times, strict=True)
+        None if one is None else one.at(text, when, event)
+        for one, text, when, event in zip(changes, own, times, shows, strict=True)
     ]
+
+
+def _event(guide: Guide, pages: Sequence[Page], text: str, grid: tuple[int, int]) -> Tensor | None:
+    """The logits [T, H, W] of the event that a question names in the frames of a clip; None without one."""
+    if (event := event_of(text)) is None:
+        return None
+    maps = {id(page): couple(guide, page, event, grid).logits for page in {id(p): p for p in pages}.values()}
+    return torch.stack([maps[id(page)] for page in pages])
 
 
 def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:

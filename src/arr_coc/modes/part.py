@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from arr_coc.modes.cues import gather, pictures, stretch
 from arr_coc.modes.familiar import stem_tokens
 from arr_coc.modes.guided import changes_for
 from arr_coc.modes.mode import Mode
-from arr_coc.modes.whole import fall_back, gestalt_of, untaught
+from arr_coc.modes.whole import coarse_maps, fall_back, gestalt_of, kept_cells, untaught
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.lora import PARTIAL
 
@@ -48,9 +49,11 @@ def before_encoding(
     layout = adapter.layout(call.inputs)
 
     def choose() -> Decision:
+        if call.keep:
+            return kept_cells(call, layout.grids)
         if all(budget is None for budget in budgets):
             return Decision([everything_kept(grid) for grid in call.spaces(layout.grids)])
-        cues, changes = gather(chooser, call), changes_for(adapter, call, layout)
+        cues, changes = gather(chooser, call), changes_for(chooser, call, layout)
         return decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
 
     decision = guarded(chooser, choose)
@@ -58,14 +61,17 @@ def before_encoding(
         return fall_back(chooser, call)
     keep = [index.to(layout.cells[0].device) for index in decision.keep]
     with call.watch("encode"):
-        fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.counts)
+        fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.sizes)
     if decision.gates is not None:
-        fine = gated(fine, [gate[index] for gate, index in zip(decision.gates, keep, strict=True)])
+        fine = gated(fine, layout, keep, decision.gates)
     if gestalt is not None and not any(gestalt.counts):
         gestalt = None
-    compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
+    order = call.orders(decision.allocations)
+    compacted = adapter.assemble(
+        call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache, order=order
+    )
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
-    read = [len(index) + few for index, few in zip(keep, coarse, strict=True)]
+    read = [few + more for few, more in zip(fine.counts, coarse, strict=True)]
     return Prepared(
         adapter.model,
         compacted,
@@ -73,7 +79,8 @@ def before_encoding(
         False,
         call.mode.name,
         call.of_visuals(read),
-        call.of_visuals(layout.counts),
+        call.of_visuals(layout.sizes),
+        note=tiles_note(adapter.views_encoded(call.inputs, keep)),
         couplings=decision.couplings,
     )
 
@@ -118,11 +125,36 @@ def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
     return replace(gestalt.select(kept), grids=grids, cells=kept)
 
 
-def gated(fine: VisualFeatures, gates: Sequence[Tensor]) -> VisualFeatures:
-    """Multiply kept tokens of every level by a gate each, [K_i] per image."""
+def tiles_note(views: tuple[int, int] | None) -> str | None:
+    """What is said of an answer for which whole tiles were encoded.
+
+    Args:
+        views: how many were, and how many there are; None: cells alone were.
+    """
+    if views is None:
+        return None
+    return f"cells are encoded by whole tiles: {views[0]} of {views[1]} were"
+
+
+def gated(
+    fine: VisualFeatures, layout: Layout, keep: Sequence[Tensor], gates: Sequence[Tensor]
+) -> VisualFeatures:
+    """Multiply the kept cells of every level by their gates; tokens that are no cell are unchanged.
+
+    Args:
+        fine: the kept tokens of each image.
+        layout: where the cells stand among the tokens.
+        keep: per image long [K_i], the kept cells.
+        gates: per image [N_i], of all cells.
+    """
+    kept = layout.tokens_to_keep(keep)
+    factors = [
+        gate.new_ones(count).index_copy(0, cells, gate)[index][:, None]
+        for count, cells, gate, index in zip(layout.counts, layout.cells, gates, kept, strict=True)
+    ]
 
     def times(images: list[Tensor]) -> list[Tensor]:
-        return [tokens * gate.to(tokens)[:, None] for tokens, gate in zip(images, gates, strict=True)]
+        return [tokens * factor.to(tokens) for tokens, factor in zip(images, factors, strict=True)]
 
     return replace(fine, tokens=times(fine.tokens), levels=[times(level) for level in fine.levels])
 
@@ -154,6 +186,8 @@ def unencoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
         gestalt=means,
         coupling=looks,
         guided=guided,
+        frames=call.frames,
+        coarse=partial(coarse_maps, chooser, call),
     )
 
 
@@ -186,7 +220,11 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
     features = call.encoded.features
     layout = adapter.layout(call.inputs) if features is None else features.layout
     none = [torch.zeros(0, dtype=torch.long, device=cells.device) for cells in layout.cells]
-    rest = None if features is None else features.select(features.tokens_to_keep(none))
+    rest = (
+        adapter.other_tokens(call.inputs, layout)
+        if features is None
+        else features.select(features.tokens_to_keep(none))
+    )
     compacted = adapter.assemble(call.inputs, layout, none, rest, gestalt, use_cache=call.use_cache)
     read = [len(tokens) + (0 if rest is None else rest.counts[i]) for i, tokens in enumerate(gestalt.tokens)]
     allocations = [everything_kept(grid) for grid in call.spaces(gestalt.grids)]

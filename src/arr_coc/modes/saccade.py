@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from arr_coc.modes.mode import Mode
@@ -23,9 +24,10 @@ SACCADE_TOKENS = 529
 
 def prepare(chooser: Chooser, call: Call) -> Prepared:
     """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
+    from arr_coc.modes.again import look_again
     from arr_coc.modes.part import before_encoding, gestalt_of, without
 
-    sizes = call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).counts)
+    sizes = call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).sizes)
     note = unspent(sizes, None if call.filling else call.budgets)
     if max(sizes) <= SACCADE_TOKENS:
         return replace(before_encoding(chooser, call, gather, [None] * len(sizes)), note=note)
@@ -35,7 +37,10 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     allowed = None if call.filling else call.budgets
     coarse = call.of_visuals(gestalt.counts)
     budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
-    return replace(before_encoding(chooser, call, gather, budgets, gestalt), note=note)
+    prepared = replace(before_encoding(chooser, call, gather, budgets, gestalt), note=note)
+    if len(sizes) > 1 or call.frames or prepared.fallback:
+        return prepared
+    return replace(prepared, again=partial(look_again, chooser, call, prepared, gestalt))
 
 
 def unspent(sizes: Sequence[int], budgets: Budgets | None) -> str | None:
@@ -90,7 +95,7 @@ def gather(chooser: Chooser, call: Call) -> list[Cues]:
     """
     from arr_coc.modes.part import unencoded_cues
 
-    most = max(call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).counts))
+    most = max(call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).sizes))
     if most <= SACCADE_TOKENS:
         raise ValueError(
             f"mode 'saccade' scores nothing of this image: it has {most} cells, and up to {SACCADE_TOKENS} "

@@ -15,7 +15,7 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     """Choose before the encoder, encode the chosen cells alone."""
     from arr_coc.modes.part import before_encoding
 
-    sizes = call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).counts)
+    sizes = call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).sizes)
     return before_encoding(chooser, call, gather, [call.budgets(count) for count in sizes])
 
 

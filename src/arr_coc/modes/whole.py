@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+import torch
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.trust import blend, shares
-from arr_coc.core.realizing import Cues, Decision, decide, everything_kept, weigh
+from arr_coc.core.realizing import Cues, Decision, best_kept, decide, everything_kept, weigh
 from arr_coc.modes import PRUNE
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, guarded
 from arr_coc.modes.cues import gather
 from arr_coc.modes.guided import changes_for, couplings, general_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.encoder_features import gestalt_features
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor
 from arr_coc.seam.steps import with_whole_pixels
@@ -54,8 +57,10 @@ def after_encoding(
     budgets = [call.budgets(size) for size in sizes]  # a bad one is refused
 
     def choose() -> Decision:
+        if call.keep:
+            return kept_cells(call, features.grids)
         cues = gather(chooser, call)
-        changes = changes_for(chooser.adapter_for(call.mode), call, features.layout)
+        changes = changes_for(chooser, call, features.layout)
         if scale:
             return weigh(chooser.layer, cues, features.grids, call.watch, changes)
         return decide(chooser.layer, cues, features.grids, budgets, call.watch, changes)
@@ -66,13 +71,24 @@ def after_encoding(
     return dropped(chooser, call, features, decision)
 
 
+def kept_cells(call: Call, grids: Sequence[Grid]) -> Decision:
+    """The decision for the cells that a call names itself, in the order in which it names them."""
+    allocations = []
+    for cells, grid in zip(call.keep, grids, strict=True):
+        scores = torch.zeros(grid)
+        scores.view(-1)[cells.cpu()] = torch.linspace(1.0, 0.5, len(cells))
+        allocations.append(best_kept(grid, scores, int((scores > 0).sum())))
+    return Decision(allocations)
+
+
 def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: Decision) -> Prepared:
     """The prompt from which all cells that a decision doesn't keep are dropped."""
     adapter = chooser.adapter_for(call.mode)
     if decision.gates is not None:
         features = features.scale(decision.gates)
     keep = [index.to(cells.device) for index, cells in zip(decision.keep, features.cells, strict=True)]
-    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache)
+    order = call.orders(decision.allocations)
+    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache, order=order)
     read = call.of_visuals([len(index) for index in features.tokens_to_keep(keep)])
     cells = call.of_visuals([len(index) for index in features.cells])
     return Prepared(
@@ -103,7 +119,14 @@ def encoded_cues(chooser: Chooser, call: Call) -> list[Cues]:
         cells=cells,
         coupling=looks,
         guided=guided,
+        frames=call.frames,
+        coarse=partial(coarse_maps, chooser, call),
     )
+
+
+def coarse_maps(chooser: Chooser, call: Call) -> list[Tensor]:
+    """Per image the gestalt of a call that names none, [1, D, h, w]: a coarse view as the encoder sees it."""
+    return gestalt_features(gestalt_of(chooser, call, default_gestalt(chooser.adapter)))
 
 
 def untaught(
@@ -149,9 +172,11 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
     """The gestalt of every image by one compressor, made once; the frames of a clip share one's cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
-        if find_compressor(name).factor is not None:
+        compressor = find_compressor(name)
+        if compressor.reads_tokens:
             encoded_features(chooser, call)
-        adapter, features = chooser.adapter_for(call.mode), call.encoded.features
+        features = call.encoded.features
+        adapter = chooser.adapter_with(name) if compressor.inside else chooser.adapter_for(call.mode)
         with call.watch("gestalt"):
             gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs, call.frames)
     return gestalts[name]

@@ -17,7 +17,7 @@ from arr_coc.rivals.fastv import fastv
 from arr_coc.rivals.idpruner import idpruner
 from arr_coc.rivals.method import METHODS, ImageView, Method, Style, find_method, register
 from arr_coc.rivals.mmtok import mmtok
-from arr_coc.rivals.nulls import blind_oracle, even, oracle, random
+from arr_coc.rivals.nulls import blind_oracle, even, ink_density, oracle, random
 from arr_coc.rivals.prumerge import prumerge_plus
 from arr_coc.rivals.reduction import Reduction
 from arr_coc.rivals.scope import scope
@@ -28,5 +28,5 @@ __all__ = [
     "Reduction", "METHODS", "Method", "ImageView", "Style", "register", "find_method",
     "fastv", "visionzip", "divprune", "cdpruner", "prumerge_plus", "scope", "mmtok", "idpruner",
     "visionselector", "QueryBlindScorer", "soft_top_k",
-    "random", "even", "oracle", "blind_oracle", "smaller_grid",
+    "random", "even", "ink_density", "oracle", "blind_oracle", "smaller_grid",
 ]  # fmt: skip

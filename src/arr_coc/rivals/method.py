@@ -22,7 +22,20 @@ from arr_coc.store.results.kinds import KINDS, Kind
 from arr_coc.store.validation import nearest
 
 Count = int | Literal["auto"]
-Need = Literal["tower", "scorer", "sizes", "layers", "other", "sparse", "encoded", "conv4", "conv16"]
+Need = Literal[
+    "tower",
+    "scorer",
+    "sizes",
+    "layers",
+    "other",
+    "sparse",
+    "encoded",
+    "conv4",
+    "conv16",
+    "tower4",
+    "tower16",
+    "halves",
+]
 
 
 class ImageView(Protocol):
@@ -39,6 +52,11 @@ class ImageView(Protocol):
     @property
     def total(self) -> int:
         """N."""
+        ...
+
+    @property
+    def picture(self) -> Tensor:
+        """[3, h, w] in [0, 1], the image as the vision tower gets it."""
         ...
 
     @property
@@ -122,7 +140,8 @@ class Method:
         by_question: it chooses anew for each question; else once for an image.
         needs: the watched vision "tower", a trained "scorer", images of any "sizes", the language model's
             "layers" to cut between, an "other" image's question, a tower that encodes some cells alone
-            ("sparse"), the whole image "encoded" before `prepare`, a trained "conv4" or "conv16".
+            ("sparse") or can be run in two "halves", the whole image "encoded" before `prepare`, or a trained
+            compressor.
         auto: it can also choose how many.
         fixed: it always spends the same, whatever the budget of a run: one row, named without a budget.
         mode: whose LoRA it answers with, if there is one: that of its own mode if it is ours; "full", all

@@ -1,11 +1,13 @@
-"""Nulls: random and even selections, which read nothing, and oracles, which have the evidence boxes.
+"""Nulls: random and even selections, which read nothing, ink, and oracles, which have the evidence boxes.
 
-    random(n, k, generator)      even((H, W), k)      oracle(evidence, k)      blind_oracle(evidences, k)
+    random(n, k, generator)      even((H, W), k)      first(n, k)      ink_density(pixels, (H, W))
+    oracle(evidence, k)          blind_oracle(evidences, k)
 
-A method that does not beat the first two is of no use. The third has the evidence of the question that is
-asked, and is about the best that cells can do. The fourth has the evidence of every question that the image
-could be asked, but not which one is: about the most that a choice can keep without looking at the question.
-Downsampling to k tokens, the third null, is done on the image and is not a selection.
+A method that does not beat the first two is of no use; the third cuts the page off; one that does not beat
+the fourth, the cells that hold most print or colour, reads no question. The oracle has the evidence of the
+question that is asked, and is about the best that cells can do. The blind one has the evidence of every
+question that the image could be asked, but not which one is: about the most that a choice can keep without
+looking at the question. Downsampling to k tokens is done on the image and is not a selection.
 """
 
 from __future__ import annotations
@@ -38,6 +40,24 @@ def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> R
     """
     check_budget(k, grid[0] * grid[1])
     return Reduction(even_grid(grid, k, device))
+
+
+def first(n: int, k: int, device: torch.device | str = "cpu") -> Reduction:
+    """The first k of n tokens in raster order: what is left of a page that is cut off.
+
+    Raises:
+        ValueError: k is not in 1..n.
+    """
+    check_budget(k, n)
+    return Reduction(torch.arange(k, device=device))
+
+
+def ink_density(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
+    """How much of each cell differs from its most common shade, [3, h, w] -> [H, W]: what print does."""
+    light = pixels.mean(0)[None, None]
+    fine = torch.nn.functional.interpolate(light, (16 * grid[0], 16 * grid[1]), mode="area")[0, 0]
+    cells = fine.unfold(0, 16, 16).unfold(1, 16, 16).flatten(2)
+    return (cells - cells.median(-1, keepdim=True).values).abs().mean(-1)
 
 
 def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Reduction:
@@ -129,6 +149,13 @@ def select_random(view: ImageView, i: int, k: int) -> Reduction:
     return random(view.total, k, view.generator("random", i))
 
 
+def select_ink(view: ImageView, i: int, k: int) -> Reduction:
+    """The k cells of an image that have most ink, whatever is asked."""
+    check_budget(k, view.total)
+    scores = ink_density(view.picture.float(), view.grid[1:]).flatten()
+    return Reduction(scores.topk(k).indices.sort().values)
+
+
 def select_oracle(view: ImageView, i: int, k: int) -> Reduction:
     """The `oracle`'s cells of an image; where there is no evidence, all of the page is: an even grid."""
     evidence = view.evidence(i)
@@ -151,5 +178,16 @@ register(
         style=Style(marker="s"),
     )
 )
+register(
+    Method(
+        "truncation",
+        "null",
+        lambda view, i, k: first(view.total, k),
+        label="the top of the page, in as many tokens",
+        style=Style(marker="_"),
+    )
+)
+
+register(Method("ink density", "null", select_ink, style=Style(marker="d")))
 register(Method("oracle", "bound", select_oracle, by_question=True))
 register(Method("blind oracle", "bound", select_blind_oracle, style=Style(marker="|")))

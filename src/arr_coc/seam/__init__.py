@@ -81,14 +81,16 @@ def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
             f"{type(model).__name__} also speaks, and only the part that reads images can be given fewer "
             "tokens: wrap `model.thinker`"
         )
-    if kind not in ADAPTERS:
-        check_model_type(kind)
-    adapter = ADAPTERS.get(kind, GenericAdapter)(model, processor)
-    if not model.can_generate():
+    if (
+        isinstance(model, PreTrainedModel) and not model.can_generate()
+    ):  # its type may be another in old releases
         raise ValueError(
             f"{type(model).__name__} has no generation head, so it can't answer; load the checkpoint with "
             "AutoModelForImageTextToText.from_pretrained"
         )
+    if kind not in ADAPTERS:
+        check_model_type(kind)
+    adapter = ADAPTERS.get(kind, GenericAdapter)(model, processor)
     if kind not in ADAPTERS:
         self_check(adapter)
     return adapter

@@ -29,6 +29,7 @@ from arr_coc.seam.compaction import (
     gestalt_columns,
     gestalt_positions,
     image_spans,
+    in_order,
     kept_columns,
 )
 from arr_coc.seam.features import Compacted, Layout, VisualFeatures
@@ -120,6 +121,7 @@ class PromptAssembly(ABC):
         keep: Sequence[Tensor],
         *,
         use_cache: bool = True,
+        order: Sequence[Tensor] | None = None,
     ) -> Compacted:
         """Drop all cells that aren't kept from the prompt and its features.
 
@@ -128,6 +130,7 @@ class PromptAssembly(ABC):
             features: the encoded images, all their cells.
             keep: per image long [K_i], raster indices of kept cells, ascending.
             use_cache: whether the call will use a key/value cache.
+            order: as in `assemble`.
 
         Returns:
             The result of `assemble` for the kept tokens of these features.
@@ -135,7 +138,7 @@ class PromptAssembly(ABC):
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
         fine = features if whole else features.select(indices)  # no copy where nothing is dropped
-        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache)
+        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache, order=order)
 
     def assemble(
         self,
@@ -146,6 +149,7 @@ class PromptAssembly(ABC):
         gestalt: VisualFeatures | None,
         *,
         use_cache: bool = True,
+        order: Sequence[Tensor] | None = None,
     ) -> Compacted:
         """Make the prompt in which each image is its gestalt tokens, then its kept tokens.
 
@@ -159,6 +163,9 @@ class PromptAssembly(ABC):
             fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
             gestalt: per image a coarse view, all of whose tokens are cells of its `grids`; or None.
             use_cache: whether the call will use a key/value cache.
+            order: per image long [K_i], the same cells in the order in which the language model is to read
+                them, each at its own position; None: raster order. Attention is causal, so another order is
+                another prompt: dropping equals masking in raster order alone.
 
         Returns:
             Arguments for the base model. If nothing is dropped or added these are the caller's own, with the
@@ -172,10 +179,16 @@ class PromptAssembly(ABC):
         spans = self.columns(ids, layout.counts)
         indices = layout.tokens_to_keep(keep)
         kept_counts = [len(index) for index in indices]
+        whole = gestalt is None and kept_counts == layout.counts
+        ordered = None
+        if order is not None and fine is not None and not whole:
+            ordered = [in_order(*one) for one in zip(indices, layout.cells, order, strict=True)]
+            ranks = [torch.searchsorted(*pair) for pair in zip(indices, ordered, strict=True)]
+            fine = fine.select(ranks)
         visual = _joined(gestalt, fine, kept_counts)
         passed_on = {name: value for name, value in inputs.items() if name != "pixel_values"}
 
-        if gestalt is None and kept_counts == layout.counts:
+        if whole:
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
             return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
@@ -183,11 +196,14 @@ class PromptAssembly(ABC):
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
         columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
+        if ordered is not None:
+            for (row, span), tokens in zip(spans, ordered, strict=True):
+                columns[row, torch.isin(columns[row], span)] = span[tokens]
         mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
-        whole = self.positions(inputs)
-        positions = gather_columns(whole, columns, fill=0)
+        every = self.positions(inputs)
+        positions = gather_columns(every, columns, fill=0)
         if gestalt is not None:
-            middles = gestalt_positions(whole, spans, layout, gestalt.grids)
+            middles = gestalt_positions(every, spans, layout, gestalt.grids)
             positions = positions.to(middles.dtype)
             positions[..., columns == GESTALT] = middles
         if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks

@@ -16,7 +16,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import transformers
@@ -30,14 +30,17 @@ from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
 
+if TYPE_CHECKING:
+    from arr_coc.seam.tower_compressor import TowerCompressor
+
 
 class FamilyAdapter(PromptAssembly):
     """Base class of the adapters: what differs between families is in its abstract methods and attributes.
 
     The rest has defaults that are read off the model. A family whose encoder takes images in other pieces
     (tiles, or all images of a prompt) overrides `token_counts`. One whose vision tower can encode some cells
-    alone (`sparse`) overrides `layout`, `encode_cells` and `coarse`; in the others these three raise
-    NotImplementedError.
+    alone (`sparse`), or some tiles (`by_tiles`), overrides `layout`, `encode_cells` and `coarse`; in the
+    others these three raise NotImplementedError.
 
     Attributes:
         model_types: `config.model_type` of the models that the adapter is for.
@@ -50,9 +53,12 @@ class FamilyAdapter(PromptAssembly):
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S]; by default those of
             models that compute none of these.
         sparse: the vision tower can encode some cells alone.
+        by_tiles: it can encode some tiles alone, each with all of its cells.
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
             compute can be told by cell; `merger` and `tower_order` say where.
+        halves: the vision tower can be run in two halves, so that a compressor may work between them
+            (`encode_merged`).
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
             masked equivalent; by default as the model's configuration lists its layers.
 
@@ -71,14 +77,17 @@ class FamilyAdapter(PromptAssembly):
     mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     sparse: bool = False
+    by_tiles: ClassVar[bool] = False
     clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
+    halves: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
             raise ImportError(
-                f"{type(model).__name__}.forward has no `mm_encoder_outputs` in transformers "
-                f"{transformers.__version__}; install a newer one: most families have it from 5.18 on"
+                f"{model.config.model_type!r} takes no encoded images in transformers "
+                f"{transformers.__version__} ({type(model).__name__}.forward has no `mm_encoder_outputs`); "
+                "install a newer one: most families have it from 5.18 on"
             )
         self.model: Any = model
         self.processor = processor
@@ -166,30 +175,34 @@ class FamilyAdapter(PromptAssembly):
         """The cells in the order in which they stand in the tower, long [N]; None for raster order."""
         return None
 
-    # ---- overridden by sparse families, whose tower can encode some cells alone --------------------------
+    # ---- overridden by families whose tower can encode some cells, or some tiles, alone ------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """The counts, grids and cells of the images' tokens, before anything is encoded.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`.
+            NotImplementedError: always, where the family is neither `sparse` nor `by_tiles`.
         """
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Encode the kept cells of each image and nothing else: no other cell has any influence on them.
 
+        A family that is `by_tiles` encodes the tiles that hold a kept cell, and what always stays; the cells
+        of a tile have influence on each other.
+
         Args:
             inputs: processor inputs with images.
             keep: per image long [K_i], raster indices of kept cells, rising; K_i may be 0 for some image.
 
         Returns:
-            Tokens and deepstack levels [K_i, D] of each image; `cells` is empty. With every cell kept they
-            are those of `features` to the last bit.
+            Tokens and deepstack levels of each image, those of `tokens_to_keep(keep)`: [K_i, D] where all
+            tokens are cells; `cells` is empty. With every cell kept they are those of `features` to the last
+            bit.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`.
-            ValueError: bad indices, or no kept cell in any image.
+            NotImplementedError: always, where the family is neither `sparse` nor `by_tiles`.
+            ValueError: bad indices, or nothing to encode in any image.
         """
         raise self._not_sparse()
 
@@ -207,10 +220,50 @@ class FamilyAdapter(PromptAssembly):
             `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`.
+            NotImplementedError: always, where the family is neither `sparse` nor `by_tiles`.
             ValueError: `cells` is below 1, or a clip among the images.
         """
         raise self._not_sparse()
+
+    def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
+        """Encode every image with a tower that merges patches half-way.
+
+        Args:
+            inputs: processor inputs with images.
+            compressor: says after how many blocks, on which local windows, and merges.
+
+        Returns:
+            The coarse tokens and levels: `grids` are the coarse grids, and every token is a cell.
+
+        Raises:
+            NotImplementedError: always, where the family's tower can't be run in two `halves`.
+            ValueError: a compressor of a tower of another width or depth.
+        """
+        raise NotImplementedError(
+            f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
+            "'resize' or 'pool4'"
+        )
+
+    def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
+        """The tokens of each image that are no cell, encoded alone; None where every token is one.
+
+        Args:
+            inputs: processor inputs with images.
+            layout: of these.
+        """
+        return None
+
+    def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
+        """How many tiles, and views of the whole, `encode_cells` encodes, and how many there are.
+
+        Args:
+            inputs: processor inputs with images.
+            keep: per image long [K_i], raster indices of kept cells.
+
+        Returns:
+            (encoded, all); None where the family is not `by_tiles`.
+        """
+        return None
 
     def _not_sparse(self) -> NotImplementedError:
         return NotImplementedError(

@@ -12,7 +12,8 @@ These are functions of tensors alone; nothing here needs a model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,6 +116,26 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
     return columns
 
 
+def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
+    """The kept tokens of an image with its cells in another order; tokens that are no cell keep their places.
+
+    Args:
+        indices: long [K], kept tokens, ascending.
+        cells: long [N], which token each cell is.
+        order: long, the kept cells, each once, in the order that is wanted.
+
+    Raises:
+        ValueError: the order holds other cells than those that are kept.
+    """
+    wanted = cells[order.to(cells.device)].to(indices.device)
+    places = torch.isin(indices, cells.to(indices.device))
+    if not torch.equal(wanted.sort().values, indices[places]):
+        raise ValueError(
+            f"an order of {len(wanted)} cells is not of the {int(places.sum())} kept ones; name each once"
+        )
+    return indices.masked_scatter(places, wanted)
+
+
 def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
     """Gather the kept columns of a tensor over prompts.
 
@@ -169,3 +190,18 @@ def gestalt_positions(
 def consecutive_positions(attention_mask: Tensor) -> Tensor:
     """Attended tokens counted from 0 along each row, 0 for padding: [B, S] -> long [B, S]."""
     return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()
+
+
+def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
+    """A compacted prompt of one row with further tokens of text behind it."""
+    more, longer = len(ids), dict(kwargs)
+    new = kwargs["input_ids"].new_tensor([list(ids)])
+    longer["input_ids"] = torch.cat([kwargs["input_ids"], new], 1)
+    longer["attention_mask"] = F.pad(kwargs["attention_mask"], (0, more), value=1)
+    steps = torch.arange(1, more + 1, device=new.device)
+    positions = kwargs["position_ids"]
+    longer["position_ids"] = torch.cat([positions, positions[..., -1:] + steps.to(positions)], -1)
+    for name in ("mm_token_type_ids", "token_type_ids"):
+        if kwargs.get(name) is not None:
+            longer[name] = F.pad(kwargs[name], (0, more))
+    return longer

@@ -36,6 +36,11 @@ class Layout:
     grids: list[Grid]
     cells: list[Tensor]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Cells of each image."""
+        return [len(cells) for cells in self.cells]
+
     @classmethod
     def of_grids(cls, grids: list[Grid], device: torch.device) -> Layout:
         """The layout of images of which every token is a cell."""

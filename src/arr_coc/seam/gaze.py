@@ -35,13 +35,16 @@ from arr_coc.seam import (
     GESTALT,
     PAD,
     PROMPT_NAMES,
+    Compacted,
     FamilyAdapter,
     Grid,
+    Layout,
     VisualFeatures,
     gather_columns,
     image_spans,
 )
 from arr_coc.seam.attention import attention_modules, attention_rows, watch_attention
+from arr_coc.seam.compaction import continued_prompt
 
 PER_PROMPT = ("position_ids", "labels")
 """Other tensors over the prompt; they are left out of a prompt that is rewritten."""
@@ -119,9 +122,10 @@ def gaze(
         raise ValueError(f"the gestalts have {gestalt.counts} tokens; every image needs at least one")
 
     layout = adapter.layout(inputs) if features is None else features.layout
+    rest = _other_tokens(adapter, inputs, layout, features)
     inputs = _split_images(adapter, inputs, layout.counts)
     words = adapter.question_mask(inputs["input_ids"], adapter.attention_mask(inputs))
-    attention = _attention(adapter, inputs, [words], gestalt, features, layers)
+    attention = _attention(adapter, inputs, [words], gestalt, layout, rest, layers)
     if neutral is None:
         tokenizer = getattr(adapter.processor, "tokenizer", None)
         if tokenizer is None:
@@ -130,7 +134,7 @@ def gaze(
             neutral_ids = tokenizer(NEUTRAL, add_special_tokens=False)["input_ids"]
             prompt = _replace_question(adapter, inputs, words, neutral_ids)
             words = adapter.question_mask(prompt["input_ids"], prompt["attention_mask"])
-            neutral = _attention(adapter, prompt, [words], gestalt, features, layers)
+            neutral = _attention(adapter, prompt, [words], gestalt, layout, rest, layers)
     lengths = [len(received) for received in neutral]
     if lengths != gestalt.counts:
         raise ValueError(
@@ -167,8 +171,60 @@ def gaze_of_words(
         W maps, float32 [h, w] > 0.
     """
     layers = gaze_layers(len(attention_modules(adapter.model, "language")))
-    attention = _attention(adapter, inputs, [some[None] for some in words], gestalt, features, layers)
+    layout = adapter.layout(inputs) if features is None else features.layout
+    rest = _other_tokens(adapter, inputs, layout, features)
+    attention = _attention(adapter, inputs, [some[None] for some in words], gestalt, layout, rest, layers)
     return [_relevance_map(received, neutral, gestalt.grids[0]) for received in attention]
+
+
+@torch.no_grad()
+def gaze_of_answer(
+    adapter: FamilyAdapter, compacted: Compacted, answer_ids: Sequence[int], neutral: Tensor, grid: Grid
+) -> Tensor:
+    """The relevance map of an image's gestalt to the answer that the model gave, while it read chosen cells.
+
+    As `gaze`, with two differences: the attention is that of the columns which the answer's tokens were made
+    from, and the prompt holds the kept cells, which draw most of it. So it is the shares among the gestalt's
+    tokens that are compared with the neutral ones: where they are large, the model looked for what the kept
+    cells do not show.
+
+    Args:
+        adapter: on the model that answered.
+        compacted: the prompt of one row and one image, with a gestalt.
+        answer_ids: the tokens of the answer, at least one.
+        neutral: `gaze(...).neutral` of the same image and gestalt.
+        grid: (T, h, w) of the gestalt.
+
+    Returns:
+        float32 [t * h, w] > 0.
+
+    Raises:
+        ValueError: no gestalt in the prompt, or no answer.
+    """
+    coarse = (compacted.columns[0] == GESTALT).nonzero().flatten()
+    if not len(coarse) or not len(answer_ids):
+        raise ValueError(
+            f"the prompt has {len(coarse)} gestalt tokens and the answer {len(answer_ids)}; both need at "
+            "least one"
+        )
+    layers = gaze_layers(len(attention_modules(adapter.model, "language")))
+    kwargs = continued_prompt(compacted.kwargs, answer_ids[:-1])
+    start = compacted.columns.shape[1] - 1
+    received = torch.zeros(len(coarse), device=coarse.device)
+
+    def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
+        nonlocal received
+        if layer in layers:
+            mask = None if mask is None else mask[..., start:, :]
+            rows = attention_rows(query[:, :, start:], key, scaling, mask)[0].mean(0)  # (R, S)
+            received = received + rows[:, coarse.to(rows.device)].mean(0).to(received.device)
+        if layer == max(layers):
+            raise _LastLayer
+
+    with suppress(_LastLayer), watch_attention(adapter.model, "language", observe) as watched:
+        watched(**kwargs, use_cache=False)
+    shares = [part / part.sum().clamp_min(torch.finfo(part.dtype).tiny) for part in (received, neutral)]
+    return _relevance_map(*shares, grid)
 
 
 def _relevance_map(attention: Tensor, neutral: Tensor, grid: Grid) -> Tensor:
@@ -219,7 +275,8 @@ def _attention(
     inputs: Mapping[str, Any],
     words: Sequence[Tensor],
     gestalt: VisualFeatures,
-    features: VisualFeatures | None,
+    layout: Layout,
+    rest: VisualFeatures | None,
     layers: range,
 ) -> list[Tensor]:
     """The attention of sets of words to gestalt tokens: per set and image float32 [n].
@@ -231,12 +288,11 @@ def _attention(
         inputs: processor inputs.
         words: sets of the question's words, bool [B, S] each.
         gestalt: takes the place of the images' cells.
-        features: as in `gaze`; their tokens that are no cell come after the gestalt.
+        layout: where the images' tokens stand in the whole prompt.
+        rest: the tokens that are no cell, which come after the gestalt; None: there are none.
         layers: the attention layers to average over.
     """
-    layout = adapter.layout(inputs) if features is None else features.layout
     none = [cells.new_zeros(0) for cells in layout.cells]
-    rest = None if features is None else features.select(layout.tokens_to_keep(none))
     compacted = adapter.assemble(inputs, layout, none, rest, gestalt, use_cache=False)
     text = compacted.columns >= 0
     text &= compacted.kwargs["input_ids"] != adapter.image_token_id
@@ -264,6 +320,15 @@ def _attention(
     with suppress(_LastLayer), watch_attention(adapter.model, "language", observe) as watched:
         watched(**compacted.kwargs, use_cache=False)
     return received
+
+
+def _other_tokens(
+    adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout, features: VisualFeatures | None
+) -> VisualFeatures | None:
+    """The tokens that are no cell, of the encoded images or, where there are none, encoded alone."""
+    if features is None:
+        return adapter.other_tokens(inputs, layout)
+    return features.select(layout.tokens_to_keep([cells.new_zeros(0) for cells in layout.cells]))
 
 
 def _split_images(

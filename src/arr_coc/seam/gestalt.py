@@ -4,8 +4,10 @@
 
     resize          the encoded tokens of a scaled-down view, at most 256; nothing fine needs encoding
     pool4, pool16   the average of each 2x2 or 4x4 block of encoded cells
-    conv4, conv16   that average plus what one or two strided convolutions learned to add to it, in the
-                    manner of DeepSeek-OCR's 4096 -> 256 (Wei et al. 2025, arXiv 2510.18234)
+    conv4, conv16   that average plus what one or two strided convolutions learned to add to it
+    tower4, tower16 tokens of 4 or 16 cells each from a vision tower that merges patches half-way, in the
+                    manner of DeepSeek-OCR's 4096 -> 256 (Wei et al. 2025, arXiv 2510.18234); most of the
+                    tower runs on few patches (`seam.tower_compressor`)
 
 No image influences another. Every deepstack level is compressed too. Coarse token (i, j) of an h x w grid is
 at the middle of the i-th of h and the j-th of w parts of the fine grid (`middles`). Tokens that are no cell
@@ -17,16 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from arr_coc.core.saved import made_folder, reading, write_tensors
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.halvings import SIDES, Halvings
+from arr_coc.seam.tower_compressor import TOWERS
 
 CELLS = 256
 """Most cells of the coarse view that `resize` encodes."""
@@ -34,13 +35,11 @@ LEAST = 4
 """Cells of that of a frame, however many frames a clip has."""
 WIDTH, LEVEL_WIDTH = 128, 48
 """Channels between the convolutions, for the tokens and for each deepstack level."""
-SIDES = {4: 2, 16: 4}
-"""Cells along each side of the block that becomes one coarse token, by the cells of the block."""
 CONVS = {"conv4": 4, "conv16": 16}
 """The learned compressors by name, and how many cells become one token."""
 
 Convs = Mapping[str, Any] | nn.ModuleDict
-"""`ConvCompressor`s by name."""
+"""`ConvCompressor`s and `TowerCompressor`s by name."""
 Coarsening = Callable[[Tensor], Tensor]
 """From a grid of tokens [T, D, H, W] to a coarse one [T, D, h, w]."""
 
@@ -74,38 +73,6 @@ def pool(x: Tensor, factor: int) -> Tensor:
     side = SIDES[factor]
     size = (ceil(x.shape[-2] / side), ceil(x.shape[-1] / side))
     return F.adaptive_avg_pool2d(x.float(), size).to(x.dtype)
-
-
-class Halvings(nn.Module):
-    """Strided 3x3 convolutions that each halve both sides, then a linear layer initialised to zero.
-
-    Args:
-        dim: D, width of the tokens.
-        width: channels between the convolutions.
-        times: number of convolutions.
-    """
-
-    def __init__(self, dim: int, width: int, times: int) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(
-            nn.Conv2d(width if i else dim, width, 3, stride=2, padding=1) for i in range(times)
-        )
-        self.head = nn.Conv2d(width, dim, 1)
-        for parameter in self.head.parameters():
-            nn.init.zeros_(parameter)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[T, D, H, W], any sides -> [T, D, ceil(H / 2^times), ...], in the dtype of the parameters.
-
-        Sides that don't divide are padded with copies of their edge, evenly on both ends.
-        """
-        side = 2 ** len(self.convs)
-        more = [-length % side for length in (x.shape[-1], x.shape[-2])]
-        edges = [amount for m in more for amount in (m // 2, m - m // 2)]
-        x = F.pad(x.to(self.head.weight.dtype), edges, mode="replicate")
-        for conv in self.convs:
-            x = F.gelu(conv(x))
-        return self.head(x)
 
 
 class ConvCompressor(nn.Module):
@@ -203,13 +170,18 @@ class Compressor:
     """Properties of a compressor.
 
     Attributes:
-        factor: how many encoded cells become one token; None: it encodes a coarse view instead, and needs no
-            encoded cells.
-        learned: whether it needs trained weights.
+        factor: how many cells become one token; None: it encodes a coarse view instead, of as many as asked
+            for. learned: whether it needs trained weights. inside: it compresses inside the vision tower.
     """
 
     factor: int | None
     learned: bool = False
+    inside: bool = False
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether it compresses what the whole tower has encoded."""
+        return self.factor is not None and not self.inside
 
 
 COMPRESSORS: dict[str, Compressor] = {
@@ -217,6 +189,7 @@ COMPRESSORS: dict[str, Compressor] = {
     "pool4": Compressor(4),
     "pool16": Compressor(16),
     **{name: Compressor(factor, learned=True) for name, factor in CONVS.items()},
+    **{name: Compressor(factor, learned=True, inside=True) for name, factor in TOWERS.items()},
 }
 
 
@@ -243,10 +216,10 @@ def compress(
 
     Args:
         name: one of `COMPRESSORS`.
-        adapter: the base model's adapter.
+        adapter: the base model's adapter; for a compressor inside the tower, on the twin with its LoRA.
         inputs: ordinary processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
-        convs: trained `ConvCompressor`s by name, as returned by `load_convs`.
+        convs: trained compressors by name, as returned by `load_convs`.
         frames: how many images in a row each image or clip consists of: the frames of a clip share what
             `resize` encodes of one image. Empty: all are images.
 
@@ -257,7 +230,7 @@ def compress(
         ValueError: an unknown name, no trained weights, or a family that can't encode a coarse view.
     """
     compressor = find_compressor(name)
-    if compressor.factor is None and not adapter.sparse:
+    if compressor.factor is None and not (adapter.sparse or adapter.by_tiles):
         raise ValueError(
             f"compressor {name!r} needs a vision tower of any input size, which "
             f"{adapter.model.config.model_type!r} has not; use 'pool4' or 'pool16'"
@@ -270,46 +243,7 @@ def compress(
     if compressor.factor is None:
         shares = [max(LEAST, CELLS // count) for count in frames for _ in range(count)]
         return adapter.features(adapter.coarse(inputs, cells=shares or CELLS))
+    if compressor.inside and convs:
+        return convs[name](adapter, inputs)
     features = adapter.features(inputs) if features is None else features
     return convs[name](features) if compressor.learned and convs else pooled(features, compressor.factor)
-
-
-# ---- files --------------------------------------------------------------------------------------------
-
-
-def save_convs(convs: Convs, folder: str | Path) -> None:
-    """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
-    place = made_folder(Path(folder))
-    for name, conv in convs.items():
-        weights = {key: value.to(torch.bfloat16) for key, value in conv.state_dict().items()}
-        write_tensors(weights, place / f"{name}.safetensors")
-
-
-def load_convs(folder: str | Path, dim: int) -> dict[str, ConvCompressor]:
-    """Load the trained compressors of an allocator's folder, frozen; every weight must be there and fit.
-
-    Args:
-        folder: the one given to `save_convs`.
-        dim: D, width of the base model's tokens.
-
-    Returns:
-        By name; those without a file are left out.
-
-    Raises:
-        ValueError: a file that is no safetensors, or whose weights are missing, left over or of other shapes.
-    """
-    convs: dict[str, ConvCompressor] = {}
-    for name, factor in CONVS.items():
-        path = Path(folder) / f"{name}.safetensors"
-        if not path.is_file():
-            continue
-        with reading(
-            f"{str(path)!r} is no compressor of factor {factor} for tokens of width {dim}",
-            "copy it there again, or remove it to do without",
-        ):
-            weights = load_file(path)
-            levels = {key.split(".")[1] for key in weights if key.startswith("levels.")}
-            conv = ConvCompressor(dim, factor, len(levels))
-            conv.load_state_dict(weights, strict=True)
-        convs[name] = conv.eval().requires_grad_(False)
-    return convs

@@ -3,11 +3,12 @@
     loras = LoRAs(base); loras.load(folder)
     loras.model_for(("partial", "own")) -> a twin of the base with these active
 
-Three kinds, each for a part of the model and a purpose:
+Each kind is for a part of the model and a purpose:
 
     own      language model; trained with the layer, active in every mode but "full"
     partial  vision tower; for encoding some cells alone ("sparse" and "saccade")
     coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
+    tower4, tower16   vision tower; for merging patches half-way (`seam.tower_compressor`)
 
 They are put into twins of the base (`seam.twin`): modules of their own over the same weights, one twin for
 each combination. So nothing about the base depends on which of them is active, and any number of threads may
@@ -30,22 +31,26 @@ from transformers import PreTrainedModel
 from arr_coc.core.saved import made_folder, reading, write_tensors
 from arr_coc.seam.loaded import hook_device
 from arr_coc.seam.lora_files import CONFIG_NAME, PREFIX, WEIGHTS_NAME, read_lora
+from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
 
 OWN, PARTIAL, COARSE = "own", "partial", "coarse"
-KINDS = (OWN, PARTIAL, COARSE)
-FOLDERS = {OWN: ".", PARTIAL: "partial", COARSE: "coarse"}
+KINDS = (OWN, PARTIAL, COARSE, *TOWERS)
+FOLDERS = {OWN: ".", PARTIAL: "partial", COARSE: "coarse"} | {name: name for name in TOWERS}
 """The folder of each kind in an allocator folder."""
+_TOWER = (
+    r".*(visual|vision_tower).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|out_proj|linear_fc1|linear_fc2"
+    r"|fc1|fc2|gate_proj|up_proj|down_proj)"
+)
 TARGETS = {
     OWN: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)",
-    PARTIAL: (
-        r".*(visual|vision_tower).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|out_proj|linear_fc1|linear_fc2"
-        r"|fc1|fc2|gate_proj|up_proj|down_proj)"
-    ),
+    PARTIAL: _TOWER,
     COARSE: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)",
-}
+} | dict.fromkeys(TOWERS, _TOWER)
 """Which layers a new LoRA of each kind adapts: attention of the language model; attention, feed-forward
-layers and mergers of the vision tower; attention and feed-forward layers of the language model."""
+layers and mergers of the vision tower; attention and feed-forward layers of the language model; those of
+the vision
+tower again."""
 
 
 _MAKING = threading.Lock()

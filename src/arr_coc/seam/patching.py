@@ -49,6 +49,29 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
     return blocks.expand(*blocks.shape[:5], frames, p, p).reshape(-1, channels * frames * p * p)
 
 
+def patch_map(cells: Tensor, grid: Grid, merge: int) -> Tensor:
+    """The patches of cells as a map.
+
+    Args:
+        cells: [T*H*W, merge**2 * D], raster order, the patches of each side by side.
+        grid: (T, H, W) of the cells.
+        merge: patches along each side of a cell.
+
+    Returns:
+        [T, D, H * merge, W * merge].
+    """
+    t, h, w = grid
+    blocks = cells.view(t, h, w, merge, merge, -1).permute(0, 5, 1, 3, 2, 4)  # (T, D, H, m, W, m)
+    return blocks.reshape(t, -1, h * merge, w * merge)
+
+
+def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
+    """The patches [T, D, H * merge, W * merge] of a map as rows, cell by cell: [T*H*W * merge**2, D]."""
+    t, dim, height, width = patches.shape
+    blocks = patches.view(t, dim, height // merge, merge, width // merge, merge).permute(0, 2, 4, 3, 5, 1)
+    return blocks.reshape(-1, dim)
+
+
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
     """The largest grid of at most `cells` cells with the shape of a grid of height x width.
 

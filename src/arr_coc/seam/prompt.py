@@ -292,3 +292,35 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
         if name != "input_ids" and not bool((around == int(name == "attention_mask")).all()):
             return None
     return Expansion(plain[place], {name: value[middle] for name, value in prompt.items()})
+
+
+def refuse_placeholders(processor: Any, question: str, earlier: Sequence[str]) -> None:
+    """Raise a ValueError where a text holds what stands for an image or clip in a prompt.
+
+    Args:
+        processor: whose placeholders.
+        question: the question.
+        earlier: the texts of the turns before it.
+    """
+    for name in ("image_token", "video_token"):
+        token = getattr(processor, name, None)
+        for what, texts in (("question", [question]), ("history", earlier)):
+            if token and any(token in text for text in texts):
+                raise ValueError(f"the {what} holds {token!r}, the model's own placeholder; leave it out")
+
+
+def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError:
+    """The error of a prompt of `longest` positions for a model of `limit`.
+
+    Args:
+        question: the question.
+        turns: whether there are turns before it.
+        longest: positions of the prompt.
+        limit: of the model.
+    """
+    remedy = "leave out the oldest turns, or " if turns else ""
+    return ValueError(
+        f"the question is too long: image and {'history, ' if turns else ''}question take "
+        f"{longest} positions and the model has {limit}; {remedy}ask a shorter question "
+        f"({len(question.split())} words now)"
+    )

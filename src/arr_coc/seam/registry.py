@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any, NamedTuple
 
+import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
@@ -12,6 +14,8 @@ from arr_coc.seam.base import FamilyAdapter
 
 ADAPTERS: dict[str, type[FamilyAdapter]] = {}
 """Adapters by `config.model_type`."""
+ABSENT = f"not in this release of transformers ({transformers.__version__})"
+"""What is said of a model type that the installed transformers can't give encoded images."""
 
 
 def register_family(adapter: type[FamilyAdapter], *model_types: str) -> None:
@@ -44,22 +48,31 @@ class Offer(NamedTuple):
     Attributes:
         title: its name for readers.
         model_types: those that are registered for its adapter.
-        sparse: some cells can be encoded alone; elsewhere `sparse` and `saccade` run as `prune`.
+        sparse: some cells can be encoded alone.
+        tiles: some tiles can: `sparse` encodes those that hold a kept cell, and `saccade` runs as `sparse`.
+            Where neither can be, both run as `prune`.
         clips: clips are read, frame by frame.
         remark: what is not offered, or what to know; "" for nothing.
+        lacking: of the model types those that the installed transformers can't give encoded images.
     """
 
     title: str
     model_types: tuple[str, ...]
     sparse: bool
+    tiles: bool
     clips: bool
     remark: str
+    lacking: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
-        """The modes, clips and remark in a line."""
-        modes = "every mode" if self.sparse else "sparse and saccade run as prune"
-        return "; ".join(filter(None, [modes + (", clips" if self.clips else ""), self.remark]))
+        """The modes, clips, remark and what this release of transformers lacks, in a line."""
+        whole = (
+            "sparse by whole tiles, saccade runs as it" if self.tiles else "sparse and saccade run as prune"
+        )
+        modes = "every mode" if self.sparse else whole
+        lacks = f"{', '.join(self.lacking)}: {ABSENT}" if self.lacking else ""
+        return "; ".join(filter(None, [modes + (", clips" if self.clips else ""), self.remark, lacks]))
 
 
 def offers() -> list[Offer]:
@@ -68,9 +81,42 @@ def offers() -> list[Offer]:
     for kind, adapter in ADAPTERS.items():
         types.setdefault(adapter, []).append(kind)
     return [
-        Offer(adapter.title or kinds[0], tuple(kinds), adapter.sparse, adapter.clips, adapter.remark)
+        Offer(
+            adapter.title or kinds[0],
+            tuple(kinds),
+            adapter.sparse,
+            adapter.by_tiles,
+            adapter.clips,
+            adapter.remark,
+            tuple(kind for kind in kinds if not is_served(kind)),
+        )
         for adapter, kinds in types.items()
     ]
+
+
+def model_class(model_type: str) -> Any:
+    """The class of the installed transformers that answers for a model type; None: it has none."""
+    config = CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None
+    return None if config is None else MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(config, None)
+
+
+def is_served(model_type: str) -> bool:
+    """Whether the installed transformers has a model type, and lets it be given encoded images."""
+    made = model_class(model_type)
+    return made is not None and takes_encoded_images(made) and takes_any_number(made)
+
+
+def takes_any_number(model_class: Any) -> bool:
+    """Whether the images of a prompt may have any number of encoded tokens.
+
+    Some releases put those of SmolVLM into the prompt in blocks of as many as a patch is wide in px, and
+    refuse what is left of an image once some of its tokens are dropped.
+    """
+    members = vars(sys.modules[model_class.__module__]).values()
+    mergers = [
+        one.inputs_merger for one in members if isinstance(one, type) and hasattr(one, "inputs_merger")
+    ]
+    return not any("vision_config.patch_size" in inspect.getsource(merger) for merger in mergers)
 
 
 def takes_encoded_images(model_class: Any) -> bool:
@@ -82,13 +128,15 @@ def check_model_type(model_type: str) -> None:
     """Check that a model type is of a registered family, or one that the generic adapter may serve.
 
     Raises:
-        ValueError: it isn't; names the model type and lists the registered ones.
+        ValueError: it isn't, and the message lists the registered ones; or the installed transformers can't
+            give it encoded images.
     """
-    if model_type in ADAPTERS:
-        return
-    config = CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None
-    made: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(config, None) if config is not None else None
-    if made is None or not takes_encoded_images(made):
+    served = is_served(model_type)
+    if model_type in ADAPTERS and not served:
+        raise ValueError(
+            f"model type {model_type!r} is {ABSENT}, or takes no encoded images there; install a newer one"
+        )
+    if not served:
         raise ValueError(
             f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "
             "(a new family is one FamilyAdapter and `arr_coc.seam.register_family`)"

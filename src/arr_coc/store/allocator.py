@@ -1,8 +1,9 @@
 """The allocator folder: everything learned for one base model.
 
 arr_coc_config.json, arr_coc.safetensors    the layer
+basis.safetensors                           components of the encoder, where the layer reads them
 stem.safetensors                            eyes before the encoder, if there are any
-conv4.safetensors, conv16.safetensors       learned compressors, if there are any
+conv4, conv16, tower4, tower16.safetensors  learned compressors, if there are any
 adapter_*                                   a LoRA of the language model, if one was trained with the layer
 partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for reading a gestalt, if any
 """
@@ -17,9 +18,10 @@ from transformers import PreTrainedModel
 
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import written
-from arr_coc.core.saved import made_folder, one_line, save_layer
+from arr_coc.core.saved import made_folder, save_layer
 from arr_coc.core.stem import Stem, load_stem, save_stem
-from arr_coc.seam.gestalt import load_convs, save_convs
+from arr_coc.core.whole import one_line
+from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
 from arr_coc.store.checkpoint import (
     ALLOCATOR_FILES,

@@ -20,6 +20,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from arr_coc.core.paths import input_file
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
 from arr_coc.seam.lora import WEIGHTS_NAME as LORA_WEIGHTS
+from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
 from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.store.results.fingerprint import fingerprint
@@ -36,6 +37,7 @@ LORAS = {
     OWN: "LoRA of the language model, for pruned prompts",
     PARTIAL: "LoRA of the vision tower, for encoding some cells alone",
     COARSE: "LoRA of the language model, for reading a gestalt before fine tokens",
+    **{name: f"LoRA of the vision tower, for gestalt `{name}`" for name in TOWERS},
 }
 COMPARED = ("random", DOWNSAMPLE)
 """Nulls that a card shows beside ours, with the best rival."""
@@ -175,7 +177,11 @@ def _parts(model: Described) -> str:
         )
     for factor, conv in model.convs.items():
         rows.append(
-            (f"{factor}.safetensors", "learned compressor, a gestalt of mode `compress`", conv.parameters())
+            (
+                f"{factor}.safetensors",
+                "learned compressor, a gestalt of modes `compress` and `saccade`",
+                conv.parameters(),
+            )
         )
     for adapter, what in LORAS.items():
         if adapter in model.loras:

@@ -30,8 +30,11 @@ from arr_coc.core.paths import local_path
 from arr_coc.core.saved import BUNDLED as BUNDLED_FOLDER
 from arr_coc.core.saved import CONFIG_NAME, WEIGHTS_NAME, read_layer, read_settings, reading
 from arr_coc.seam import check_model_type
+from arr_coc.seam.gestalt import CONVS
+from arr_coc.seam.lora import FOLDERS
 from arr_coc.seam.lora_files import FILES as LORA_FILES
 from arr_coc.seam.template import check_template
+from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.hub import commit_of, download
 from arr_coc.store.validation import short
 from arr_coc.store.vetting import SMALL_FILES, Vetted, check_weights, vetted, weight_names
@@ -50,8 +53,8 @@ a stretch (stage 3 of `runs/bundled.sh`). Its LoRA for coarse views was taught b
 ALLOCATOR_FILES = (
     CONFIG_NAME,
     WEIGHTS_NAME,
-    *(f"{part}.safetensors" for part in ("stem", "conv4", "conv16")),
-    *(f"{place}{name}" for place in ("", "partial/", "coarse/") for name in LORA_FILES),
+    *(f"{part}.safetensors" for part in ("basis", "stem", *CONVS, *TOWERS)),
+    *((Path(place) / name).as_posix() for place in FOLDERS.values() for name in LORA_FILES),
 )
 """All that an allocator folder may hold, by name: what is fetched from the Hub and what may go there."""
 

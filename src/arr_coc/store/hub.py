@@ -23,7 +23,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from arr_coc.core.location import BUNDLED, is_local
-from arr_coc.core.saved import one_line
+from arr_coc.core.whole import one_line
 
 LOG_IN = "log in with `hf auth login`"
 

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from arr_coc.store.allocator import save_learned
 from arr_coc.store.card import SHARED, Facts, model_card, save_card
+from arr_coc.store.checkpoint import BUNDLED, BUNDLED_ABOUT
 from arr_coc.store.hub import check_shared, upload
 
 
@@ -22,6 +23,11 @@ class Shareable:
     budget: Any
     config: Any
     base_name: str
+
+    @property
+    def about(self) -> str | None:
+        """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
+        return BUNDLED_ABOUT if self.base_name == BUNDLED else None
 
     def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
         """Write what was learned (layer, stem, compressors, LoRAs), the name and commit of the base model,

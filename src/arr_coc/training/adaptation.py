@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from arr_coc.core.attending import Budget, parse_budget
 from arr_coc.core.location import BUNDLED
 from arr_coc.core.paths import local_path
-from arr_coc.core.saved import write_whole
+from arr_coc.core.whole import write_whole
 from arr_coc.data import DATASETS, Example, open_data
 from arr_coc.evaluate import Settings, evaluate
 from arr_coc.model import ARRCOCModel
@@ -40,7 +40,9 @@ PARTS, FACTS, RESULT, PICTURE = "parts", "adaptation.json", "adapt.json", "adapt
 """Under the folder: the parts; what was asked for; what was gained, and drawn."""
 HELD_OUT = 5
 """Every so many-th image is measured on, and not learned from."""
-NULLS = ("random", "even grid", "oracle")
+NULLS = ("random", "even grid", "ink density", "oracle")
+OTHER = "shuffled question"
+"""Our choice by another image's question: what is kept whatever is asked."""
 OURS = ("full", "arr-coc", "arr-coc sparse")
 RECIPES = ("relevance", "distill", "stem", "partial", "coarse")
 """What may be learned, in this order."""
@@ -152,7 +154,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
         measured,
         out=out / PARTS / "before",
         allocators=() if start is None else (start,),
-        methods=(*OURS, *NULLS),
+        methods=(*OURS, OTHER, *NULLS),
     )
     evaluate(before, progress)
     last, figures = start, {}
@@ -179,7 +181,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
     learned.save_pretrained(out)
     say("after: the same questions again")
     after = dataclasses.replace(
-        measured, out=out / PARTS / "after", allocators=(str(out),), methods=(*OURS, NULLS[0])
+        measured, out=out / PARTS / "after", allocators=(str(out),), methods=(*OURS, OTHER, NULLS[0])
     )
     evaluate(after, progress)
     learned.save_pretrained(out, results=[after.lines])
@@ -266,6 +268,8 @@ def data_spec(data: str) -> str:
         )
     if (folder / "annotations").is_dir():
         return f"coco:{data}"
+    if not (folder / "questions.jsonl").is_file() and _has_parquet(folder):
+        return f"parquet:{data}"
     lines = f"folder:{data}"
     for _ in open_data(lines)[1]:  # what is wrong with them is said here
         pass
@@ -277,13 +281,19 @@ def data_spec(data: str) -> str:
     return f"jsonl:{data}"
 
 
+def _has_parquet(folder: Path) -> bool:
+    return folder.suffix == ".parquet" or any(
+        any(folder.glob(f"{place}*.parquet")) for place in ("", "data/")
+    )
+
+
 class Survey(NamedTuple):
     """What a data set has.
 
     Attributes:
         every: every so many-th image is held out.
         held_out: numbers of the questions about those, from 0, in the order of the file.
-        boxed: whether any question has boxes.
+        boxed: whether any question has boxes or a relevance map.
     """
 
     every: int
@@ -306,7 +316,7 @@ def survey(spec: str, split: str | None) -> Survey:
     every = min(HELD_OUT, len(images))
     learned = {id(example) for example in rest_of(examples, every)}
     held_out = [number for number, example in enumerate(examples) if id(example) not in learned]
-    return Survey(every, held_out, any(example.boxes for example in examples))
+    return Survey(every, held_out, any(example.boxes or example.map for example in examples))
 
 
 def _measuring(wanted: Adaptation, spec: str, base: str, data: Survey) -> Settings:

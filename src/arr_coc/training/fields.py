@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -11,7 +11,11 @@ from arr_coc.data import DATASETS
 
 WORLD = "world"
 """The name of the drawn pages among data sets."""
-PARTS = ("partial", "coarse", "compressor")
+CLIPS = "clips"
+"""That of frames of drawn clips."""
+MARKS = ("boxes", "maps")
+"""Targets that data sets bring: evidence cells, and relevance maps with their own values."""
+PARTS = ("partial", "coarse", "compressor", "tower")
 """Stages that teach what reads an image in part, see `parts`."""
 
 
@@ -19,13 +23,13 @@ def check_data(spec: str) -> str:
     """The name of a data set, as it is.
 
     Raises:
-        ValueError: it is neither world nor NAME:DIR.
+        ValueError: it is none of world, clips and NAME:DIR.
     """
     name = spec.partition(":")[0].strip().lower()
-    if spec != WORLD and (name not in DATASETS or ":" not in spec):
+    if spec not in (WORLD, CLIPS) and (name not in DATASETS or ":" not in spec):
         names = ", ".join(DATASETS)
         raise ValueError(
-            f"data has {shorten(str(spec))}: use world or NAME:DIR, where NAME is one of {names}"
+            f"data has {shorten(str(spec))}: use world, clips or NAME:DIR, where NAME is one of {names}"
         )
     return spec
 
@@ -48,3 +52,4 @@ Rate = Annotated[float, Field(gt=0, le=10)]
 Side = Annotated[int, Field(ge=128, le=3072)]
 DataSpec = Annotated[str, AfterValidator(check_data)]
 Listed = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
+Towers = Annotated[tuple[Literal["tower4", "tower16"], ...], Listed]

@@ -15,7 +15,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from arr_coc.core.saved import CONFIG_NAME, WEIGHTS_NAME, write_whole
+from arr_coc.core.saved import CONFIG_NAME, WEIGHTS_NAME
+from arr_coc.core.whole import write_whole
 from arr_coc.training import query_blind
 from arr_coc.training.recipe import DEFAULTS, Recipe
 

@@ -19,6 +19,16 @@ Gain = dict[str, Any]
 Results = tuple[dict[str, Any], list[Record]]
 """Header and lines of a result file."""
 BEFORE, AFTER = "before", "after"
+TWICE = ("arr-coc", "arr-coc sparse", "shuffled question")
+"""What learning may change: it is measured again."""
+BESIDE = {
+    "random": ("random", "x"),
+    "even grid": ("even grid", "s"),
+    "ink density": ("ink", "d"),
+    "shuffled question": ("another question", "X"),
+    "oracle": ("oracle", "|"),
+}
+"""Nulls and a bound that stand beside ours: name in prose, and mark in the picture."""
 FIGURES = ("recall", "score")
 """Share of the evidence cells that were kept; the metric of the answers."""
 
@@ -32,7 +42,7 @@ def gain(before: Results, after: Results) -> Gain:
 
     Returns:
         "questions", "images", "metric"; "recall" (empty without boxes) and "score", each {"METHOD@BUDGET":
-        {"before", "after", "difference", "interval"}}; methods that nothing was taught have "before" alone.
+        {"before", "after", "difference", "interval"}}; methods that learn nothing have "before" alone.
         All from 0 to 1; the interval is the 95 % paired bootstrap interval of the difference.
 
     Raises:
@@ -59,7 +69,7 @@ def _row(
     old = {name: first[name][figure][label] for name in names if label in first[name].get(figure, {})}
     row: dict[str, Any] = {BEFORE: round(float(np.mean(list(old.values()))), 4)}
     new = {name: second[name].get(figure, {}).get(label) for name in old}
-    if not split_method(label)[0].startswith("arr-coc") or any(value is None for value in new.values()):
+    if split_method(label)[0] not in TWICE or any(value is None for value in new.values()):
         return row
     values = np.array([new[name] for name in old], dtype=float)
     low, high = paired_interval(values, list(old.values()))
@@ -77,20 +87,25 @@ def in_words(figures: Gain) -> list[tuple[str, str]]:
     for figure, what in (("recall", "evidence kept"), ("score", figures["metric"].replace("_", " "))):
         table = figures[figure]
         for label, row in table.items():
-            if AFTER not in row:
+            name, budget = split_method(label)
+            if AFTER not in row or name in BESIDE:
                 continue
-            budget = split_method(label)[1]
             low, high = row["interval"]
             others = [
-                f"{name} {table[f'{name}@{budget}'][BEFORE]:.0%}"
-                for name in ("random", "even grid", "oracle")
-                if f"{name}@{budget}" in table
+                f"{prose} {table[f'{other}@{budget}'].get(AFTER, table[f'{other}@{budget}'][BEFORE]):.0%}"
+                for other, (prose, _) in BESIDE.items()
+                if f"{other}@{budget}" in table
             ]
             others += [f"{FULL} {table[FULL][BEFORE]:.0%}"] if FULL in table else []
             beside = f"; {', '.join(others)}" if others else ""
             text = f"{row[BEFORE]:.0%} before, {row[AFTER]:.0%} after ({low:+.0%} to {high:+.0%}){beside}"
             rows.append((f"{label}", f"{what} {text}"))
     return rows
+
+
+def _ours(table: dict[str, Any]) -> list[str]:
+    """The labels that were measured again, but for nulls."""
+    return [label for label, row in table.items() if AFTER in row and split_method(label)[0] not in BESIDE]
 
 
 def draw_gain(figures: Gain, path: Path) -> None:
@@ -103,16 +118,17 @@ def draw_gain(figures: Gain, path: Path) -> None:
     from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
 
     panels = [figure for figure in FIGURES if figures[figure]]
-    rows = max(sum(AFTER in row for row in figures[figure].values()) for figure in panels)
+    rows = max(len(_ours(figures[figure])) for figure in panels)
     picture = Figure(figsize=(5.2 * len(panels), 1.3 + 0.55 * rows), layout="constrained")
     for axes, figure in zip(np.atleast_1d(picture.subplots(1, len(panels))), panels, strict=True):
         table = figures[figure]
-        labels = [label for label, row in table.items() if AFTER in row]
+        labels = _ours(table)
         for y, label in enumerate(labels):
             budget = split_method(label)[1]
-            for name, mark in (("random", "x"), ("even grid", "s"), ("oracle", "|")):
-                if f"{name}@{budget}" in table:
-                    axes.plot(table[f"{name}@{budget}"][BEFORE], y, mark, color="#8d8d98", label=name)
+            for name, (prose, mark) in BESIDE.items():
+                beside = table.get(f"{name}@{budget}")
+                if beside is not None:
+                    axes.plot(beside.get(AFTER, beside[BEFORE]), y, mark, color="#8d8d98", label=prose)
             old, new = table[label][BEFORE], table[label][AFTER]
             arrow = {"arrowstyle": "-|>", "color": "#a3195b", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", (new, y), (old, y), arrowprops=arrow)

@@ -27,6 +27,8 @@ from arr_coc.training.folder import is_main_process
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STDERR = 2
+PARTS = 1_000_000
+"""What a run's time is counted in: processes agree on whole numbers."""
 
 
 class Interruption(TrainerCallback):
@@ -76,21 +78,32 @@ class Deadline(TrainerCallback):
 
     Args:
         minutes: from the first step on; None: there is no end.
+
+    Attributes:
+        spent: the share of the time that is over, from 0 to 1, the same in all processes.
     """
 
     def __init__(self, minutes: float | None) -> None:
-        self.minutes, self.begin, self.over = minutes, 0.0, False
+        self.minutes, self.begin, self.spent = minutes, 0.0, 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return self.spent >= 1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The clock begins."""
         self.begin = time.monotonic()
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at the clock: the next step's learning rate depends on it."""
+        if self.minutes is not None:
+            spent = (time.monotonic() - self.begin) / (60 * self.minutes)
+            self.spent = greatest(min(PARTS, int(PARTS * spent)), args.device) / PARTS
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop here if the time of any process is over."""
-        if self.minutes is None:
-            return
-        if greatest(int(time.monotonic() - self.begin >= 60 * self.minutes), args.device):
-            self.over = True
+        if self.over:
             control.should_log = control.should_training_stop = True
 
 

@@ -1,6 +1,6 @@
 """The loss of a training step: from an image and its questions to a scalar, and which parameters learn.
 
-    relevance   the map against the evidence (boxes, or what the model itself used)
+    relevance   the map against the evidence (boxes, maps, or what the model itself used)
     answers     cross-entropy of the answer from the kept cells, through the frozen model
     compress    how many tokens "auto" should spend
 
@@ -27,21 +27,23 @@ from arr_coc.core.guide.print_evidence import picture_inputs
 from arr_coc.core.layer import Relevance
 from arr_coc.core.stem import Stem
 from arr_coc.core.texture import generate_texture_array
-from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE
 from arr_coc.modes.cues import question_embeddings
 from arr_coc.modes.saccade import SACCADE_TOKENS
+from arr_coc.modes.textures import wanted_inputs
 from arr_coc.seam import VisualFeatures
+from arr_coc.seam.encoder_features import coarse_features
 from arr_coc.seam.gestalt import CELLS
 from arr_coc.seam.likelihood import answer_costs
 from arr_coc.seam.lora import OWN
 from arr_coc.session import Session
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
-from arr_coc.training.fields import PARTS
+from arr_coc.training.fields import MARKS, PARTS
 from arr_coc.training.judge import Judge
 from arr_coc.training.losses import recall, relevance_loss, selection_iou
+from arr_coc.training.memory import recomputed
 from arr_coc.training.query_blind import QueryBlindLayer
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows, Row
@@ -151,7 +153,7 @@ class Learner(nn.Module):
 
     def _encoded(self, session: Session) -> VisualFeatures | None:
         """The encoded image; None where nothing reads it."""
-        if self.recipe.eyes == "stem" and self.recipe.target == "boxes":
+        if self.recipe.eyes == "stem" and self.recipe.target in MARKS:
             return None
         with torch.no_grad():
             return self.model.adapter.features(session.inputs("?"))
@@ -184,7 +186,11 @@ class Learner(nn.Module):
             assert encoded is not None, "encoded eyes read an encoded image"
             grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
         channels, picture = layer.config.channels, picture.to(like)
-        texture = generate_texture_array(picture[None], grid, channels, **picture_inputs(channels, picture))
+        own = picture_inputs(channels, picture)
+        if "coarse_features" in wanted_inputs(channels):
+            (view,) = coarse_features(adapter, session.inputs("?"))
+            own |= {"coarse_features": view.to(like), "basis": layer.basis}
+        texture = generate_texture_array(picture[None], grid, channels, **own)
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
@@ -265,11 +271,13 @@ class Learner(nn.Module):
 
     def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
         gated = features if choice.gates is None else features.scale(list(choice.gates))
-        return answer_costs(self.model.adapter_for(PRUNE), inputs, gated, list(choice.keep))
+        adapter = self.model.adapter_for(PRUNE)
+        with recomputed(adapter.model, self.recipe.checkpointing):
+            return answer_costs(adapter, inputs, gated, list(choice.keep))
 
     def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
         """The right answers; where a row has none, the model's own; None where no loss reads answers."""
-        if self.recipe.stage == "relevance" and self.recipe.target in ("boxes", "layer"):
+        if self.recipe.stage == "relevance" and self.recipe.target in (*MARKS, "layer"):
             return None
         return self.answers(session, encoded, rows)
 
@@ -291,9 +299,10 @@ class Learner(nn.Module):
         target, device, rows = self.recipe.target, self.model.device, item.rows
         layout = self.model.adapter.layout(session.inputs("?")) if encoded is None else encoded.layout
         grid = layout.grids[0][1:]
-        if target == "boxes":
-            labelled = torch.tensor([row.boxes is not None for row in rows], device=device)
-            cells = [evidence_cells(row.boxes or (), grid, item.image.size) for row in rows]
+        if target in MARKS:
+            labelled = torch.tensor([row.marked for row in rows], device=device)
+            size, soft = item.image.size, target == "maps"
+            cells = [row.soft_map(grid, size) if soft else row.evidence(grid, size) for row in rows]
             return torch.stack(cells).to(device), labelled
         assert encoded is not None, "what the model or its layer uses are encoded tokens"
         if target == "layer":
@@ -303,7 +312,9 @@ class Learner(nn.Module):
         else:
             assert inputs is not None, "answers are looked up first"
             used = distill.gradient_map if target == "gradient" else distill.attention_map
-            maps = used(self.model, inputs, encoded.repeat(len(rows))).unflatten(1, grid)
+            root = self.model.adapter_for(PRUNE).model
+            with recomputed(root, self.recipe.checkpointing and target == "gradient"):
+                maps = used(self.model, inputs, encoded.repeat(len(rows))).unflatten(1, grid)
         return maps, torch.ones(len(maps), dtype=torch.bool, device=maps.device)
 
 

@@ -3,6 +3,7 @@
     partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
     coarse       LoRA of the language model: answers from a gestalt and kept cells behind it
     compressor   conv4 and conv16: answers from their gestalt alone
+    tower        tower4 and tower16: what `towers` says
 
 No labels are needed: the whole tower's own tokens teach (`echo_loss`, self-distillation on features; Hinton
 et al. 2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens.
@@ -21,17 +22,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.core.attending import compute_retention_mask
-from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
 from arr_coc.seam import VisualFeatures
+from arr_coc.seam.features import Compacted
 from arr_coc.seam.gestalt import CELLS, CONVS, ConvCompressor
-from arr_coc.seam.likelihood import compacted_costs
+from arr_coc.seam.likelihood import compacted_costs, hinted_costs
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.session import Session
 from arr_coc.training.learner import ImageLoss, Learner, draws_of
+from arr_coc.training.lessons import LESSONS, check_lessons
+from arr_coc.training.memory import recomputed
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows, Row
+from arr_coc.training.towers import (
+    feature_loss,
+    gestalt_costs,
+    missed_share,
+    prepare_towers,
+    taught_gestalt,
+    tower_gestalt,
+)
 
 SHARE = 14 / 273
 """Questions that share a kept set, for each of its cells."""
@@ -43,10 +54,13 @@ class PartsLearner(Learner):
     """A model and what it learns for reading in part, as one module with a loss; as `Learner`."""
 
     def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
+        check_lessons(recipe.lessons)
         super().__init__(model, recipe)
         model.layer.requires_grad_(False)
         if recipe.stage == "compressor":
             prepare_convs(model)
+        elif recipe.stage == "tower":
+            prepare_towers(model, recipe)
         else:
             prepare_lora(model, {"partial": PARTIAL, "coarse": COARSE}[recipe.stage], recipe.lora)
 
@@ -56,44 +70,88 @@ class PartsLearner(Learner):
         if not rows:
             return ImageLoss(self._zero(), {})
         session = Session(self.model, item.image)
+        if self.recipe.stage == "tower":
+            return self._tower_loss(session, rows)
         with torch.no_grad():
             whole = self.model.adapter.features(session.inputs("?"))
         answers = self._own_or_right(session, whole, rows)
         draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
         terms: dict[str, list[Tensor]] = {}
         if self.recipe.stage == "compressor":
-            for name, conv in self.model.convs.items():
+            for name in CONVS:
+                conv = self.model.convs[name]
                 batch = session.batch([row.question for row in rows], answers)
-                costs = read_parts(self.model, PRUNE, batch, whole, None, None, conv(whole))
+                with recomputed(self.model.adapter_for(PRUNE).model, self.recipe.checkpointing):
+                    costs = read_parts(self.model, PRUNE, batch, whole, None, None, conv(whole))
                 terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
         else:
             for some, keep in self._kept_sets(session, whole, rows, item, draws):
                 batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
-                for name, term in self._part(session, whole, batch, keep).items():
+                for name, term in self._part(session, whole, batch, keep, item).items():
                     terms.setdefault(name, []).append(term)
-        means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
-        total = torch.stack(list(means.values())).sum() + self._zero()
-        figures = {"loss": total} | means
+        return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()})
+
+    def _sum(self, terms: Mapping[str, Tensor]) -> ImageLoss:
+        """The sum of the terms, and each as a figure."""
+        total = torch.stack(list(terms.values())).sum() + self._zero()
+        figures = {"loss": total, **terms}
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
     def _part(
-        self, session: Session, whole: VisualFeatures, batch: Mapping[str, Any], keep: Tensor
+        self, session: Session, whole: VisualFeatures, batch: Mapping[str, Any], keep: Tensor, item: ImageRows
     ) -> dict[str, Tensor]:
         """The terms of one kept set [K] and the questions that share it."""
         model, recipe, inputs = self.model, self.recipe, session.inputs("?")
         if recipe.stage == "partial":
-            fine = model.adapter_for(SPARSE).encode_cells(inputs, [keep])
+            adapter = model.adapter_for(SPARSE)
+            with recomputed(adapter.model, recipe.checkpointing):
+                fine = adapter.encode_cells(inputs, [keep])
             terms = {"echo": recipe.echo * echo_loss(*same_cells(fine, whole, keep))} if recipe.echo else {}
-            if recipe.answer:
-                costs = read_parts(model, SPARSE, batch, whole, keep, fine, None)
-                terms["answer"] = recipe.answer * costs.mean()
-            return terms
+            for name, weight in recipe.lessons.items():
+                terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
+            return terms | self._answers_of(SPARSE, session, batch, whole, keep, fine, None)
         few = min(CELLS, max(1, len(whole.cells[0]) // 4))
         with torch.no_grad():
             fine = model.adapter_for(SACCADE).encode_cells(inputs, [keep])
             gestalt = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, few))
-        costs = read_parts(model, SACCADE, batch, whole, keep, fine, gestalt)
-        return {"answer": recipe.answer * costs.mean()}
+        return self._answers_of(SACCADE, session, batch, whole, keep, fine, gestalt)
+
+    def _answers_of(
+        self, mode: Mode, session: Session, batch: Mapping[str, Any], *parts: Any
+    ) -> dict[str, Tensor]:
+        """The terms of answers from an image in part; `parts` as of `assembled`."""
+        recipe, adapter = self.recipe, self.model.adapter_for(mode)
+        if not recipe.answer:
+            return {}
+        compacted = assembled(self.model, mode, batch, *parts)
+        with recomputed(adapter.model, recipe.checkpointing):
+            if not recipe.hint:
+                return {"answer": recipe.answer * compacted_costs(adapter, compacted).mean()}
+            costs, hints = hinted_costs(adapter, compacted, max(1, prompt_tail(session)))
+        return {"answer": recipe.answer * costs.mean(), "hint": recipe.hint * hints.mean()}
+
+    def _tower_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
+        """The loss of compressors inside the tower; the whole tower runs where it is asked for something."""
+        model, recipe, inputs = self.model, self.recipe, session.inputs("?")
+        whole = None
+        if recipe.echo or (recipe.answer and not all(row.answers for row in rows)):
+            with torch.no_grad():
+                whole = model.adapter.features(inputs)
+        batch = None
+        if recipe.answer:
+            right = [row.answers[0] if row.answers else "" for row in rows]
+            answers = right if whole is None else self.answers(session, whole, rows)
+            batch = session.batch([row.question for row in rows], answers)
+        terms: dict[str, Tensor] = {}
+        for name in recipe.compressors:
+            gestalt = tower_gestalt(model, name, inputs)
+            if recipe.echo and whole is not None:
+                taught = taught_gestalt(model, name, whole)
+                terms[f"{name} echo"] = recipe.echo * feature_loss(gestalt, taught, whole)
+            if batch is not None:
+                costs = gestalt_costs(model, batch, model.adapter.layout(inputs), gestalt)
+                terms[f"{name} answer"] = recipe.answer * costs.mean()
+        return self._sum(terms)
 
     def _kept_sets(
         self,
@@ -124,8 +182,8 @@ class PartsLearner(Learner):
     ) -> Tensor:
         """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
         grid = whole.grids[0][1:]
-        masks = torch.stack([evidence_cells(row.boxes or (), grid, item.image.size) for row in rows])
-        blind = [i for i, row in enumerate(rows) if row.boxes is None]
+        masks = torch.stack([row.evidence(grid, item.image.size) for row in rows])
+        blind = [i for i, row in enumerate(rows) if not row.marked]
         if blind and self.layer.trained:
             logits = self.relevance(session, whole, [rows[i].question for i in blind], "encoded").logits
             for i, scores in zip(blind, logits.flatten(1), strict=True):
@@ -185,11 +243,7 @@ def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
     Returns:
         The mean over levels; 0 where nothing differs, about 1 where nothing is known.
     """
-    missed = [
-        (ours.float() - theirs.float()).square().mean() / theirs.float().var(0).mean().clamp_min(1e-6)
-        for ours, theirs in zip(levels, whole, strict=True)
-    ]
-    return torch.stack(missed).mean()
+    return missed_share(levels, whole, whole)
 
 
 def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
@@ -232,6 +286,20 @@ def read_parts(
         fine: the kept cells, encoded; None: none.
         gestalt: what is read before them; None: nothing.
     """
+    compacted = assembled(model, mode, batch, whole, keep, fine, gestalt)
+    return compacted_costs(model.adapter_for(mode), compacted)
+
+
+def assembled(
+    model: ARRCOCModel,
+    mode: str | Mode,
+    batch: Mapping[str, Any],
+    whole: VisualFeatures,
+    keep: Tensor | None,
+    fine: VisualFeatures | None,
+    gestalt: VisualFeatures | None,
+) -> Compacted:
+    """The prompts of an image in part; arguments are those of `read_parts`."""
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
     kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
     if fine is None:  # tokens that are no cell belong to the prompt
@@ -239,5 +307,11 @@ def read_parts(
         fine = rest if any(rest.counts) else None
     parts = [None if part is None else part.repeat(rows) for part in (fine, gestalt)]
     layout = whole.repeat(rows).layout
-    compacted = adapter.assemble(batch, layout, [kept] * rows, parts[0], parts[1], use_cache=False)
-    return compacted_costs(adapter, compacted)
+    return adapter.assemble(batch, layout, [kept] * rows, parts[0], parts[1], use_cache=False)
+
+
+def prompt_tail(session: Session) -> int:
+    """How many tokens of a prompt come after any question: those that two questions' prompts end in alike."""
+    first, second = (session.inputs(question)["input_ids"][0].flip(0) for question in ("?", "who"))
+    shorter = min(len(first), len(second))
+    return int((first[:shorter] == second[:shorter]).long().cumprod(0).sum())

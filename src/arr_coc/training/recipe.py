@@ -30,6 +30,7 @@ from pydantic import (
 from arr_coc.core.layer import ARRCOCConfig
 from arr_coc.core.paths import input_file
 from arr_coc.core.user_modules import import_modules
+from arr_coc.training.complaints import explain, short, unknown
 from arr_coc.training.estimators import ESTIMATORS
 from arr_coc.training.fields import (
     MOST_ITEMS,
@@ -43,6 +44,7 @@ from arr_coc.training.fields import (
     Rank,
     Rate,
     Side,
+    Towers,
     Weight,
     Whole,
     immutable,
@@ -68,7 +70,7 @@ class Recipe(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    stage: Literal["relevance", "answers", "hard", "partial", "coarse", "compressor"]
+    stage: Literal["relevance", "answers", "hard", "partial", "coarse", "compressor", "tower"]
     """relevance, answers, hard (both, hard families weighted), or what reads a part"""
     model: str = "bundled"
     """base model: bundled, a name or a folder"""
@@ -77,7 +79,7 @@ class Recipe(BaseModel):
     imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """your own modules to import first, such as one with channel groups"""
     data: Annotated[tuple[DataSpec, ...], Listed] = (WORLD,)
-    """world (drawn pages) or NAME:DIR, in turns; twice is a double share"""
+    """world (drawn pages), clips (their frames) or NAME:DIR, in turns; twice is a double share"""
     split: str | None = None
     """split of the data sets on disk; none: that of published results"""
     limit: Count | None = None
@@ -92,8 +94,8 @@ class Recipe(BaseModel):
     """larger images from files are scaled down to this"""
     eyes: Literal["encoded", "stem"] = "encoded"
     """what relevance reads: encoded tokens, or a stem that learns to see cells in pixels"""
-    target: Literal["boxes", "attention", "gradient", "layer"] = "boxes"
-    """boxes, what the model used (attention, gradient), or for a stem the trained layer"""
+    target: Literal["boxes", "maps", "attention", "gradient", "layer"] = "boxes"
+    """boxes or maps of the data, what the model used (attention, gradient), or the layer (stem)"""
     estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
     """how answers reach the scores through a selection"""
     reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
@@ -119,7 +121,9 @@ class Recipe(BaseModel):
     steps: Count
     """steps of the optimizer"""
     batch: Few = 1
-    """images a step"""
+    """images at a time"""
+    accumulate: Few = 1
+    """batches whose gradients make one step"""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """of pages, order and sampling"""
     relevance: Weight = 1.0
@@ -127,7 +131,13 @@ class Recipe(BaseModel):
     answer: Weight = 1.0
     """weight of the loss of the answer"""
     echo: Weight = 1.0
-    """weight of the whole tower's lesson, in stage partial"""
+    """weight of the whole tower's lesson, in stages partial and tower"""
+    compressors: Towers = ("tower4", "tower16")
+    """compressors inside the tower that learn, in stage tower"""
+    hint: Weight = 0.0
+    """weight of the answer's first token where the question ends (partial, coarse)"""
+    lessons: dict[str, Weight] = {}
+    """weights of further losses of kept tokens in stage partial, by modules of `imports`"""
     compress: Weight = 0.1
     """weight of the loss of the automatic budget"""
     hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
@@ -138,14 +148,16 @@ class Recipe(BaseModel):
     """steps between lines of the log"""
     workers: Annotated[int, Field(ge=0, le=256)] = 1
     """processes that draw or read images"""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """of the base model"""
+    precision: Literal["float32", "bfloat16", "mixed"] = "float32"
+    """of the base model; mixed: float32 weights, products in bfloat16"""
+    checkpointing: bool = False
+    """compute layers again on the way back: less memory, more time"""
 
     def __init__(self, **settings: Any) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise ValueError(_explain(error)) from error
+            raise ValueError(explain(error, type(self).model_fields)) from error
 
     def __hash__(self) -> int:
         """Of all fields but the tables."""
@@ -175,9 +187,10 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _check_learning(self) -> Recipe:
         """Refuse settings that contradict each other, or would run and teach nothing."""
-        if self.steps * self.batch > MOST_ITEMS:
+        if self.steps * self.batch * self.accumulate > MOST_ITEMS:
             raise ValueError(
-                f"steps is {self.steps} and batch {self.batch}, more than {MOST_ITEMS:,} images: use fewer"
+                f"steps is {self.steps}, batch {self.batch} and accumulate {self.accumulate}, more than "
+                f"{MOST_ITEMS:,} images: use fewer"
             )
         if self.layer and self.allocator != "arr-coc":
             raise ValueError(
@@ -227,7 +240,7 @@ class Recipe(BaseModel):
             raise ValueError(
                 f"lora is 0, but stage {self.stage!r} teaches one: set lora to its rank, such as 16"
             )
-        if not self.answer and not (self.stage == "partial" and self.echo):
+        if not self.answer and not (self.stage in ("partial", "tower") and self.echo):
             raise ValueError(f"answer is 0, so stage {self.stage!r} learns nothing: set answer to 1")
         return self
 
@@ -286,7 +299,7 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
     settings = _read(path, name_or_path)
     place = str(path)
     if changes:
-        place += f" with {', '.join(f'{key}={_short(str(value))}' for key, value in changes.items())}"
+        place += f" with {', '.join(f'{key}={short(str(value))}' for key, value in changes.items())}"
     try:
         for key, value in changes.items():
             name, dot, entry = key.partition(".")
@@ -333,7 +346,7 @@ def _override(key: str, value: Any) -> Any:
     """The value of an override; a text is converted to the type of the setting or of the table's entry."""
     name, dot, entry = key.partition(".")
     if name not in Recipe.model_fields:
-        raise ValueError(_unknown(name))
+        raise ValueError(unknown(name, Recipe.model_fields))
     kind: Any = Recipe.model_fields[name].annotation
     if dot and (get_origin(kind) is not dict or not entry):
         raise ValueError(f"{key} is no entry of a table: use {name}")
@@ -363,57 +376,4 @@ def _validated(key: str, kind: Any, value: Any) -> Any:
     try:
         return TypeAdapter(kind, config=config).validate_python(value)
     except ValidationError as error:
-        raise ValueError(_explain(error, key)) from error
-
-
-_EXPECTED = {
-    "int_type": "it should be a whole number",
-    "int_parsing": "it should be a whole number",
-    "float_type": "it should be a finite number",
-    "float_parsing": "it should be a finite number",
-    "finite_number": "it should be a finite number",
-    "string_type": "it should be a text",
-    "string_too_short": "it should be a text",
-    "tuple_type": "it should be a list of {items}",
-    "too_short": "it should be a list of {items}, not empty",
-    "dict_type": "it should be a table such as {{ small = 2.0 }}",
-    "greater_than_equal": "use at least {ge:g}",
-    "greater_than": "use more than {gt:g}",
-    "less_than_equal": "use at most {le:.10g}",
-    "int_from_float": "it should be a whole number",
-    "int_parsing_size": "use fewer digits",
-}
-"""Type of a pydantic error -> the remedy."""
-
-
-def _explain(error: ValidationError, key: str | None = None) -> str:
-    """The first problem of a pydantic error in one line: the setting, its value and the remedy."""
-    problem = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
-    place = [*([key] if key else []), *problem["loc"]]
-    if problem["type"] == "value_error":  # of a validator of ours, whose message says it all
-        return str(problem["ctx"]["error"])
-    name = ".".join(part for part in place if isinstance(part, str))
-    field = Recipe.model_fields.get(name.partition(".")[0])
-    if problem["type"] == "extra_forbidden":
-        return _unknown(name)
-    if field is None or problem["type"] == "missing":
-        return f"{name} is missing: set it ({field.description if field else problem['msg']})"
-    if problem["type"] == "literal_error":
-        remedy = f"use one of {', '.join(get_args(field.annotation))}"
-    else:
-        items = "whole numbers" if "int" in str(field.annotation) else "texts"
-        remedy = _EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
-    holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
-    return f"{name} {holds} {_short(repr(problem['input']))}: {remedy}"
-
-
-def _short(text: str) -> str:
-    """A value in a message: one line, and no book."""
-    return " ".join(text.split()) if len(text) <= 80 else f"{' '.join(text[:77].split())}..."
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, Recipe.model_fields, 3, 0.6)
-    return (
-        f"{name} is unknown: use {' or '.join(near) if near else 'one of ' + ', '.join(Recipe.model_fields)}"
-    )
+        raise ValueError(explain(error, Recipe.model_fields, key)) from error

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import torch
 from PIL import Image
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from arr_coc.core.images import MIN_SIDE, open_image
 from arr_coc.data import Box, Example
+from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells
+from arr_coc.data.maps import read_map
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Row:
         answers: the accepted ones; empty where none is known.
         boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where it is known that there is none,
             None where nothing is known.
+        map: relevance [h, w] in [0, 1] over the whole image, of any grid; None where there is none.
         family: kind of question, "" where unknown.
         weight: of the row in a loss.
         where: place of the question, for messages.
@@ -38,6 +43,26 @@ class Row:
     family: str
     weight: float
     where: str
+    map: Tensor | None = field(default=None, compare=False)
+
+    @property
+    def marked(self) -> bool:
+        """Whether it is known where the evidence is."""
+        return self.boxes is not None or self.map is not None
+
+    def evidence(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+        """The evidence cells: bool [H, W], none where nothing is known.
+
+        Args:
+            grid: (H, W) cells.
+            size: (width, height) of the image in px.
+        """
+        return all_evidence(self.boxes or (), self.map, grid, size)
+
+    def soft_map(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+        """The relevance of cells: float [H, W] in [0, 1], the map's own values and 1 in boxes."""
+        boxes = evidence_cells(self.boxes or (), grid, size).float()
+        return boxes if self.map is None else boxes.maximum(map_cells(self.map, grid))
 
 
 @dataclass(frozen=True)
@@ -96,7 +121,8 @@ class FileRows(Dataset[ImageRows]):
         """Item `index`.
 
         Raises:
-            ValueError: its image can't be read, or a box lies outside of it; names the question's place.
+            ValueError: its image or map can't be read, or a box lies outside of it; names the question's
+                place.
         """
         examples = self.items[index]
         try:
@@ -118,7 +144,8 @@ class FileRows(Dataset[ImageRows]):
         family = family_of(example)
         weight = self.weights.get(family, 1.0)
         question, boxes = example.question + self.prompt, example.boxes or None
-        return Row(question, example.answers, boxes, family, weight, example.where)
+        relevance = None if example.map is None else torch.from_numpy(read_map(example.map, example.where))
+        return Row(question, example.answers, boxes, family, weight, example.where, relevance)
 
 
 def family_of(example: Example) -> str:

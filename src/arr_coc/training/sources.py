@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 from arr_coc.core.provenance import plain
 from arr_coc.data import Example, open_data
-from arr_coc.training.fields import PARTS, WORLD
+from arr_coc.training.fields import CLIPS, MARKS, PARTS, WORLD
 from arr_coc.training.folder import is_main_process
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import FileRows, ImageRows, family_of
@@ -96,14 +96,14 @@ def _order(length: int, seed: str) -> list[int]:
 def open_rows(recipe: Recipe) -> Turns:
     """The items of a run, `recipe.steps` x `recipe.batch` of them; files are read now, images when they come.
 
-    In stage relevance with boxes as target, questions without boxes teach nothing and are left out. In stages
-    answers and hard the model's own answers stand in where there are none, which a warning says.
+    In stage relevance with boxes or maps as target, questions without teach nothing and are left out. In
+    stages answers and hard the model's own answers stand in where there are none, which a warning says.
 
     Raises:
-        ValueError: what a reader raises; a data set without questions; boxes are the target and there are
-            none; no question is of a hard family.
+        ValueError: what a reader raises; a data set without questions; boxes or maps are the target and
+            there are none; no question is of a hard family.
     """
-    length = recipe.steps * recipe.batch
+    length, soft = recipe.steps * recipe.batch, recipe.target == "maps"
     weights = recipe.hard if recipe.stage == "hard" else {}
     sources: dict[str, Source] = {}
     families: set[str] = set()
@@ -115,16 +115,26 @@ def open_rows(recipe: Recipe) -> Turns:
             sources[spec] = drawn.WorldRows(length, recipe.sizes, recipe.questions, recipe.seed, weights)
             families |= drawn.FAMILIES
             continue
+        if spec == CLIPS:
+            from arr_coc.training import drawn_clips
+
+            if recipe.stage != "relevance" or recipe.target != "boxes":
+                raise ValueError(
+                    "data 'clips' has one frame of a clip at a time, which can't answer its questions: "
+                    "use stage=relevance target=boxes"
+                )
+            sources[spec] = drawn_clips.ClipRows(length, recipe.sizes, recipe.questions, recipe.seed)
+            continue
         data, readings = open_data(spec, recipe.split, recipe.limit, clips=False)
         examples = rest_of(readings, recipe.hold_out)
         if not examples:
             raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
         _note_answers(recipe, spec, examples)
-        boxed = [example for example in examples if example.boxes]
+        boxed = [example for example in examples if example.map or (example.boxes and not soft)]
         if not boxed:
             boxless.append(spec)
         families |= {family_of(example) for example in examples}
-        if recipe.stage == "relevance" and recipe.target == "boxes":
+        if recipe.stage == "relevance" and recipe.target in MARKS:
             examples = boxed
         sources[spec] = FileRows(examples, data.prompt, recipe.questions, weights, recipe.max_pixels)
     _check_boxes(recipe, boxless, len(sources))
@@ -166,11 +176,11 @@ def _note_answers(recipe: Recipe, spec: str, examples: Sequence[Example]) -> Non
 def _check_boxes(recipe: Recipe, boxless: list[str], sources: int) -> None:
     """Some data may go without boxes where answers teach as well, but not all of it."""
     needed = (
-        recipe.stage not in PARTS and recipe.target == "boxes" and bool(recipe.relevance or recipe.compress)
+        recipe.stage not in PARTS and recipe.target in MARKS and bool(recipe.relevance or recipe.compress)
     )
     if not needed or not boxless or (recipe.stage != "relevance" and len(boxless) < sources):
         return
     remedy = "use target=gradient, which needs none"
     if recipe.stage != "relevance":
         remedy += ", or relevance=0 and compress=0 to learn from answers alone"
-    raise ValueError(f"data {boxless[0]!r} has no boxes, but target is 'boxes': {remedy}")
+    raise ValueError(f"data {boxless[0]!r} has no {recipe.target}, but target is {recipe.target!r}: {remedy}")

@@ -33,15 +33,18 @@ from transformers.trainer_callback import PrinterCallback
 from arr_coc.core.device import resolve_device
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.provenance import MOST, plain
-from arr_coc.core.saved import write_tensors, write_whole
+from arr_coc.core.saved import write_tensors
+from arr_coc.core.whole import write_whole
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.hub import BUNDLED, is_local
+from arr_coc.training.components import PICTURES, fit_coarse_basis, needs_basis
 from arr_coc.training.fields import PARTS
 from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
 from arr_coc.training.interruption import Deadline, Interruption
 from arr_coc.training.learner import Learner
+from arr_coc.training.memory import refuse_sharding
 from arr_coc.training.parts import PartsLearner
 from arr_coc.training.progress import Report, counted
 from arr_coc.training.query_blind import QueryBlindLayer
@@ -63,7 +66,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
     Raises:
         ValueError: something can't be loaded, or a layer doesn't fit the base model.
     """
-    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
+    dtype = {"bfloat16": torch.bfloat16, "mixed": torch.float32}.get(recipe.precision)
     base, processor = checkpoint.load_base(recipe.model, dtype)
     changes, blind = dict(recipe.layer), recipe.allocator == "query-blind"
     parts: dict[str, Any] = {}
@@ -76,6 +79,11 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         layer = layer_class(replace(start.config, **changes))
         layer.load_state_dict(start.state_dict())
         layer.trained, layer.trained_on = start.trained, start.trained_on
+        layer.basis = start.basis
+    if needs_basis(layer):
+        plain = ARRCOCModel(base, processor, base_name=recipe.model)
+        items = open_rows(recipe)
+        layer.basis = fit_coarse_basis(plain, (items[i].image for i in range(min(PICTURES, len(items)))))
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
     learner = PartsLearner(model, recipe) if recipe.stage in PARTS else Learner(model, recipe)
     if blind and recipe.init is not None:
@@ -102,7 +110,8 @@ def train(
         name: of the recipe, for the model card.
         progress: on stderr, how far it is: a bar, elsewhere lines; and what the whole will take.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
-        minutes: end after so long, at the end of a step, as if that had been the last; None: at the end.
+        minutes: end after so long, at the end of a step, as if that had been the last: the learning rate
+            falls to 0 by the time or by the steps, whichever are over first; None: at the end.
         device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 
@@ -120,6 +129,7 @@ def train(
             raise ValueError(
                 f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
             )
+    refuse_sharding()
     place = resolve_device(device)
     if place.index is not None:
         raise ValueError(
@@ -130,17 +140,17 @@ def train(
     with opened(out), interruption.listening(), contextlib.ExitStack() as screen:
         torch.manual_seed(recipe.seed)
         devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
-        data = open_rows(recipe.model_copy(update={"batch": recipe.batch * devices}))
+        images = recipe.batch * recipe.accumulate * devices
+        data = open_rows(recipe.model_copy(update={"batch": images, "accumulate": 1}))
         learner = build_learner(recipe, layer_class)
-        trainer = AllocatorTrainer(learner, _arguments(recipe, out, place.type), data, recipe)
+        deadline = Deadline(minutes)
+        trainer = AllocatorTrainer(learner, _arguments(recipe, out, place.type), data, recipe, deadline)
         trainer.add_callback(Curve(out, recipe))
         trainer.add_callback(interruption)
         if stop_at is not None:
             trainer.add_callback(StopAt(stop_at))
-        deadline = Deadline(minutes)
         trainer.add_callback(deadline)
         if progress and is_main_process():
-            images = recipe.batch * devices
             each = f"{counted(images, 'image')} with at most {counted(recipe.questions, 'question')}"
             each += " an image" if images > 1 else ""
             trainer.add_callback(screen.enter_context(Report(recipe.save_every, each)))
@@ -173,6 +183,8 @@ def _arguments(recipe: Recipe, out: Path, device: str) -> TrainingArguments:
         output_dir=str(out),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch,
+        gradient_accumulation_steps=recipe.accumulate,
+        bf16=recipe.precision == "mixed",
         learning_rate=recipe.lr,
         lr_scheduler_type="linear",
         warmup_steps=recipe.warmup,
@@ -226,11 +238,19 @@ def finish(out: Path, history: list[dict[str, Any]]) -> None:
 class AllocatorTrainer(Trainer):
     """The Trainer for a `Learner`: its loss, its order of data, and checkpoints of the learned part alone."""
 
-    def __init__(self, learner: Learner, arguments: TrainingArguments, data: Turns, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        arguments: TrainingArguments,
+        data: Turns,
+        recipe: Recipe,
+        deadline: Deadline | None = None,
+    ) -> None:
         super().__init__(
             model=learner, args=arguments, train_dataset=data, data_collator=lambda items: {"items": items}
         )
         self.learner, self.recipe, self.rows = learner, recipe, data
+        self.deadline = deadline or Deadline(None)
         self.figures: dict[str, list[float]] = {}
         self.remove_callback(PrinterCallback)
 
@@ -262,6 +282,23 @@ class AllocatorTrainer(Trainer):
             [g for g in groups if g["params"]], **options, weight_decay=self.args.weight_decay
         )
         return self.optimizer
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Linear, up over the warmup and down to 0: by the steps, or by the time where that is over first."""
+        warmup = self.recipe.warmup
+
+        def share(step: int) -> float:
+            rest = max(1e-9, num_training_steps - warmup)
+            left = (num_training_steps - step) / rest if step >= warmup else step / warmup
+            return max(0.0, min(left, 1 - self.deadline.spent))
+
+        learning = optimizer or self.optimizer
+        assert learning is not None, "it is made before its schedule"
+        self.lr_scheduler = schedule = torch.optim.lr_scheduler.LambdaLR(learning, share)
+        self._created_lr_scheduler = True
+        return schedule
 
     def compute_loss(
         self,

@@ -5,9 +5,13 @@
 
 No picture is stored and none is downloaded: everything is drawn with Pillow from fonts that ship with Pillow
 and matplotlib. `vocabulary` lists the words, `layout` divides a page, `canvas` and `blocks` draw it, and
-`questions` makes the questions.
+`questions` makes the questions. `text` draws pages of nothing but text.
 """
 
 from arr_coc.world.page import PAGES, Fact, Page, Question, Thing, draw_page, page_seed, pages_of
+from arr_coc.world.text import FILLERS, draw_text_page, transcript
 
-__all__ = ["PAGES", "Fact", "Page", "Question", "Thing", "draw_page", "page_seed", "pages_of"]
+__all__ = [
+    "FILLERS", "PAGES", "Fact", "Page", "Question", "Thing",
+    "draw_page", "draw_text_page", "page_seed", "pages_of", "transcript",
+]  # fmt: skip

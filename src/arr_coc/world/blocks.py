@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -240,8 +241,19 @@ def small(canvas: Canvas, rect: Rect) -> None:
     canvas.facts.append(Fact("small", "small", tuple(text), (box,), canvas.last(len(text))))
 
 
-def paragraph(canvas: Canvas, rect: Rect) -> None:
-    """Draw running text that no question is about."""
+def filler_word(rng: random.Random) -> str:
+    """A word of running text."""
+    return rng.choice(FILLER)
+
+
+def paragraph(canvas: Canvas, rect: Rect, word: Callable[[random.Random], str] = filler_word) -> None:
+    """Draw running text that no question is about.
+
+    Args:
+        canvas: the page.
+        rect: the block's rectangle, in px.
+        word: makes the words, of common ones unless it is given.
+    """
     rng = canvas.rng
     x0, y0, x1, y1 = rect
     face, size, ink = rng.choice(canvas.fonts), rng.randint(15, 26), canvas.ink()
@@ -250,11 +262,11 @@ def paragraph(canvas: Canvas, rect: Rect) -> None:
     while y + size * 1.2 < y1:
         words, wide = [], 0.0
         while True:
-            word = rng.choice(FILLER)
-            wide += font(face, size).getlength(word) + space
+            text = word(rng)
+            wide += font(face, size).getlength(text) + space
             if wide > x1 - x0 - 8:
                 break
-            words.append(word)
+            words.append(text)
         write(canvas, (x0 + 4, y), " ".join(words), face, size, ink, x1 + size, spell=False)
         y += pitch
 

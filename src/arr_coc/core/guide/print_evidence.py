@@ -55,17 +55,15 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
 def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
     """What channels need or read that is made of a picture alone, for `generate_texture_array`.
 
+    What else they need is up to the caller (`check_channels` where there is nothing else).
+
     Args:
         channels: a preset or a list of channel groups.
         picture: float [3, h, w] in [0, 1].
 
     Returns:
         `text_evidence` [1, h / 8, w / 8] by the bundled guide, where a group wants it; else nothing.
-
-    Raises:
-        ValueError: as `check_channels`.
     """
-    check_channels(channels)
     if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
         return {}
     return {"text_evidence": text_evidence(load_guide(device=picture.device), picture)[None]}
@@ -78,14 +76,14 @@ def check_channels(channels: Channels) -> None:
     Groups that read earlier frames or questions where they are at hand do without: their values are neutral.
 
     Args:
-        channels: a preset or a list of channel groups, of a layer that is to choose by itself.
+        channels: a preset or a list of channel groups, of a layer that is to choose without a model.
     """
     for group in channel_groups(channels):
         if lacking := sorted({*group.needs} - MADE):
             raise ValueError(
-                f"channel group {group.name!r} needs {' and '.join(lacking)}, which no mode makes: leave it "
-                "out of the layer's channels ('full20' has none such), or call the layer yourself with "
-                "texture_inputs"
+                f"channel group {group.name!r} needs {' and '.join(lacking)}, which a picture alone doesn't "
+                "give: leave it out of the layer's channels ('full20' has none such), use ARRCOCModel, or "
+                "call the layer yourself with texture_inputs"
             )
 
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from arr_coc.core.balancing import MAX_EXPLORE
 from arr_coc.core.guide.coupling import Coupling, scope
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.question import terms
 
 TIE = 0.005
 """Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
@@ -46,6 +47,8 @@ DENSE = frozenset(
     "passage print script snippet text writing".split()
 )
 """What is known by how much is inside its cells, whatever is printed there."""
+READING = frozenset("copy extract ocr read recite say says transcribe transcription translate".split())
+"""Verbs of questions for print, as opposed to a description of it."""
 SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
 """See `needed`; chosen on validation pages (`runs/guide_calibration.py`)."""
 LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
@@ -127,6 +130,13 @@ def is_general(guide: Guide, question: str) -> bool:
     """
     whole, odd = scope(guide, question)
     return max(_ramp(whole, *SCOPE), _ramp(odd, *SCOPE)) > 0.5
+
+
+def is_transcription(guide: Guide, question: str) -> bool:
+    """Whether a question asks for all that is printed ("Read the page aloud."), so that attention has to move
+    over the whole page while it is answered, and no fixed set of cells will do.
+    """
+    return not READING.isdisjoint(terms(question).words) and is_general(guide, question)
 
 
 def start(coupling: Coupling) -> Tensor:

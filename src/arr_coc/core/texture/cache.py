@@ -5,14 +5,16 @@
     generate_texture_array(page, grid, "full20", attention_history=maps, cache=cache)   one group is computed
 
 A second question about a picture computes what depends on questions; a second frame what depends on frames.
+The modes keep one for each picture of a session (`modes.textures`).
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from arr_coc.core.texture.registry import ChannelGroup
@@ -49,9 +51,12 @@ class TextureCache:
     kept for each group and grid, that of the last call.
 
     Attributes:
+        fixed: inputs that whoever owns the cache vouches for: they stay the same as long as it lives, though
+            the tensors may be made anew for each call.
         computed: how often a group was computed, by its name.
     """
 
+    fixed: Collection[str] = frozenset()
     computed: dict[str, int] = field(default_factory=dict)
     _parts: dict[tuple[str, tuple[int, int]], tuple[ChannelGroup, dict[str, _Sameness], Tensor]] = field(
         default_factory=dict, repr=False
@@ -73,7 +78,7 @@ class TextureCache:
             compute: makes the channels.
         """
         image = sources["image"]
-        depends = {name: sources[name] for name in group.depends}
+        depends = {name: sources[name] for name in group.depends - frozenset(self.fixed)}
         before = self._parts.get((group.name, grid))
         if before is not None and isinstance(image, Tensor):
             same, marks, part = before
@@ -84,6 +89,19 @@ class TextureCache:
         self.computed[group.name] = self.computed.get(group.name, 0) + 1
         self._parts[group.name, grid] = (group, {n: _Sameness(v) for n, v in depends.items()}, part)
         return part
+
+    def whole(self, groups: Sequence[ChannelGroup], grid: tuple[int, int]) -> Tensor | None:
+        """The channels of groups [B, C, H, W], where all are kept and follow from what is fixed; else None.
+
+        Nothing has to be made for them then: not even the picture.
+        """
+        parts: list[Tensor] = []
+        for group in groups:
+            same, _, part = self._parts.get((group.name, grid), (None, None, None))
+            if part is None or same != group or group.depends - frozenset(self.fixed):
+                return None
+            parts.append(part)
+        return torch.cat(parts, dim=1) if parts else None
 
     def clear(self) -> None:
         """Forget all channels."""

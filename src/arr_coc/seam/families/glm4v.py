@@ -18,6 +18,7 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
 
     model_types = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")
     title = "GLM-4V, GLM-OCR"
+    halves = False  # it shrinks by a convolution between its blocks and its merger
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
         """As the processor tells them.

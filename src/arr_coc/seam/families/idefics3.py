@@ -1,67 +1,59 @@
-"""Idefics3 and SmolVLM: square tiles of a picture between row and column tokens, then a view of the whole.
-
-The cells are those of all tiles in one raster; the view of the whole, and every token that names a tile,
-always stay. A picture that was not split has the cells of its one view.
-"""
+"""Idefics3 and SmolVLM: square tiles of a picture between row and column tokens, then a view of the whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import transformers
 from torch import Tensor
 
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.families.tiles import arranged, joined, raster
+from arr_coc.seam.families.tiled import TiledAdapter
+from arr_coc.seam.registry import takes_any_number
 
 
-class Idefics3Adapter(FamilyAdapter):
+class Idefics3Adapter(TiledAdapter):
     """Idefics3 and SmolVLM."""
 
     model_types = ("idefics3", "smolvlm")
     title = "Idefics3, SmolVLM"
-    remark = "the view of the whole, behind the tiles, always stays"
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 
+    def __init__(self, model: Any, processor: Any = None) -> None:
+        super().__init__(model, processor)
+        if not takes_any_number(type(model)):
+            raise ImportError(
+                f"{model.config.model_type!r} takes encoded images in whole blocks alone in transformers "
+                f"{transformers.__version__}, so that no token of them can be dropped; install a newer one"
+            )
+
     @property
-    def side(self) -> int:
-        """Cells along each side of a tile."""
-        vision = self.model.config.vision_config
-        return vision.image_size // vision.patch_size // self.model.config.scale_factor
+    def cell_px(self) -> int:
+        """Px along each side of a cell."""
+        return self.model.config.vision_config.patch_size * self.model.config.scale_factor
 
-    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image's tiles, however many images the encoder took together."""
-        return [number * self.side**2 for number in self._views(inputs)]
+    def views(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Without the black ones that fill up the rows of a batch."""
+        views = inputs["pixel_values"].flatten(0, 1)
+        return views[views.flatten(1).any(1)]
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, the view of the whole left out."""
-        layout = []
-        for (rows, columns), _ in self._tiles(inputs):
-            cells = raster(rows, columns, self.side)
-            layout.append(((1, rows * self.side, columns * self.side), cells))
-        return layout
+    def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
+        """As one row of a batch."""
+        filled = inputs["pixel_values"].flatten(0, 1).flatten(1).any(1)
+        names = [name for name in ("pixel_values", "pixel_attention_mask") if inputs.get(name) is not None]
+        return dict(inputs) | {name: inputs[name].flatten(0, 1)[filled][chosen][None] for name in names}
 
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined."""
-        return [joined(tiles, *shape) for shape, tiles in self._tiles(inputs)]
-
-    def _views(self, inputs: Mapping[str, Any]) -> list[int]:
-        """How many tiles and views of the whole each image has.
+    def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
+        """As the tokens before them say.
 
         Tiles stand apart in the prompt, each behind a token that says which it is. The last of an image is
         the view of the whole, so the last of a prompt tells by which token such views are announced.
         """
         numbers = []
-        for ids in inputs["input_ids"]:
+        for ids in input_ids:
             runs = (ids == self.image_token_id).int().diff(prepend=ids.new_zeros(1)) == 1
             announced = ids[runs.nonzero().flatten() - 1]
             ends = (announced == announced[-1:]).nonzero().flatten() + 1
             numbers += ends.diff(prepend=ends.new_zeros(1)).tolist()
         return numbers
-
-    def _tiles(self, inputs: Mapping[str, Any]) -> list[tuple[tuple[int, int], Tensor]]:
-        """Per image the rows and columns of its tiles, and the tiles."""
-        pixels = inputs["pixel_values"].flatten(0, 1)  # rows of a batch are filled up with black views
-        pixels = pixels[pixels.flatten(1).any(1)]
-        return arranged(pixels, self._views(inputs))

@@ -1,7 +1,7 @@
 """Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, and a sparse vision tower.
 
 They have no deepstack. The adapters of later Qwen families override what their towers take besides patches
-(`tower_arguments`).
+(`patch_places`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from transformers.vision_utils import (
 )
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.halves import level_mergers, tower_halves
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
-from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
+from arr_coc.seam.patching import coarse_grid, patch_map, patch_map_rows, shrink, to_patches, to_picture
+from arr_coc.seam.tower_compressor import TowerCompressor
 
 
 class Qwen2_5VLAdapter(FamilyAdapter):
@@ -30,6 +32,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     sparse = True
     clips = True
     by_cells = True
+    halves = True
 
     @property
     def merge(self) -> int:
@@ -94,6 +97,15 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         """Computed from `image_grid_thw` alone, since every token is a cell."""
         return Layout.of_grids(self._grids(inputs), inputs["image_grid_thw"].device)
 
+    def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
+        """Positions of some patches, in place of those that the tower computes.
+
+        Args:
+            grid: `image_grid_thw` [images, 3].
+            rows: long [K], patches numbered over all images, in any order.
+        """
+        return {"position_ids": get_vision_position_ids(grid, self.merge)[rows]}
+
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Positions and attention segments of the kept patches, in place of those that the tower computes.
 
@@ -102,10 +114,8 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             cells: long [K], kept cells numbered over all images.
             rows: long [K*m*m], their patches.
         """
-        arguments = {
-            "position_ids": get_vision_position_ids(grid, self.merge)[rows],
-            "cu_seqlens": kept_seqlens(rows, get_vision_cu_seqlens(grid)),
-        }
+        arguments = self.patch_places(grid, rows)
+        arguments["cu_seqlens"] = kept_seqlens(rows, get_vision_cu_seqlens(grid))
         tower = self.tower
         if (size := getattr(tower, "window_size", None)) is None:
             return arguments
@@ -131,6 +141,47 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             levels=[list(level.split(counts)) for level in levels],
             grids=layout.grids,
             cells=[],
+            kind=type(output),
+        )
+
+    def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
+        """The first blocks on windows of patches, then each image's patches merged, then the other blocks."""
+        if not self.halves:
+            return super().encode_merged(inputs, compressor)
+        tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self._grids(inputs)
+        lower, upper = tower_halves(tower, compressor.first)
+        patch = self.model.config.vision_config.patch_size
+        order, ends = get_vision_window_index(grid, m, compressor.window * m * patch, patch)
+        order, ends = order.to(grid.device), ends.to(grid.device)
+        rows = patch_rows(order, m * m)
+        windows = {"window_index": torch.arange(len(order), device=grid.device), "cu_window_seqlens": ends}
+        below = lower(
+            inputs["pixel_values"][rows].type(tower.dtype),
+            grid_thw=grid,
+            return_dict=True,
+            cu_seqlens=ends,
+            **self.patch_places(grid, rows),
+            **(windows if getattr(tower, "window_size", None) is not None else {}),
+        )
+        cells = below.pooler_output[order.argsort()].split([t * h * w for t, h, w in grids])
+        merged = [compressor.merge(patch_map(*each, m), m) for each in zip(cells, grids, strict=True)]
+        coarse = [(x.shape[0], x.shape[2] // m, x.shape[3] // m) for x in merged]
+        patches = torch.cat([patch_map_rows(x, m) for x in merged])
+        output = upper(
+            patches,
+            grid_thw=torch.tensor(
+                [(t, h * m, w * m) for t, h, w in coarse], dtype=grid.dtype, device=grid.device
+            ),
+            return_dict=True,
+        )
+        counts = [t * h * w for t, h, w in coarse]
+        early = [merger(patches) for merger in level_mergers(tower, compressor.first)]
+        levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
+        return VisualFeatures(
+            tokens=list(output.pooler_output.split(counts)),
+            levels=[list(level.split(counts)) for level in levels],
+            grids=coarse,
+            cells=[torch.arange(count, device=grid.device) for count in counts],
             kind=type(output),
         )
 

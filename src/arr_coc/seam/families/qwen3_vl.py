@@ -16,7 +16,7 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 
-    def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
+    def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Also the learned position embeddings that each patch interpolates between, and their weights."""
         tower = self.tower
         indices, weights = get_vision_interpolation_indices_and_weights(
@@ -27,4 +27,4 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
             spatial_merge_size=self.merge,
         )
         places = {"interp_indices": indices[rows], "interp_weights": weights[rows]}
-        return super().tower_arguments(grid, cells, rows) | places
+        return super().patch_places(grid, rows) | places

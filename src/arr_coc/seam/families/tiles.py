@@ -38,18 +38,15 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     return min(shapes, key=misfit)
 
 
-def arranged(views: Tensor, numbers: Sequence[int]) -> list[tuple[tuple[int, int], Tensor]]:
-    """Per image the rows and columns of its tiles, and the tiles, without the view of the whole behind them.
+def arranged(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Per image the rows and columns of its tiles.
 
     Args:
         views: [n, 3, s, s], tiles and views of the whole of all images.
-        numbers: of them that are each image's; one alone is a tile.
+        numbers: of them that are each image's, its view of the whole the last; one alone is a tile.
     """
-    images = []
-    for own in views.split(list(numbers)):
-        alone = len(own) == 1
-        images.append(((1, 1), own) if alone else (arrangement(own[:-1], own[-1]), own[:-1]))
-    return images
+    images = views.split(list(numbers))
+    return [(1, 1) if len(own) == 1 else arrangement(own[:-1], own[-1]) for own in images]
 
 
 def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:

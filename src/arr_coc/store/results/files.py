@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from arr_coc.core.whole import write_whole
 from arr_coc.store.results.lines import Answered, Failed, Header
 from arr_coc.store.validation import parse_json, short, validated
 
@@ -80,8 +81,6 @@ def write_results(path: str | Path, header: dict[str, Any], records: Iterable[Re
     content = "".join(_line(record) for record in ({"header": header}, *records)).encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)  # no date inside: equal records, equal bytes
-    from arr_coc.core.saved import write_whole  # it brings torch, which reading needs not
-
     write_whole(content, path)
 
 

@@ -22,7 +22,8 @@ from torch import Tensor, nn, optim
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.paths import local_path
 from arr_coc.core.provenance import check_records
-from arr_coc.core.saved import BUNDLED, reading, write_tensors, write_whole
+from arr_coc.core.saved import BUNDLED, reading, write_tensors
+from arr_coc.core.whole import write_whole
 from arr_coc.training.folder import CURVE, RECIPE
 from arr_coc.training.guide.recipe import FREE, GuideRecipe
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.core.saved import write_whole
+from arr_coc.core.whole import write_whole
 from arr_coc.world.browser.chromium import Chromium, Word
 from arr_coc.world.browser.page import Inquired, RenderedPage, render_page
 

@@ -1,0 +1,140 @@
+"""Questions of parquet files, with their images inside.
+
+Run: pytest tests/data/test_data_parquet.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from arr_coc.data import open_data
+
+needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="no pyarrow here")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    monkeypatch.setattr("huggingface_hub.utils._cache_assets.HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    return tmp_path / "assets"
+
+
+def picture(shade: int = 0, kind: str = "PNG") -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (40, 32), (shade, 0, 0)).save(content, kind)
+    return content.getvalue()
+
+
+def write(path: Path, rows: list[dict[str, Any]], **types: Any) -> None:
+    """Rows as a file, with what the Hub's own writer leaves in it."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+@needs_pyarrow
+class TestForms:
+    def test_as_textvqa_is_on_the_hub(self, tmp_path: Path) -> None:
+        """Images as {bytes, path}, ids as numbers, ten answers, further columns."""
+        rows = [
+            {
+                "image_id": "003a", "question_id": 34602 + i, "question": f"What is it, {i}?",
+                "image": {"bytes": picture(i // 2), "path": None}, "answers": ["a dog", "dog"],
+                "image_classes": ["Dog"], "set_name": "val", "image_width": 40,
+            }
+            for i in range(3)
+        ]  # fmt: skip
+        write(tmp_path / "data" / "validation-00000-of-00002.parquet", rows[:2])
+        write(tmp_path / "data" / "validation-00001-of-00002.parquet", rows[2:])
+        data, examples = open_data(f"parquet:{tmp_path}")
+        first, second, third = examples
+        assert (first.id, first.question, first.answers) == ("34602", "What is it, 0?", ("a dog", "dog"))
+        assert first.meta == {"image_id": "003a", "set_name": "val", "image_width": "40"}
+        assert first.image == second.image != third.image
+        with Image.open(third.image) as image:
+            assert image.getpixel((0, 0)) == (1, 0, 0)
+        assert data.metric is not None
+        assert data.metric("dog", first.answers) == 1
+
+    @pytest.mark.parametrize(
+        ("row", "answers"),
+        [
+            ({"image": picture(), "answer": "yes"}, ("yes",)),
+            ({"image": [{"bytes": picture(kind="JPEG"), "path": "b.jpg"}], "answer": "2"}, ("2",)),
+            ({"image": "own.png", "answers": [{"answer": "a", "answer_id": 1}]}, ("a",)),
+            ({"image": {"bytes": None, "path": "own.png"}, "answers": None}, ()),
+            ({"image": picture(kind="WEBP")}, ()),
+        ],
+    )
+    def test_other_forms_of_images_and_answers(
+        self, tmp_path: Path, row: dict[str, Any], answers: tuple[str, ...]
+    ) -> None:
+        (tmp_path / "own.png").write_bytes(picture(3))
+        write(tmp_path / "test.parquet", [{"question": "Which?"} | row])
+        (example,) = open_data(f"parquet:{tmp_path}", "test")[1]
+        assert (example.id, example.answers) == ("test-1", answers)
+        with Image.open(example.image) as image:
+            assert image.size == (40, 32)
+
+    def test_a_file_alone_with_boxes(self, tmp_path: Path) -> None:
+        write(
+            tmp_path / "mine.parquet", [{"image": picture(), "question": "Where?", "boxes": [[1, 2, 3, 4.5]]}]
+        )
+        (example,) = open_data(f"parquet:{tmp_path / 'mine.parquet'}")[1]
+        assert example.boxes == ((1, 2, 3, 4.5),)
+
+    def test_an_image_is_written_once(self, tmp_path: Path, cache: Path) -> None:
+        write(tmp_path / "test.parquet", [{"image": picture(), "question": q} for q in ("a?", "b?")])
+        first, second = open_data(f"parquet:{tmp_path}", "test")[1]
+        made = first.image.stat().st_mtime_ns
+        assert len([path for path in cache.rglob("*") if path.is_file()]) == 1
+        list(open_data(f"parquet:{tmp_path}", "test")[1])
+        assert second.image.stat().st_mtime_ns == made
+
+
+@needs_pyarrow
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("row", "reason"),
+        [
+            ({"image": b"no image", "question": "a?"}, "row 1: 'image' begins with b'no image', which is no"),
+            ({"image": {"bytes": None, "path": None}, "question": "a?"}, "row 1: 'image' is "),
+            ({"image": "../up.png", "question": "a?"}, "is no name of a file in the folder"),
+            ({"image": [picture(), picture()], "question": "a?"}, "row 1: 2 images"),
+            ({"image": picture(), "question": ""}, "row 1: 'question'"),
+            ({"image": picture(), "text": "a?"}, "has no column 'question'"),
+            ({"image": picture(), "question": "a?", "boxes": [[5, 5, 1, 1]]}, "has no area as xyxy"),
+        ],
+    )
+    def test_a_bad_row_is_named(self, tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+        write(tmp_path / "test.parquet", [row])
+        with pytest.raises(ValueError, match=reason):
+            list(open_data(f"parquet:{tmp_path}", "test")[1])
+
+    def test_a_damaged_file(self, tmp_path: Path) -> None:
+        write(tmp_path / "test.parquet", [{"image": picture(), "question": "a?"}])
+        content = (tmp_path / "test.parquet").read_bytes()
+        (tmp_path / "test.parquet").write_bytes(content[: len(content) // 2])
+        with pytest.raises(ValueError, match="it may be damaged or cut off; download it again"):
+            list(open_data(f"parquet:{tmp_path}", "test")[1])
+
+    def test_a_split_that_is_not_there(self, tmp_path: Path) -> None:
+        write(tmp_path / "test-00000-of-00001.parquet", [{"image": picture(), "question": "a?"}])
+        with pytest.raises(ValueError, match="no parquet file of split 'val': use one of the splits test"):
+            open_data(f"parquet:{tmp_path}")
+
+
+def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))
+    with pytest.raises(ValueError, match=r"pip install 'arr-coc\[parquet\]'"):
+        open_data(f"parquet:{tmp_path}")
