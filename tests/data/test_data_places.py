@@ -139,6 +139,17 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {
         "lvb_val.json",
         "record 2",
     ),
+    "rendered": (
+        {
+            "test/3.json": {
+                "type": "receipt",
+                "questions": [["value", "What?", "a", [[1, 2, 3, 4]]]] * 2,
+            },
+            "test/3.png": None,
+        },
+        "test/3.json",
+        "question 2",
+    ),
 }
 
 

@@ -75,7 +75,7 @@ def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
         ValueError: the folder or all of the files are missing; the message ends in `layout`, which describes
             the folder.
     """
-    _check_folder(folder)
+    check_folder(folder)
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if is_file(folder / name):
@@ -83,7 +83,8 @@ def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
     raise ValueError(f"{folder} has no {_listed(wanted)}: {layout}")
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raises ValueError unless the folder of a data set is there."""
     if not folder.exists():
         raise ValueError(f"folder {str(folder)!r} does not exist: check the path of the data set")
     if not folder.is_dir():

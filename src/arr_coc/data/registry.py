@@ -20,10 +20,18 @@ from arr_coc.data.docvqa import read_docvqa
 from arr_coc.data.gqa import read_gqa
 from arr_coc.data.lines import read_folder, read_jsonl
 from arr_coc.data.longvideobench import read_longvideobench
-from arr_coc.data.metrics import anls, choice_accuracy, loose_match, relaxed_accuracy, vqa_accuracy
+from arr_coc.data.metrics import (
+    anls,
+    choice_accuracy,
+    exact_match,
+    loose_match,
+    relaxed_accuracy,
+    vqa_accuracy,
+)
 from arr_coc.data.mvbench import read_mvbench
 from arr_coc.data.parquet import read_parquet
 from arr_coc.data.record import Example
+from arr_coc.data.rendered import read_rendered
 from arr_coc.data.textvqa import read_textvqa
 from arr_coc.data.videomme import read_videomme
 from arr_coc.data.vqav2 import read_vqav2
@@ -76,6 +84,7 @@ DATASETS: dict[str, DataSet] = {
         DataSet("jsonl", read_jsonl, loose_match, ""),
         DataSet("coco", read_coco, loose_match, ""),
         DataSet("parquet", read_parquet, loose_match, SHORT),
+        DataSet("rendered", read_rendered, exact_match, ""),
         DataSet("folder", read_folder, None, ""),
     )
 }
