@@ -4,9 +4,9 @@
     next(examples)    # Example(id, image, question, answers, boxes, meta, where)
 
 One file per format, all without torch: `vqav2`, `textvqa`, `docvqa`, `chartqa`, `gqa`; of clips `videomme`,
-`mvbench`, `longvideobench`; `parquet` for any with its images inside; `rendered` for pages of `arr-coc world`;
-`lines` and `coco` for your own questions, `maps` for their relevance maps; `record` and `clips` for what they
-share, `registry` for their names, metrics and prompts; `tracks` for evidence in clips.
+`mvbench`, `longvideobench`; `parquet` for any with its images inside; `rendered` for what `arr-coc world`
+renders; `lines` and `coco` for your own questions, `maps` for their relevance maps; `record` and `clips` for
+what they share, `registry` for their names, metrics and prompts; `tracks` for evidence in clips.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pages that `arr-coc world` rendered: their questions, answers and evidence boxes.
 
     test/0.png
-    test/0.json    {"type": "receipt", "questions": [["value", "What is the total?", "£2.04", [[3, 4, 9, 9]]]]}
+    test/0.json    {"type": "receipt", "questions": [["value", "What is due?", "£2.04", [[3, 4, 9, 9]]]]}
 
 A record of a question is its kind, its text, its answer and its boxes. Read are those with an answer and a
 place; questions about all of a page, and those that it doesn't answer, are left out.
