@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,9 @@ PAGE_BLOCKS, BLOCKS = 4, 3
 MAPS = 8
 """Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
 that of words it is related to; and how well its meaning agrees with that of what is printed."""
+
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 class Judgement(NamedTuple):
@@ -72,6 +75,14 @@ def rotate(x: Tensor) -> Tensor:
     return (x.flatten(2) * cos + other * sin).view(x.shape)
 
 
+def _nothing(layer: Layer) -> Layer:
+    """A layer that gives zeros until it has learned."""
+    nn.init.zeros_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
 class Line(nn.Module):
     """Attention along the last but one dimension of [..., N, WIDTH]."""
 
@@ -79,8 +90,7 @@ class Line(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.inner = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.outer = nn.Linear(WIDTH, WIDTH)
-        nn.init.zeros_(self.outer.weight)
+        self.outer = _nothing(nn.Linear(WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., N, WIDTH] -> the same shape."""
@@ -106,14 +116,11 @@ class Block(nn.Module):
         super().__init__()
         self.lead = nn.Linear(ASKED, 4 * WIDTH) if led else None
         if self.lead is not None:
-            nn.init.zeros_(self.lead.weight)
-            nn.init.zeros_(self.lead.bias)
+            _nothing(self.lead)
         self.norms = nn.ModuleList((nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)))
-        self.conv = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
+        self.conv = _nothing(nn.Conv2d(WIDTH, WIDTH, 3, padding=1))
         self.rows, self.columns = Line(), Line()
-        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
-        nn.init.zeros_(self.conv.weight)
-        nn.init.zeros_(self.down.weight)
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), _nothing(nn.Linear(2 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor, pooled: Tensor | None = None) -> Tensor:
         """[Q, H, W, WIDTH] -> the same shape; `pooled` [Q, ASKED] of the questions that lead."""
