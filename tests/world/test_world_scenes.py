@@ -46,6 +46,16 @@ def test_slots_are_filled_the_same_for_a_key_and_code_keeps_its_braces():
     assert not any("{" in wording for wording in wordings)
 
 
+def test_a_key_is_of_a_sort():
+    text = "== a card\n<p>[a|{name:x}] [b|{phone:x}] [c|{name:x}]</p>\n? value | a | Who?\n"
+    for seed in range(5):
+        body = written(seed, text)[0]
+        name, phone, again = (
+            re.sub("<.*?>", "", part) for part in re.findall(r"<span[^>]*>.*?</span>", body)
+        )
+        assert name == again != phone
+
+
 def test_values_are_escaped_and_read_plain():
     body, page = written()
     assert "Lamp &amp; more" in body

@@ -7,8 +7,8 @@
 
 `[id|text]` is a piece of text, `[[id|html]]` an element, of which @on, @off, @check, @box, @radio and @ring
 are drawn; in SVG `data-id="x"` marks one. A slot is a sort of `Vocabulary.of` ("{name}"), a whole number
-("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands.
-"{=id}" in a question is a piece's text.
+("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands, and
+"{phone:a}" is another. "{=id}" in a question is a piece's text.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _question(line: str, scene: str, names: set[str]) -> Question:
 
 
 class Slots:
-    """The values of a scene's slots, the same for a key wherever it stands.
+    """The values of a scene's slots, the same for a sort and a key wherever they stand.
 
     Args:
         sheet: chooses them.
@@ -102,7 +102,7 @@ class Slots:
 
     def __init__(self, sheet: Sheet) -> None:
         self.sheet = sheet
-        self.values: dict[str, str] = {}
+        self.values: dict[tuple[str, str], str] = {}
 
     def fill(self, text: str) -> str:
         """A text with its slots filled; braces around anything else stay."""
@@ -114,8 +114,8 @@ class Slots:
 
     def _value(self, match: re.Match[str]) -> str:
         kind, key = match.groups()
-        if key in self.values:
-            return self.values[key]
+        if (kind, key) in self.values:
+            return self.values[kind, key]
         span = RANGE.fullmatch(kind)
         if span:
             value = str(self.sheet.choose(int(span[1]), int(span[2]))).zfill(len(span[1]))
@@ -126,7 +126,7 @@ class Slots:
         else:
             return match[0]  # a brace of code
         if key:
-            self.values[key] = value
+            self.values[kind, key] = value
         return value
 
 
