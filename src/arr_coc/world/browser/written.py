@@ -7,8 +7,8 @@
 
 `[id|text]` is a piece of text, `[[id|html]]` an element, of which @on, @off, @check, @box, @radio and @ring
 are drawn; in SVG `data-id="x"` marks one. A slot is a sort of `Vocabulary.of` ("{name}"), a whole number
-("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands, and
-"{phone:a}" is another. "{=id}" in a question is a piece's text.
+("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands,
+and "{phone:a}" is another. "{=id}" in a question is a piece's text.
 """
 
 from __future__ import annotations
