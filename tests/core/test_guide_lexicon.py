@@ -22,7 +22,7 @@ from arr_coc.core.guide.lexicon import (
     stems,
     synonyms,
 )
-from arr_coc.core.guide.question import BOND, terms
+from arr_coc.core.guide.question import terms
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ def test_accents_do_not_count():
     assert all(word.isascii() or not word.isalpha() for word, _ in answers("the due date on it".split()))
 
 
-def test_a_question_looks_for_answers_less_than_for_synonyms():
+def test_a_question_looks_for_answers_as_for_synonyms():
     owed = terms("How much do I owe?")
-    bonds = dict(zip(owed.others, owed.strengths, strict=True))
-    assert BOND <= bonds["outstanding"] < 1 == bonds["total"]
+    bonds = dict(zip(owed.others, zip(owed.stands_for, owed.strengths, strict=True), strict=True))
+    assert bonds["outstanding"] == (4, 1.0)
 
 
 @pytest.mark.parametrize(
