@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from arr_coc.core.guide.lexicon import (
+    LONGEST,
     MOST,
     STOP_WORDS,
+    answers,
     content_words,
     expand,
     hints,
@@ -20,6 +22,7 @@ from arr_coc.core.guide.lexicon import (
     stems,
     synonyms,
 )
+from arr_coc.core.guide.question import terms
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,62 @@ def test_expansions_are_few_new_single_words(question):
     assert not set(keys) & {stem(word) for word in words}
     assert all(" " not in word and 0 <= place < len(words) for word, place in pairs)
     assert pairs == expand(words)
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "printed"),
+    [
+        ("How much do I owe?", "owe", "balance"),
+        ("Which number do I dial?", "dial", "telephone"),
+        ("Is there anything for people allergic to eggs?", "allergic", "contains"),
+        ("How do I get there?", "get", "directions"),
+        ("What does she earn?", "earn", "salary"),
+        ("Which surname is it?", "surname", "nachname"),
+        ("What is the invoice number?", "invoice", "rechnungsnummer"),
+    ],
+)
+def test_what_is_said_is_bound_to_what_answers_it(question, said, printed):
+    words = question.rstrip("?").split()
+    assert dict(answers(words)).get(printed) == words.index(said)
+
+
+def test_bonds_go_one_way_and_name_nothing():
+    assert "owe" not in dict(answers(["the", "balance"]))
+    assert "owe" not in names("balance") + synonyms("balance")
+    assert not {"quokka"} & dict(answers(["quokka"])).keys()
+
+
+def test_accents_do_not_count():
+    assert normal("Größe:") == "grosse"
+    assert stem("Fälligkeit") == stem("falligkeit")
+    assert dict(answers(["the", "size"]))["grosse"] == 1
+    assert all(word.isascii() or not word.isalpha() for word, _ in answers("the due date on it".split()))
+
+
+def test_a_question_looks_for_answers_as_for_synonyms():
+    owed = terms("How much do I owe?")
+    bonds = dict(zip(owed.others, zip(owed.stands_for, owed.strengths, strict=True), strict=True))
+    assert bonds["outstanding"] == (4, 1.0)
+
+
+@pytest.mark.parametrize(
+    "question", ["", "?", "pay earn owe call ring get leave start end rent book order ship"]
+)
+def test_answers_are_few_new_single_words(question):
+    words = question.split()
+    pairs = answers(words)
+    assert len(pairs) <= MOST
+    assert not {stem(word) for word, _ in pairs} & {stem(word) for word in words}
+    assert all(" " not in word and 0 <= place < len(words) for word, place in pairs)
+
+
+def test_every_line_can_be_met():
+    for key in (*lexicon().bonds, *lexicon().questions):
+        assert 0 < len(key.split()) <= LONGEST, key
+    for key in lexicon().bonds:
+        assert " " in key or key not in map(stem, STOP_WORDS), key
+    assert len(lexicon().bonds) >= 1500
+    assert len(lexicon().questions) >= 2000
 
 
 def test_content_words_mean_something():

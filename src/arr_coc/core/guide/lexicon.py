@@ -3,16 +3,18 @@
     synonyms("Vendor:")                       ("seller", "supplier", "merchant", ..., "sold by", ...)
     hints("When is it due?")                  ("date", "time", "due", ...)
     expand(["the", "amount", "due"])          (("total", 1), ("sum", 1), ...)
+    answers(["I", "owe"])                     (("amount", 1), ("balance", 1), ...)
 
-The groups are lines of `lexicon.txt`, read once. Words agree when their stems do: case, punctuation, plurals
-and the endings -ing and -ed don't count.
+The groups are lines of `lexicon.txt`, read once. Beside them it has bonds, of one direction: what people
+say, and what is printed where it is answered ("owe > amount due, balance"). Words agree when their stems do:
+case, accents, punctuation, plurals and the endings -ing and -ed don't count.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -63,11 +65,13 @@ class Lexicon(NamedTuple):
     Attributes:
         groups: the entries of every line.
         by_stems: stems of a phrase, joined by spaces, to the places of its groups.
+        bonds: stems of what is said to what is printed for it.
         questions: stems of question words to hints.
     """
 
     groups: tuple[tuple[Entry, ...], ...]
     by_stems: dict[str, list[int]]
+    bonds: dict[str, tuple[str, ...]]
     questions: dict[str, tuple[str, ...]]
 
 
@@ -76,17 +80,23 @@ def lexicon() -> Lexicon:
     """The lexicon; read at the first call."""
     groups: list[tuple[Entry, ...]] = []
     by_stems: dict[str, list[int]] = {}
+    bonds: dict[str, tuple[str, ...]] = {}
     questions: dict[str, tuple[str, ...]] = {}
     for line in Path(__file__).with_name("lexicon.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("?"):
             words, _, answers = line[1:].partition(" = ")
-            questions |= {stems(q): _split(answers) for q in _split(words)}
+            for key in map(stems, _split(words)):
+                questions[key] = (*questions.get(key, ()), *_split(answers))
+        elif " > " in line:
+            words, _, printed = line.partition(" > ")
+            for key in map(stems, _split(words)):
+                bonds[key] = (*bonds.get(key, ()), *_split(printed))
         elif line and not line.startswith("# "):
             group = tuple(_entry(text) for text in _split(line))
             for entry in group:
                 by_stems.setdefault(entry.key, []).append(len(groups))
             groups.append(group)
-    return Lexicon(tuple(groups), by_stems, questions)
+    return Lexicon(tuple(groups), by_stems, bonds, questions)
 
 
 def _entry(text: str) -> Entry:
@@ -99,10 +109,11 @@ def _split(line: str) -> tuple[str, ...]:
 
 
 def normal(word: str) -> str:
-    """A word without case and without punctuation around it; a lone sign such as "%" or "#" stays."""
+    """A word without case, accents and punctuation around it; a lone sign such as "%" or "#" stays."""
     text = word.casefold()
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).replace("’", "'")
+        letters = unicodedata.normalize("NFKD", text.replace("’", "'"))
+        text = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return text.strip(SIGNS).removesuffix("'s") or text.strip()
 
 
@@ -185,7 +196,7 @@ def hints(question: str) -> tuple[str, ...]:
 
 
 def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Further printed words to look for.
+    """Further printed words to look for, of one meaning with those of a question.
 
     Args:
         words: of a question, in order.
@@ -194,11 +205,23 @@ def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
         At most MOST pairs of a word that isn't among `words` and the index of the word that it stands for;
         phrases of the question are matched longest first, and take turns.
     """
+    return _pairs(words, lexicon().by_stems, _printed)
+
+
+def answers(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Printed words that answer what the words of a question say ("owe": "balance"); else as `expand`."""
+    return _pairs(words, lexicon().bonds, _bound)
+
+
+def _pairs(
+    words: Sequence[str], phrases: Container[str], look_up: Callable[[str], tuple[str, ...]]
+) -> tuple[tuple[str, int], ...]:
+    """The words that a table has for the phrases of a question, as `expand` gives them."""
     keys = [stem(word) for word in words]
     taken = set(keys)
     lists = [
-        [(word, start + _head(words[start : start + length])) for word in _printed(key)]
-        for start, length, key in _matches(keys, lexicon().by_stems)
+        [(word, start + _head(words[start : start + length])) for word in look_up(key)]
+        for start, length, key in _matches(keys, phrases)
         if length > 1 or normal(words[start]) not in STOP_WORDS
     ]
     pairs: list[tuple[str, int]] = []
@@ -229,11 +252,23 @@ def _head(words: Sequence[str]) -> int:
     return next((i for i, word in enumerate(words) if normal(word) not in STOP_WORDS), 0)
 
 
-def _printed(key: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _printed(key: str) -> tuple[str, ...]:
     """The words of a phrase's synonyms, each once: single words first, those that mean little last."""
+    return _single_words(key, _others(key))
+
+
+@lru_cache(maxsize=4096)
+def _bound(key: str) -> tuple[str, ...]:
+    """The words of what is printed for a phrase that people say, in the order of `_printed`."""
+    return _single_words(key, lexicon().bonds[key])
+
+
+def _single_words(key: str, others: Sequence[str]) -> tuple[str, ...]:
+    """The words of phrases but those that hold all of some stems."""
     own = set(key.split())
-    phrases = [p for p in _others(key) if not own.issubset(stems(p).split())]
+    phrases = [p for p in others if not own.issubset(stems(p).split())]
     single = [normal(phrase) for phrase in phrases if " " not in phrase]
     several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
     words = dict.fromkeys(single + several)
-    return sorted(words, key=lambda word: word in STOP_WORDS)
+    return tuple(sorted(words, key=lambda word: word in STOP_WORDS))

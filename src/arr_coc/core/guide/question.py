@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arr_coc.core.guide.lexicon import STOP_WORDS, expand, hints
+from arr_coc.core.guide.lexicon import STOP_WORDS, answers, expand, hints
 from arr_coc.core.guide.meanings import WIDTH as MEANING
 from arr_coc.core.guide.meanings import meaning, related
 from arr_coc.core.guide.words import DIM, split_words
@@ -83,7 +83,7 @@ def terms(question: str) -> Terms:
     words = split_words(question) or ["?"]
     if len(words) > MOST:
         words = words[: MOST // 2] + words[-(MOST - MOST // 2) :]
-    others = dict(reversed(expand(words)))
+    others = dict(reversed((*expand(words), *answers(words))))
     asks = next((i for i, word in enumerate(words) if word in QUESTION_WORDS), 0)
     for hint in hints(question):
         for word in split_words(hint):
