@@ -35,8 +35,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "answers": {"stage": "answers", "estimator": "gumbel", "lora": 2, "accumulate": 2} | ALONE,
     "top": {"stage": "answers", "top_layers": 1, "base_lr": 1e-3} | ALONE,
     "partial": {"stage": "partial", "lora": 2, "checkpointing": True} | ALONE,
-    "tower": {"stage": "tower", "lora": 2, "precision": "mixed"} | ALONE,
+    "tower": {"stage": "tower", "lora": 2} | ALONE,
 }
+CUT = "partial"
+"""The run that is cut off after a step, and goes on."""
 LAYERS = 5
 """Of the tiny model: two decoder layers and three blocks of the vision tower."""
 
@@ -69,10 +71,10 @@ def settings(base: Path, data: tuple[str, ...], name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def divided(base: Path, data: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every recipe in two processes; one of them is cut off after a step and goes on."""
+    """The folders of all recipes, learned by two processes."""
     folder = tmp_path_factory.mktemp("divided")
     runs = [{"name": name, "recipe": settings(base, data, name), "stop_at": None} for name in RECIPES]
-    runs.insert(0, {"name": "partial", "recipe": settings(base, data, "partial"), "stop_at": 1})
+    runs.insert(0, {"name": CUT, "recipe": settings(base, data, CUT), "stop_at": 1})
     (folder / "runs.json").write_text(json.dumps(runs))
     launch([divided_runs.__file__, str(folder / "runs.json")], {FSDP: "true"}, limit=900)
     return folder
@@ -97,10 +99,13 @@ def test_it_learns_what_one_process_does(
     for result in results:
         assert result["steps"] == STEPS
         assert result["learned"] == alone["learned"]
-        assert result["train_loss"] == pytest.approx(alone["train_loss"], rel=2e-4)
         assert result["launched"] == "true"  # the environment is as it was
         assert result["layers"] == LAYERS - (name == "top")
         assert result["held"] <= 0.51 * result["all"]
+    losses = [result["train_loss"] for result in results]  # each of its own images
+    assert losses[0] != losses[1]
+    if name != CUT:  # its second sitting has the loss of that alone
+        assert sum(losses) / 2 == pytest.approx(alone["train_loss"], rel=2e-4)
     assert sum(result["held"] for result in results) == results[0]["all"]
     one, two, start = (weights(folder) for folder in (tmp_path / "one", divided / name, tmp_path / "begin"))
     assert one.keys() == two.keys()
