@@ -115,7 +115,7 @@ class Learner(nn.Module):
 
     def most(self, number: int) -> int:
         """The greatest number of all processes where they hold the model together, else the number itself."""
-        return greatest(number, self.model.device) if self.divided else number
+        return greatest(int(number), self.model.device) if self.divided else number
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
         """The loss of one image; rows of weight 0 are as if they weren't there.
