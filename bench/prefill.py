@@ -73,10 +73,13 @@ SAME = ("shape", "model", "parameters", "dtype", "image", "visual tokens", "text
 RANGED = ("ms", "speed", "of_limit", "select_share")
 
 
-def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype) -> ARRCOCModel:
-    """Random weights in a published shape, with the bundled processor, a random layer and stem."""
+def random_base(
+    shape: str, depth: int | None, dtype: torch.dtype, vocabulary: int | None = None
+) -> Qwen3VLForConditionalGeneration:
+    """Random weights in a published shape; None: the bundled tokenizer's vocabulary."""
     config = AutoConfig.from_pretrained(checkpoint.BUNDLED_MODEL)
-    text = TEXT | SHAPES[shape] | {"rope_parameters": ROTARY}
+    text: dict[str, Any] = TEXT | SHAPES[shape] | {"rope_parameters": ROTARY}
+    text |= {} if vocabulary is None else {"vocab_size": vocabulary}
     vision = VISION | {"out_hidden_size": text["hidden_size"]}
     if depth is not None:
         text["num_hidden_layers"] = vision["depth"] = depth
@@ -86,17 +89,24 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
             setattr(part, name, value)
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
-    base = Qwen3VLForConditionalGeneration(config).to(device).eval()
+    base = Qwen3VLForConditionalGeneration(config)
     torch.set_default_dtype(torch.float32)
-    layer = ARRCOCLayer(ARRCOCConfig(dim=text["hidden_size"]))
+    return base.eval()
+
+
+def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype) -> ARRCOCModel:
+    """Random weights in a published shape, with the bundled processor, a random layer and stem."""
+    base = random_base(shape, depth, dtype).to(device)
+    dim = base.config.get_text_config().hidden_size
+    layer = ARRCOCLayer(ARRCOCConfig(dim=dim))
     layer.trained = True  # as if: an untrained one would look by gaze
     processor = AutoProcessor.from_pretrained(checkpoint.BUNDLED_MODEL)
     tower = base.model.visual
     convs = {
-        name: ConvCompressor(text["hidden_size"], factor, len(tower.deepstack_visual_indexes))
+        name: ConvCompressor(dim, factor, len(tower.deepstack_visual_indexes))
         for name, factor in CONVS.items()
     } | {name: TowerCompressor.of(tower, factor) for name, factor in TOWERS.items()}
-    stem = Stem(text["hidden_size"])
+    stem = Stem(dim)
     return ARRCOCModel(base, processor, layer, stem=stem, convs=convs, strict=True)
 
 

@@ -63,8 +63,7 @@ def test_costs_are_those_of_the_answers(learner: Learner, monkeypatch: pytest.Mo
     encoded = learner.model.adapter.features(session.inputs("?"))
     every = torch.arange(30).expand(2, -1)
     monkeypatch.setattr(judge, "LONGEST", 4)
-    one = Judge(learner.model, session, encoded, ITEM.rows, "exact_match")
-    monkeypatch.setattr(one, "truths", [("never",), ("never",)])
+    one = Judge(learner.model, session, encoded, ITEM.rows, [("never",), ("never",)], "exact_match")
     assert one.costs(every, sampled=False).tolist() == [1, 1]
     drawn = [one.costs(every, True, torch.Generator().manual_seed(3)).tolist() for _ in range(2)]
     assert drawn[0] == drawn[1]

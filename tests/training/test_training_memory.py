@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.training.learner import Learner
-from arr_coc.training.memory import SHARDING, recomputed
+from arr_coc.training.memory import recomputed
 from arr_coc.training.parts import PartsLearner
 from arr_coc.training.recipe import Recipe
 from arr_coc.training.rows import ImageRows, Row
@@ -134,13 +134,3 @@ def test_mixed_precision_multiplies_in_bfloat16_and_learns_in_float32(
     assert {weight.dtype for weight in weights.values()} == {torch.float32}
     assert mixed["train_loss"] == pytest.approx(plain["train_loss"], rel=0.05)
     assert mixed["train_loss"] != plain["train_loss"]
-
-
-@pytest.mark.parametrize("name", SHARDING)
-def test_a_launch_that_would_spread_the_model_is_refused(
-    base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv(name, "true")
-    with pytest.raises(ValueError, match=f"{SHARDING[name]} would spread the model .*unset {name}"):
-        run(base, rows, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

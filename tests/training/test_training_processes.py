@@ -6,10 +6,6 @@ Run: pytest tests/training/test_training_processes.py
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,39 +15,10 @@ from arr_coc import ARRCOCModel
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.training.recipe import load_recipe, parse_override
 from arr_coc.training.trainer import train
+from launching import launch
 from tiny import WIDTH
 
 STEPS = 2
-
-
-def launch(words: list[str], out: Path) -> str:
-    """`arr-coc train` in two processes, as `accelerate launch` starts them; what they print.
-
-    By the environment that launchers set, without the launcher: it is a third process to wait for.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "arr_coc", "train", *words, "--out", str(out), "--json"]
-    running = [
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for process, (_, errors) in zip(running, outputs, strict=True):
-        assert process.returncode == 0, errors[-2000:]
-    return "".join(printed for printed, _ in outputs)
 
 
 def test_two_processes_share_a_step(base: Path, rows: Path, tmp_path: Path) -> None:
@@ -62,7 +29,8 @@ def test_two_processes_share_a_step(base: Path, rows: Path, tmp_path: Path) -> N
     """
     words = [f"model={base}", f"data=jsonl:{rows}", "budgets=6,3", f"steps={STEPS}", "relevance=1"]
     words = ["answers", "init=none", "workers=0", "warmup=0", "estimator=gumbel", *words]
-    printed = launch(words, tmp_path / "out")
+    command = ["-m", "arr_coc", "train", *words, "--out", str(tmp_path / "out"), "--json"]
+    printed = launch(command)
     (line,) = printed.splitlines()
     facts = json.loads(line)
     assert facts["steps"] == STEPS

@@ -27,14 +27,27 @@ from arr_coc.session import GREEDY, Session
 
 
 def own_answers(
-    session: Session, features: VisualFeatures, questions: Sequence[str], longest: int = 32
+    session: Session,
+    features: VisualFeatures,
+    questions: Sequence[str],
+    longest: int = 32,
+    together: bool = False,
 ) -> list[str]:
-    """The model's answer to each question with all tokens, decoded greedily, of at most `longest` tokens."""
+    """The model's answer to each question with all tokens, decoded greedily.
+
+    Args:
+        session: of the image.
+        features: the image, encoded.
+        questions: about it.
+        longest: tokens of an answer at most.
+        together: go on until all processes of the run have their answers, which hold the model together.
+    """
     model, inputs = session.model, session.batch(questions)
     compacted = model.adapter.compact(
         inputs, features.repeat(len(questions)), everything(features) * len(questions)
     )
-    ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **GREEDY, max_new_tokens=longest)
+    options = GREEDY | {"max_new_tokens": longest, "synced_gpus": together}
+    ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **options)
     new = ids[:, inputs["input_ids"].shape[1] :]
     return [text.strip() for text in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
 

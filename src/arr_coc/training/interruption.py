@@ -6,7 +6,7 @@
     interruption.signal    # what came, None if nothing did
 
 Of several processes all stop at the same step, whichever was told. A second Ctrl-C ends the run at once; the
-last checkpoint is left then. `Deadline` ends a run when its time is over.
+last checkpoint is left then. `Deadline` ends a run when its time is over, `StopAt` at a step.
 """
 
 from __future__ import annotations
@@ -105,6 +105,18 @@ class Deadline(TrainerCallback):
         """Stop here if the time of any process is over."""
         if self.over:
             control.should_log = control.should_training_stop = True
+
+
+class StopAt(TrainerCallback):
+    """Ends a sitting at a step, with a checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask the Trainer to save and stop."""
+        if state.global_step >= self.step:
+            control.should_save = control.should_training_stop = True
 
 
 def greatest(number: int, device: torch.device) -> int:

@@ -13,7 +13,6 @@ from arr_coc.modes import PRUNE
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.decoding import generate_whole
 from arr_coc.session import GREEDY, Session
-from arr_coc.training import distill
 from arr_coc.training.rows import Row
 
 REWARDS: dict[str, Callable[[str, Sequence[str]], float]] = {
@@ -33,18 +32,25 @@ class Judge:
         model: that answers.
         session: of the image.
         encoded: the image, encoded.
-        rows: its questions; where one has no answer, the model's own with all tokens is the truth.
+        rows: its questions.
+        truths: the accepted answers of each.
         reward: a name of `REWARDS`.
+        together: go on until all processes of the run have their answers, which hold the model together.
     """
 
     def __init__(
-        self, model: ARRCOCModel, session: Session, encoded: VisualFeatures, rows: Sequence[Row], reward: str
+        self,
+        model: ARRCOCModel,
+        session: Session,
+        encoded: VisualFeatures,
+        rows: Sequence[Row],
+        truths: Sequence[Sequence[str]],
+        reward: str,
+        together: bool = False,
     ) -> None:
         self.model, self.metric, self.features = model, REWARDS[reward], encoded.repeat(len(rows))
         self.inputs = session.batch([row.question for row in rows])
-        missing = [row.question for row in rows if not row.answers]
-        own = iter(distill.own_answers(session, encoded, missing) if missing else ())
-        self.truths = [row.answers or (next(own),) for row in rows]
+        self.truths, self.together = truths, together
 
     @torch.no_grad()
     def costs(self, keep: Tensor, sampled: bool, draws: torch.Generator | None = None) -> Tensor:
@@ -58,9 +64,10 @@ class Judge:
         adapter = self.model.adapter_for(PRUNE)
         compacted = self.model.adapter.compact(self.inputs, self.features, list(keep))
         options = SAMPLING if sampled else GREEDY
+        options = options | {"max_new_tokens": LONGEST, "synced_gpus": self.together}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=draws)))
-            ids = generate_whole(adapter.model, self.inputs, compacted, **options, max_new_tokens=LONGEST)
+            ids = generate_whole(adapter.model, self.inputs, compacted, **options)
         new = ids[:, self.inputs["input_ids"].shape[1] :]
         answers = self.model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)
         pairs = zip(answers, self.truths, strict=True)

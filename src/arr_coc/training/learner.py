@@ -16,7 +16,7 @@ need no encoded image; the map of the trained layer (`target="layer"`) needs no 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ from arr_coc.session import Session
 from arr_coc.training import distill
 from arr_coc.training.estimators import Choice, choose, policy_loss
 from arr_coc.training.fields import MARKS, PARTS
+from arr_coc.training.interruption import greatest
 from arr_coc.training.judge import Judge
 from arr_coc.training.losses import recall, relevance_loss, selection_iou
 from arr_coc.training.memory import recomputed
@@ -56,6 +57,10 @@ WITH_GESTALT = 0.5
 """Share of the images that a stem sees with a gestalt under the cells."""
 
 
+IDLE = Row("?", ("?",), (), "", 1.0, "nowhere")
+"""What a process asks where its image has no question, so that it computes what the others do."""
+
+
 class ImageLoss(NamedTuple):
     """The loss of one image, a scalar, and the figures to log: name -> values, to be averaged."""
 
@@ -69,11 +74,15 @@ class Learner(nn.Module):
     Args:
         model: the model; its base is frozen but for what the recipe unfreezes.
         recipe: what to learn from, and how.
+
+    Attributes:
+        divided: whether processes hold the base model together (`sharding`), and so have to compute the same
+            layers in the same order.
     """
 
     def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
         super().__init__()
-        self.model, self.recipe = model, recipe
+        self.model, self.recipe, self.divided = model, recipe, False
         self.layer: Any = model.layer
         if recipe.allocator == "query-blind":
             self.layer = QueryBlindLayer(model.layer.config.dim).to(model.device)
@@ -91,12 +100,22 @@ class Learner(nn.Module):
 
     def forward(self, items: Sequence[ImageRows]) -> tuple[Tensor, dict[str, list[float]]]:
         """The mean loss of some images, and figures by name: one or more values each."""
-        losses = [self.image_loss(item) for item in items]
+        losses = [self._loss(item) for item in items]
         figures: dict[str, list[float]] = {}
         for each in losses:
             for name, values in each.figures.items():
                 figures.setdefault(name, []).extend(values)
         return torch.stack([each.loss for each in losses]).mean(), figures
+
+    def _loss(self, item: ImageRows) -> ImageLoss:
+        """The loss of one image; without a question that of `IDLE`, times 0, where the model is divided."""
+        if not self.divided or any(row.weight for row in item.rows):
+            return self.image_loss(item)
+        return ImageLoss(0.0 * self.image_loss(replace(item, rows=(IDLE,))).loss, {})
+
+    def most(self, number: int) -> int:
+        """The greatest number of all processes where they hold the model together, else the number itself."""
+        return greatest(int(number), self.model.device) if self.divided else number
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
         """The loss of one image; rows of weight 0 are as if they weren't there.
@@ -129,8 +148,9 @@ class Learner(nn.Module):
         if recipe.stage != "relevance" and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
             judge = None
-            if recipe.reward != "likelihood":
-                judge = Judge(model, session, encoded, rows, recipe.reward)
+            if recipe.reward != "likelihood" and answers is not None:
+                truths = [row.answers or (answer,) for row, answer in zip(rows, answers, strict=True)]
+                judge = Judge(model, session, encoded, rows, truths, recipe.reward, self.divided)
             loss = self.answer_loss(inputs, features, relevance, weight, draws, judge)
             terms["answer"] = recipe.answer * loss
         loss = sum(terms.values(), start=self._zero())
@@ -218,10 +238,12 @@ class Learner(nn.Module):
         layout, stem = model.adapter.layout(inputs), model.stem
         assert stem is not None, "made at the start"
         coarse, mean, count = None, None, layout.counts[0]
-        if torch.rand((), generator=draws) < WITH_GESTALT:
+        wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
+        if self.most(wanted):
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
             with torch.no_grad():
                 view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
+        if wanted:
             tokens = view.cell_tokens(0).float()
             coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
         grid = layout.grids[0][1:]
@@ -281,11 +303,13 @@ class Learner(nn.Module):
             return None
         return self.answers(session, encoded, rows)
 
-    @staticmethod
-    def answers(session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+    def answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str]:
         """The right answer of each row, the first; where it has none, the model's own from all tokens."""
         missing = [row.question for row in rows if not row.answers]
-        own = iter(distill.own_answers(session, encoded, missing) if missing else ())
+        own: Iterator[str] = iter(())
+        if self.most(len(missing)):  # with the others, if for nothing
+            questions = missing or [rows[0].question]
+            own = iter(distill.own_answers(session, encoded, questions, together=self.divided))
         return [row.answers[0] if row.answers else next(own) for row in rows]
 
     def _target(

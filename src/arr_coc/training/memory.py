@@ -1,9 +1,8 @@
-"""What saves memory in a step: layers that are computed again on the way back; and launches that can't be."""
+"""What saves memory in a step: layers that are computed again on the way back."""
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -11,8 +10,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-SHARDING = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
-"""What a launcher sets where it is to spread one model over several processes."""
 _MARKS = ("gradient_checkpointing", "_gradient_checkpointing_func", "training")
 
 
@@ -50,13 +47,3 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
             for name in _MARKS:
                 vars(layer).pop(name, None)
             vars(layer).update(marks)
-
-
-def refuse_sharding() -> None:
-    """Raises ValueError where a launcher wants one model spread over several processes."""
-    for name, what in SHARDING.items():
-        if os.environ.get(name, "").lower() in ("1", "true"):
-            raise ValueError(
-                f"{what} would spread the model over processes, which training can't do: each has it whole; "
-                f"launch without it (unset {name}), or set checkpointing=true or precision=bfloat16"
-            )

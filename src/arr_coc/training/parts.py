@@ -77,6 +77,7 @@ class PartsLearner(Learner):
         answers = self._own_or_right(session, whole, rows)
         draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
         terms: dict[str, list[Tensor]] = {}
+        idle: dict[str, list[Tensor]] = {}
         if self.recipe.stage == "compressor":
             for name in CONVS:
                 conv = self.model.convs[name]
@@ -85,15 +86,19 @@ class PartsLearner(Learner):
                     costs = read_parts(self.model, PRUNE, batch, whole, None, None, conv(whole))
                 terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
         else:
-            for some, keep in self._kept_sets(session, whole, rows, item, draws):
+            sets = list(self._kept_sets(session, whole, rows, item, draws))
+            for number in range(self.most(len(sets))):  # with the others, the last one again
+                some, keep = sets[min(number, len(sets) - 1)]
                 batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
                 for name, term in self._part(session, whole, batch, keep, item).items():
-                    terms.setdefault(name, []).append(term)
-        return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()})
+                    (terms if number < len(sets) else idle).setdefault(name, []).append(term)
+        means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
+        return self._sum(means, [term for parts in idle.values() for term in parts])
 
-    def _sum(self, terms: Mapping[str, Tensor]) -> ImageLoss:
-        """The sum of the terms, and each as a figure."""
+    def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
+        """The sum of the terms, and each as a figure; idle ones count nothing, but have their way back."""
         total = torch.stack(list(terms.values())).sum() + self._zero()
+        total = total + 0.0 * torch.stack(list(idle)).sum() if idle else total
         figures = {"loss": total, **terms}
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
@@ -134,7 +139,7 @@ class PartsLearner(Learner):
         """The loss of compressors inside the tower; the whole tower runs where it is asked for something."""
         model, recipe, inputs = self.model, self.recipe, session.inputs("?")
         whole = None
-        if recipe.echo or (recipe.answer and not all(row.answers for row in rows)):
+        if recipe.echo or (recipe.answer and self.most(sum(not row.answers for row in rows))):
             with torch.no_grad():
                 whole = model.adapter.features(inputs)
         batch = None
@@ -184,8 +189,9 @@ class PartsLearner(Learner):
         grid = whole.grids[0][1:]
         masks = torch.stack([row.evidence(grid, item.image.size) for row in rows])
         blind = [i for i, row in enumerate(rows) if not row.marked]
-        if blind and self.layer.trained:
-            logits = self.relevance(session, whole, [rows[i].question for i in blind], "encoded").logits
+        if self.layer.trained and self.most(len(blind)):
+            questions = [rows[i].question for i in blind or [0]]
+            logits = self.relevance(session, whole, questions, "encoded").logits[: len(blind)]
             for i, scores in zip(blind, logits.flatten(1), strict=True):
                 masks[i] = compute_retention_mask(scores, max(1, count // 4)).view(grid).cpu()
         return masks

@@ -7,14 +7,14 @@ The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recip
 it started from goes along. Killed at any step, the same call goes on from that checkpoint
 to the same result: data come in an order fixed by the seed, and the generators are restored. Ctrl-C and
 SIGTERM end it after a step, with an allocator of what was learned so far. It runs on one CPU, on one GPU, or
-on several by `accelerate launch`, and several learn what one does with as many images a step.
+on several by `accelerate launch`, and several learn what one does with as many images a step. With
+`--use_fsdp` they divide the base model among them (`sharding`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import shutil
 import time
@@ -27,24 +27,24 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, SequentialSampler
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc.core.device import resolve_device
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.provenance import MOST, plain
 from arr_coc.core.saved import write_tensors
-from arr_coc.core.whole import write_whole
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.training.components import PICTURES, fit_coarse_basis, needs_basis
+from arr_coc.training.curve import Curve, draw_curve
 from arr_coc.training.fields import PARTS
-from arr_coc.training.folder import CURVE, PLOT, check, claim, is_main_process, last_checkpoint, opened
-from arr_coc.training.interruption import Deadline, Interruption
+from arr_coc.training.folder import PLOT, check, is_main_process, last_checkpoint, opened
+from arr_coc.training.interruption import Deadline, Interruption, StopAt
+from arr_coc.training.launch import divides, own_way
 from arr_coc.training.learner import Learner
-from arr_coc.training.memory import refuse_sharding
 from arr_coc.training.parts import PartsLearner
 from arr_coc.training.progress import Report, counted
 from arr_coc.training.query_blind import QueryBlindLayer
@@ -129,7 +129,7 @@ def train(
             raise ValueError(
                 f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
             )
-    refuse_sharding()
+    divided = divides()
     place = resolve_device(device)
     if place.index is not None:
         raise ValueError(
@@ -137,14 +137,15 @@ def train(
         )
     check(out, recipe)
     interruption = Interruption()
-    with opened(out), interruption.listening(), contextlib.ExitStack() as screen:
+    with opened(out), interruption.listening(), contextlib.ExitStack() as screen, own_way():
+        arguments = _arguments(recipe, out, place.type)  # processes find each other here
         torch.manual_seed(recipe.seed)
         devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
         images = recipe.batch * recipe.accumulate * devices
         data = open_rows(recipe.model_copy(update={"batch": images, "accumulate": 1}))
-        learner = build_learner(recipe, layer_class)
+        learner = _built(recipe, layer_class, arguments.device if divided else None)
         deadline = Deadline(minutes)
-        trainer = AllocatorTrainer(learner, _arguments(recipe, out, place.type), data, recipe, deadline)
+        trainer = AllocatorTrainer(learner, arguments, data, recipe, deadline)
         trainer.add_callback(Curve(out, recipe))
         trainer.add_callback(interruption)
         if stop_at is not None:
@@ -161,9 +162,15 @@ def train(
             raise ValueError(worker_message(str(error))) from error
     history, steps = trainer.state.log_history, trainer.state.global_step
     whole = steps >= recipe.steps or (deadline.over and not interruption.signal)
-    if trainer.is_world_process_zero() and (whole or interruption.signal):
+    main, ends = trainer.is_world_process_zero(), whole or interruption.signal
+    weights = None
+    if divided and recipe.top_layers and ends:
+        from arr_coc.training.sharding import whole_weights
+
+        weights = whole_weights(learner.model.base, keep=main)
+    if main and ends:
         record = {"recipe": plain(name or recipe.stage), "steps": steps, "images": data.images()}
-        write_learned(learner, out, record)
+        write_learned(learner, out, record, weights)
         if whole:
             finish(out, history)
     curve = [line for line in history if "loss" in line]
@@ -175,6 +182,24 @@ def train(
         "seconds": round(time.monotonic() - since, 1),
         "learned": sum(p.numel() for p in learner.parameters() if p.requires_grad),
     } | {k: v for k, v in figures.items() if k != "step"}
+
+
+def _built(recipe: Recipe, layer_class: type[ARRCOCLayer], device: torch.device | None) -> Learner:
+    """The learner; its base model is divided over the devices of all processes, of which one is here."""
+    if device is None:
+        return build_learner(recipe, layer_class)
+    from arr_coc.training.sharding import divide, in_turns, leave_alone, make_mesh  # torch may be without
+
+    def one() -> Learner:
+        learner = build_learner(recipe, layer_class)
+        divide(learner.model.base, mesh)
+        return learner
+
+    mesh = make_mesh(device)
+    learner = in_turns(one)
+    leave_alone(learner)
+    learner.divided = True
+    return learner
 
 
 def _arguments(recipe: Recipe, out: Path, device: str) -> TrainingArguments:
@@ -205,13 +230,16 @@ def _arguments(recipe: Recipe, out: Path, device: str) -> TrainingArguments:
     )
 
 
-def write_learned(learner: Learner, out: Path, record: dict[str, Any]) -> None:
+def write_learned(
+    learner: Learner, out: Path, record: dict[str, Any], weights: dict[str, Tensor] | None = None
+) -> None:
     """Write what was learned so far into `out`, as an allocator that can be used.
 
     Args:
         learner: after some steps.
         out: the folder of the run.
         record: what it learned from: recipe, steps, and images by kind of source.
+        weights: of the base model where processes have divided it and top layers learned; None: its own.
     """
     recipe, model = learner.recipe, learner.model
     if isinstance(learner.layer, QueryBlindLayer):
@@ -222,7 +250,7 @@ def write_learned(learner: Learner, out: Path, record: dict[str, Any]) -> None:
     record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
     learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
     if recipe.top_layers:  # another base model: it is written whole
-        model.base.save_pretrained(out / "base")
+        model.base.save_pretrained(out / "base", state_dict=weights)
         model.processor.save_pretrained(out / "base")
         model.base_name = str(out / "base")
     model.save_pretrained(out)
@@ -322,7 +350,15 @@ class AllocatorTrainer(Trainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """As the Trainer's; running out of memory on the way back names the images too."""
         try:
-            return super().training_step(*args, **kwargs)
+            if not self.learner.divided:
+                return super().training_step(*args, **kwargs)
+            with self.accelerator.no_sync(self.model_wrapped):
+                loss = super().training_step(*args, **kwargs)
+            if self.accelerator.sync_gradients:
+                from arr_coc.training.sharding import average_gradients
+
+                average_gradients(self.learner.parameters())
+            return loss
         except torch.OutOfMemoryError as error:
             inputs = kwargs.get("inputs", args[1] if len(args) > 1 else {})
             raise ValueError(_too_large(inputs.get("items", []))) from error
@@ -358,56 +394,3 @@ def _too_large(items: list[ImageRows]) -> str:
         f"out of memory at {largest.where} ({size}); lower max_pixels, questions or batch in the recipe, "
         "or use precision = 'bfloat16'"
     )
-
-
-class Curve(TrainerCallback):
-    """Writes the recipe with the first step, and the log as JSON lines after every entry, to be watched."""
-
-    def __init__(self, out: Path, recipe: Recipe) -> None:
-        self.out, self.recipe, self.claimed = out, recipe, False
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Claim the folder: from now on there is something to go on with."""
-        if state.is_world_process_zero and not self.claimed:
-            claim(self.out, self.recipe)
-            self.claimed = True
-
-    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
-        if state.is_world_process_zero:
-            lines = "".join(json.dumps(line) + "\n" for line in state.log_history)
-            write_whole(lines.encode(), self.out / CURVE)
-
-
-class StopAt(TrainerCallback):
-    """Ends a sitting at a step, with a checkpoint."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask the Trainer to save and stop."""
-        if state.global_step >= self.step:
-            control.should_save = control.should_training_stop = True
-
-
-def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
-    """Every figure of the log over the steps, one panel each."""
-    from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
-
-    lines = [line for line in history if "loss" in line]
-    names = [
-        n
-        for n in ("loss", "relevance", "answer", "compress", "iou", "recall 1/16")
-        if any(n in line for line in lines)
-    ]
-    figure = Figure(figsize=(3.2 * max(1, len(names)), 2.6), layout="constrained")
-    for axis, name in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
-        points = [(line["step"], line[name]) for line in lines if name in line]
-        axis.plot(*zip(*points, strict=True), color="#0b6e99", linewidth=1.6)
-        axis.set_title(name, loc="left", fontsize=10)
-        axis.set_xlabel("step", fontsize=8)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.set_ylim(bottom=0)
-    figure.savefig(path, dpi=130)
