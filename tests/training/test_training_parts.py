@@ -16,7 +16,7 @@ from torch import nn
 
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.gestalt import pooled
+from arr_coc.seam.gestalt import compress, pooled
 from arr_coc.seam.likelihood import IGNORED, answer_costs, compacted_costs, hinted_costs
 from arr_coc.session import Session
 from arr_coc.training import parts
@@ -24,6 +24,7 @@ from arr_coc.training.lessons import LESSONS
 from arr_coc.training.parts import PartsLearner, echo_loss, kept_cells, read_parts
 from arr_coc.training.recipe import Recipe, built_in, load_recipe
 from arr_coc.training.rows import ImageRows, Row
+from arr_coc.training.towers import prepare_towers
 from arr_coc.training.trainer import train
 from learning import losses
 from tiny import WIDTH, picture, tiny
@@ -102,6 +103,23 @@ class TestStages:
         taught = learner("partial", answer=0.0)
         values = losses(taught, ITEM, 0.02, 12)
         assert values[-1] < 0.8 * values[0]
+
+    @pytest.mark.parametrize("name", ["resize", "pool4", "conv16", "tower4"])
+    def test_a_coarse_view_is_what_the_mode_would_make(self, name: str) -> None:
+        model = learner("compressor").model
+        prepare_towers(model, Recipe(stage="tower", steps=1, lora=2))
+        taught = PartsLearner(model, Recipe(stage="coarse", steps=1, lora=2, gestalts=(name,)))
+        session = Session(model, IMAGE)
+        whole = model.adapter.features(session.inputs("?"))
+        mine = taught._gestalt(session, whole, random.Random(0))
+        if name == "resize":  # of a picture this small the mode makes none
+            assert len(mine.cells[0]) <= len(whole.cells[0]) // 4
+            return
+        adapter = model.chooser.adapter_with(name) if name == "tower4" else model.adapter_for("saccade")
+        other = compress(name, adapter, session.inputs("?"), whole, model.convs)
+        assert mine.grids == other.grids
+        torch.testing.assert_close(mine.tokens[0], other.tokens[0])
+        assert not mine.tokens[0].requires_grad
 
     @torch.no_grad()
     def test_an_answer_from_a_gestalt_costs_what_the_mode_would_read(self) -> None:
@@ -184,11 +202,19 @@ class TestRefusals:
             ({"stage": "partial"}, "lora is 0, but stage 'partial' teaches one"),
             ({"stage": "compressor", "eyes": "stem"}, "teaches no eyes"),
             ({"stage": "coarse", "lora": 2, "answer": 0.0}, "answer is 0, so stage 'coarse' learns nothing"),
+            ({"stage": "partial", "lora": 2, "gestalts": ("pool4",)}, "stage 'partial' reads no coarse view"),
+            ({"stage": "relevance", "gestalts": ("pool4",)}, "stage 'relevance' reads no coarse view"),
+            ({"stage": "coarse", "lora": 2, "gestalts": ("mean",)}, "gestalts"),
         ],
     )
     def test_what_would_teach_nothing(self, changes: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             Recipe(steps=1, **changes)
+
+    @pytest.mark.parametrize(("name", "recipe"), [("conv4", "compressor"), ("tower16", "tower")])
+    def test_a_gestalt_that_has_not_been_learned(self, name: str, recipe: str) -> None:
+        with pytest.raises(ValueError, match=f"has not learned: teach it first by recipe {recipe}"):
+            learner("coarse", gestalts=(name,))
 
     def test_a_lesson_that_nobody_registered(self) -> None:
         with pytest.raises(ValueError, match="lessons has 'dence', which is unknown: name its module in"):

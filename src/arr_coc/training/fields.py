@@ -53,3 +53,6 @@ Side = Annotated[int, Field(ge=128, le=3072)]
 DataSpec = Annotated[str, AfterValidator(check_data)]
 Listed = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
 Towers = Annotated[tuple[Literal["tower4", "tower16"], ...], Listed]
+Gestalts = Annotated[
+    tuple[Literal["resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16"], ...], Listed
+]

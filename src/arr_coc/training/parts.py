@@ -26,9 +26,10 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.features import Compacted
-from arr_coc.seam.gestalt import CELLS, CONVS, ConvCompressor
+from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress
 from arr_coc.seam.likelihood import compacted_costs, hinted_costs
 from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.session import Session
 from arr_coc.training.learner import ImageLoss, Learner, draws_of
 from arr_coc.training.lessons import LESSONS, check_lessons
@@ -63,6 +64,12 @@ class PartsLearner(Learner):
             prepare_towers(model, recipe)
         else:
             prepare_lora(model, {"partial": PARTIAL, "coarse": COARSE}[recipe.stage], recipe.lora)
+            for name in recipe.gestalts:
+                if COMPRESSORS[name].learned and name not in model.convs:
+                    raise ValueError(
+                        f"gestalts has {name!r}, which this allocator has not learned: teach it first by "
+                        f"recipe {'tower' if name in TOWERS else 'compressor'}"
+                    )
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
         """The loss of one image; what is drawn for it depends on the seed and the item's number alone."""
@@ -86,11 +93,12 @@ class PartsLearner(Learner):
                     costs = read_parts(self.model, PRUNE, batch, whole, None, None, conv(whole))
                 terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
         else:
+            gestalt = self._gestalt(session, whole, draws) if self.recipe.stage == "coarse" else None
             sets = list(self._kept_sets(session, whole, rows, item, draws))
             for number in range(self.most(len(sets))):  # with the others, the last one again
                 some, keep = sets[min(number, len(sets) - 1)]
                 batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
-                for name, term in self._part(session, whole, batch, keep, item).items():
+                for name, term in self._part(session, whole, batch, keep, gestalt, item).items():
                     (terms if number < len(sets) else idle).setdefault(name, []).append(term)
         means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
         return self._sum(means, [term for parts in idle.values() for term in parts])
@@ -102,8 +110,27 @@ class PartsLearner(Learner):
         figures = {"loss": total, **terms}
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
+    @torch.no_grad()
+    def _gestalt(self, session: Session, whole: VisualFeatures, draws: random.Random) -> VisualFeatures:
+        """The coarse view of an image by one of the recipe's compressors; "resize" keeps at most a quarter."""
+        model, names, inputs = self.model, self.recipe.gestalts, session.inputs("?")
+        name = names[0] if len(names) == 1 else draws.choice(names)
+        if name in TOWERS:
+            return tower_gestalt(model, name, inputs)
+        adapter = model.adapter_for(SACCADE)
+        if COMPRESSORS[name].reads_tokens:
+            return compress(name, adapter, inputs, whole, model.convs)
+        few = min(CELLS, max(1, len(whole.cells[0]) // 4))
+        return adapter.features(model.adapter.coarse(inputs, few))
+
     def _part(
-        self, session: Session, whole: VisualFeatures, batch: Mapping[str, Any], keep: Tensor, item: ImageRows
+        self,
+        session: Session,
+        whole: VisualFeatures,
+        batch: Mapping[str, Any],
+        keep: Tensor,
+        gestalt: VisualFeatures | None,
+        item: ImageRows,
     ) -> dict[str, Tensor]:
         """The terms of one kept set [K] and the questions that share it."""
         model, recipe, inputs = self.model, self.recipe, session.inputs("?")
@@ -115,10 +142,8 @@ class PartsLearner(Learner):
             for name, weight in recipe.lessons.items():
                 terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
             return terms | self._answers_of(SPARSE, session, batch, whole, keep, fine, None)
-        few = min(CELLS, max(1, len(whole.cells[0]) // 4))
         with torch.no_grad():
             fine = model.adapter_for(SACCADE).encode_cells(inputs, [keep])
-            gestalt = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, few))
         return self._answers_of(SACCADE, session, batch, whole, keep, fine, gestalt)
 
     def _answers_of(

@@ -40,6 +40,7 @@ from arr_coc.training.fields import (
     Count,
     DataSpec,
     Few,
+    Gestalts,
     Listed,
     Rank,
     Rate,
@@ -134,6 +135,8 @@ class Recipe(BaseModel):
     """weight of the whole tower's lesson, in stages partial and tower"""
     compressors: Towers = ("tower4", "tower16")
     """compressors inside the tower that learn, in stage tower"""
+    gestalts: Gestalts = ("resize",)
+    """compressors of the coarse view in stage coarse, one drawn an image"""
     hint: Weight = 0.0
     """weight of the answer's first token where the question ends (partial, coarse)"""
     lessons: dict[str, Weight] = {}
@@ -195,6 +198,11 @@ class Recipe(BaseModel):
         if self.layer and self.allocator != "arr-coc":
             raise ValueError(
                 f"layer is {self.layer!r}, but {self.allocator} has no such fields: leave it out"
+            )
+        if self.gestalts != ("resize",) and self.stage != "coarse":
+            raise ValueError(
+                f"gestalts is {', '.join(self.gestalts)}, but stage {self.stage!r} reads no coarse view: "
+                "use stage=coarse"
             )
         if self.stage in PARTS:
             return self._check_parts()
