@@ -112,7 +112,7 @@ class PartsLearner(Learner):
 
     @torch.no_grad()
     def _gestalt(self, session: Session, whole: VisualFeatures, draws: random.Random) -> VisualFeatures:
-        """The coarse view of an image by one of the recipe's compressors; "resize" keeps at most a quarter."""
+        """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
         model, names, inputs = self.model, self.recipe.gestalts, session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
         if name in TOWERS:
