@@ -254,7 +254,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
             watch: where to add the time of each stage.
             encoded: what is computed of these images already; filled in for the next call.
-            pictures: the images as you have them, in order: for the guide, and for crops in mode "saccade".
+            pictures: the images as you have them, in order; families of one square view cut crops of them.
             more: `order` and `keep` of a `Call`.
 
         Raises:
@@ -271,7 +271,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             partial(budget_of, self.budget, budget),
             compressor,
             watch or Stopwatch(self.device),
-            opened(pictures, encoded or EncodedImages()),
+            opened(self.adapter, inputs, pictures, encoded or EncodedImages()),
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
             frames,

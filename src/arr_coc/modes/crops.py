@@ -8,9 +8,11 @@ pixels are those of the view alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from arr_coc.core.images import ImageSource, open_image
 
@@ -40,26 +42,54 @@ def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
     """
     if not looks_at_crops(adapter, call.mode):
         return call, None
-    encoded, pictures = call.encoded, call.encoded.sources
-    lacks = adapter.lacks_crops(call.inputs, pictures)
-    if lacks is not None or pictures is None:
-        return call, lacks
-    if encoded.crops is None:
-        with call.watch("prompt"):
-            encoded.crops = adapter.crops(call.inputs, pictures)
-    return replace(call, inputs={**call.inputs, **encoded.crops}), None
+    with call.watch("prompt"):
+        crops, lacks = crops_of(adapter, call.inputs, call.encoded)
+    return replace(call, inputs={**call.inputs, **crops}), lacks
 
 
-def opened(pictures: Sequence[ImageSource] | None, encoded: EncodedImages) -> EncodedImages:
-    """What is computed of a call's images already, with the pictures that its caller passes.
+def crops_of(
+    adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages
+) -> tuple[Mapping[str, Tensor], str | None]:
+    """The crops of a call's pictures as inputs, made once; none, and why, where something hinders them.
+
+    Args:
+        adapter: of a family that looks at crops.
+        inputs: processor inputs.
+        encoded: of these images, in a mode that looks at crops; its crops are filled in.
 
     Raises:
-        ValueError: pictures that aren't a list, or one that can't be read.
+        ValueError: pictures that aren't those of the prompt.
     """
-    if pictures is None:
+    pictures = encoded.sources
+    lacks = adapter.lacks_crops(inputs, pictures)
+    if lacks is not None or pictures is None:
+        return {}, lacks
+    if encoded.crops is None:
+        encoded.crops = adapter.crops(inputs, pictures)
+    return encoded.crops, None
+
+
+def opened(
+    adapter: FamilyAdapter,
+    inputs: Mapping[str, Any],
+    pictures: Sequence[ImageSource] | None,
+    encoded: EncodedImages,
+) -> EncodedImages:
+    """What is computed of a call's images already, with the pictures that its caller passes.
+
+    Families that look at no crops have no use for them.
+
+    Raises:
+        ValueError: pictures that aren't a list, or of another length than there are images, or one that
+            can't be read.
+    """
+    if pictures is None or not adapter.by_crops:
         return encoded
     if not isinstance(pictures, list | tuple):
         raise ValueError(
             f"pictures is a {type(pictures).__name__}: pass a list of images in the order of the prompt"
         )
+    images = len(inputs["pixel_values"])
+    if len(pictures) != images:
+        raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
     return replace(encoded, sources=[open_image(picture) for picture in pictures])

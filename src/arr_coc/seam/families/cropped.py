@@ -81,8 +81,10 @@ class CroppedAdapter(FamilyAdapter):
         images = len(inputs["pixel_values"])
         if len(pictures) != images:
             raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
-        if self._view_tokens(inputs) != self.view_cells:
-            return "beside the cells its views have a token that crops have no place for"
+        if (count := self._view_tokens(inputs)) != self.view_cells:
+            return (
+                f"its view of a picture has {count} tokens, and crops add cells to one of {self.view_cells}"
+            )
         return None
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:

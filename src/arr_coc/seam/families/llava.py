@@ -18,9 +18,7 @@ class LlavaAdapter(CroppedAdapter):
 
     model_types = ("llava",)
     title = "LLaVA 1.5"
-    remark = (
-        "in `saccade` the view of the whole always stays; no checkpoint was taught to read crops beside it"
-    )
+    remark = "the view of the whole stays beside the crops; no checkpoint was taught to read both"
     by_cells = True
     visual_names = (
         "pixel_values",
