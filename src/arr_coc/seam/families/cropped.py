@@ -123,7 +123,7 @@ class CroppedAdapter(FamilyAdapter):
         """
         reader, side = self.processor.image_processor, self.input_px
         sizes = {
-            name: {key: times * px for key, px in dict(getattr(reader, name)).items() if px}
+            name: {key: times * px for key, px in _sides(getattr(reader, name)).items() if px}
             for name in ("size", "crop_size")
             if getattr(reader, name, None)
         }
@@ -195,6 +195,8 @@ class CroppedAdapter(FamilyAdapter):
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The view of the whole of each image, whatever `cells`."""
+        if not self.by_crops:
+            return super().coarse(inputs, cells)
         return {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
@@ -272,6 +274,11 @@ def times_finer(size: tuple[int, int], px: int) -> int:
         px: along each side of a crop.
     """
     return max(1, min(MOST_TIMES, int(min(size) / px + 0.5)))
+
+
+def _sides(size: Any) -> Mapping[str, int | None]:
+    """A size of an image processor, which is a dictionary or an object, by the names of its sides."""
+    return size if isinstance(size, Mapping) else vars(size)
 
 
 def _shapes(inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
