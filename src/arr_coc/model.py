@@ -20,20 +20,14 @@ from transformers import PreTrainedModel
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.core.device import resolve_device, resolve_dtype
+from arr_coc.core.images import ImageSource
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.stem import Stem
 from arr_coc.modes import Mode, find_mode
-from arr_coc.modes.call import (
-    Call,
-    Chooser,
-    EncodedImages,
-    Prepared,
-    deciding_layer,
-    default_gestalt,
-    prepare,
-)
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
+from arr_coc.modes.crops import opened
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
@@ -51,7 +45,6 @@ from arr_coc.seam.decoding import (
     with_inferred_mask,
 )
 from arr_coc.seam.frozen import freeze, restore
-from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Answer, Session, VisualSource
 from arr_coc.store import checkpoint
@@ -246,6 +239,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         gestalt: str | None = None,
         watch: Stopwatch | None = None,
         encoded: EncodedImages | None = None,
+        pictures: Sequence[ImageSource] | None = None,
         **more: Any,
     ) -> Prepared:
         """Encode, decide, drop: everything before the base model is called.
@@ -260,14 +254,14 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
             watch: where to add the time of each stage.
             encoded: what is computed of these images already; filled in for the next call.
+            pictures: the images as you have them, in order; families of one square view cut crops of them.
             more: `order` and `keep` of a `Call`.
 
         Raises:
             ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
-        compressor = default_gestalt(self.adapter) if gestalt is None else gestalt
-        find_compressor(compressor)
+        compressor = named_gestalt(self.adapter, wanted, gestalt)
         if budget is not None:
             parse_budget(budget)  # before any work is done
         framed, frames = as_frames(self.adapter, inputs)
@@ -277,7 +271,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             partial(budget_of, self.budget, budget),
             compressor,
             watch or Stopwatch(self.device),
-            encoded or EncodedImages(),
+            opened(self.adapter, inputs, pictures, encoded or EncodedImages()),
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
             frames,
@@ -294,21 +288,27 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         return stock or not self.adapter.has_images(inputs)
 
     def forward(
-        self, *args: Any, budget: Budget | None = None, mode: str | None = None, **inputs: Any
+        self,
+        *args: Any,
+        budget: Budget | None = None,
+        mode: str | None = None,
+        pictures: Sequence[ImageSource] | None = None,
+        **inputs: Any,
     ) -> Any:
         """Call the base model on the kept tokens.
 
         Args:
-            budget: as in `prepare`.
-            mode: as in `prepare`.
+            budget: as in `prepare`, like `mode` and `pictures`.
+            mode: one of `arr_coc.modes.MODES`.
+            pictures: as you have them.
             args: what the base model takes by position, `input_ids` first.
             inputs: ordinary processor inputs, `labels`, and whatever else the base model takes.
 
         Returns:
             The base model's own output. Its logits are those of the kept sequence. It also has
             `allocations` (one per image or clip), `allocation` (the first, or None), `fallback` (bool) and
-            `columns` (long [B, S'], the original column of each position, -1 for padding and -2
-            for a gestalt; None if nothing was decided). With `return_dict=False` its tuple, without these.
+            `columns` (long [B, S'], the original column of each position, -1 for padding, -2 for
+            a gestalt, -3 for crops; None if nothing was decided). With `return_dict=False` its tuple alone.
 
         Raises:
             ValueError: a bad budget or mode, or arguments that dropping tokens can't honour.
@@ -320,7 +320,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             allocations, fallback, columns = [], False, None
         else:
             refuse_arguments(inputs)
-            prepared = self.prepare(inputs, budget=budget, mode=mode)
+            prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures)
             output = prepared.model(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
@@ -337,14 +337,16 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         *args: Any,
         budget: Budget | None = None,
         mode: str | None = None,
+        pictures: Sequence[ImageSource] | None = None,
         return_allocation: bool = False,
         **inputs: Any,
     ) -> Any:
         """Generate on the kept tokens.
 
         Args:
-            budget: as in `prepare`.
-            mode: as in `prepare`.
+            budget: as in `prepare`, like `mode` and `pictures`.
+            mode: one of `arr_coc.modes.MODES`.
+            pictures: as you have them.
             return_allocation: return a `Generated` instead of the ids.
             args: what the base model's `generate` takes by position, the prompt first.
             inputs: ordinary processor inputs and ordinary arguments of `generate`.
@@ -364,7 +366,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         else:
             refuse_settings(self.base, inputs)
             inputs = with_inferred_mask(self.base, inputs)
-            prepared = self.prepare(inputs, budget=budget, mode=mode)
+            prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures)
             mode, note = prepared.mode, prepared.note
             output = generate_whole(prepared.model, inputs, prepared.compacted)
             allocations, fallback = prepared.allocations, prepared.fallback

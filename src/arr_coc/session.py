@@ -35,6 +35,7 @@ from arr_coc.core.visuals import Visual, first_picture, open_visuals, size_text
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.again import directed, once, rising
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
+from arr_coc.modes.crops import looks_at_crops
 from arr_coc.modes.familiar import foreign_images
 from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
@@ -107,7 +108,7 @@ class Session:
             raise ValueError("the list of images is empty: give at least one")
         self.model = model
         self.images = open_visuals(sources, fps)
-        self._encoded: dict[tuple[str, ...], EncodedImages] = {}
+        self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
@@ -138,15 +139,16 @@ class Session:
         return not all(isinstance(image, Image.Image) for image in self.images)
 
     def encoded(self, mode: str) -> EncodedImages:
-        """What is computed of the image already in a mode; modes with other LoRAs encode it in their own way.
+        """What is computed of the image already in a mode; modes with other LoRAs, or of crops, encode anew.
 
         Raises:
             ValueError: there is no such mode.
         """
-        ran, _ = runs_as(self.model.adapter, find_mode(mode))
-        sources = [image for image in self.images if isinstance(image, Image.Image)]
-        new = EncodedImages(sources=None if self.has_clips else sources)
-        images = self._encoded.setdefault(ran.kinds(self.model.loras.kinds), new)
+        adapter, sources = self.model.adapter, [im for im in self.images if isinstance(im, Image.Image)]
+        ran, _ = runs_as(adapter, find_mode(mode))
+        finer, kinds = looks_at_crops(adapter, ran), ran.kinds(self.model.loras.kinds)
+        new = EncodedImages(sources=None if self.has_clips else sources, finer=finer)
+        images = self._encoded.setdefault((finer, kinds), new)
         for other in list(self._encoded.values()):  # pixels are the same to all
             images.share(other)
         return images
@@ -207,8 +209,8 @@ class Session:
         return inputs
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        device, placed = self.model.device, (Tensor, StepPixels)
-        return {k: v.to(device) if isinstance(v, placed) else v for k, v in values.items()}
+        device = self.model.device
+        return {k: v.to(device) if isinstance(v, Tensor | StepPixels) else v for k, v in values.items()}
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
         """Several questions about this image as one left-padded batch, without pixels.
@@ -223,13 +225,10 @@ class Session:
         Raises:
             ValueError: as `inputs`.
         """
-        tokenizer = self.model.processor.tokenizer
+        tokens = self.model.processor.tokenizer
         rows = [self.inputs(question) for question in questions]
         if answers is not None:
-            ends = [
-                tokenizer(answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-                for answer in answers
-            ]
+            ends = [tokens(a, add_special_tokens=False)["input_ids"] + [tokens.eos_token_id] for a in answers]
             rows = [with_answer(row, ids) for row, ids in zip(rows, ends, strict=True)]
         return left_padded(rows, self._visual, self.model.adapter.padding_id)
 

@@ -27,6 +27,8 @@ def test_source_words(family: str, count: int) -> None:
     assert words(7, "prune") == "7 tokens"
     assert words(0.5, "prune") == f"{count // 2} tokens"
     assert words("auto", "sparse") == "the tokens chosen"
-    coarse = "a coarse view and " if family == "qwen3_vl" else ""
+    coarse = "a coarse view and " if family in ("qwen3_vl", "llava") else ""
     assert words(7, "saccade") == f"{coarse}7 tokens"
+    if family == "llava":  # of the cells of crops
+        assert words(0.5, "saccade") == f"{coarse}162 tokens"
     assert words(7, "full") != "7 tokens"

@@ -86,7 +86,7 @@ def test_cells_that_are_named_are_kept_and_no_others() -> None:
 
 @torch.no_grad()
 def test_a_family_whose_tower_takes_whole_pictures_alone_looks_once() -> None:
-    built = wrapped("llava", "guide")
+    built = wrapped("llava_next", "guide")
     answer = built.ask(picture(4, (16, 16)), "Where is it?", looks=2, budget=2)
     assert (answer.mode, answer.looks) == ("prune", 1)
     assert "looked once: prune of these images has no coarse view" in answer.note

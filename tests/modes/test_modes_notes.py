@@ -74,7 +74,7 @@ class TestArguments:
         assert note("compress", family, gestalt="pool4") is None
 
     def test_beside_another_note(self) -> None:
-        text = note("saccade", "llava", gestalt="pool4", budget=400)
+        text = note("saccade", "llava_next", gestalt="pool4", budget=400)
         assert text is not None
         assert text.startswith("saccade ran as prune: ")
         assert "; gestalt had no effect in mode prune; budget 400 is more" in text

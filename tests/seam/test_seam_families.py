@@ -236,7 +236,8 @@ def test_every_family_says_what_it_offers() -> None:
     assert all(title and title[0].isupper() for title in table)
     assert table["Gemma 4"].summary.startswith("every mode")
     assert table["InternVL"].summary.startswith("sparse by whole tiles, saccade runs as it; ")
-    assert table["LLaVA 1.5"].summary == "sparse and saccade run as prune"
+    assert table["LLaVA 1.5"].summary.startswith("saccade by finer crops, sparse runs as prune; ")
+    assert table["LLaVA-NeXT"].summary.startswith("sparse and saccade run as prune; ")
     assert table["Qwen3-VL"].summary == "every mode, clips"
 
 
@@ -294,6 +295,7 @@ def test_the_readme_has_the_same_table() -> None:
     rows = []
     for one in offers():
         early = "yes" if one.sparse else "by whole tiles" if one.tiles else "run as `prune`"
+        early = "`saccade` by finer crops" if one.crops else early
         kinds = ", ".join(f"`{kind}`" for kind in one.model_types)
         rows.append(f"| {one.title} | {kinds} | {early} | {'yes' if one.clips else '-'} | {one.remark} |")
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

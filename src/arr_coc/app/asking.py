@@ -140,6 +140,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     from arr_coc.core.attending import budget_count
     from arr_coc.modes import find_mode
     from arr_coc.modes.call import runs_as
+    from arr_coc.modes.crops import crops_of, looks_at_crops
     from arr_coc.seam.clips import as_frames
 
     adapter = session.model.adapter
@@ -147,8 +148,9 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     if not ran.chooses:
         return ran.help
     framed = as_frames(adapter, inputs)[0]
-    if adapter.sparse or adapter.by_tiles:
-        count = sum(adapter.layout(framed).sizes)
+    crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if looks_at_crops(adapter, ran) else {}
+    if adapter.sparse or adapter.by_tiles or crops:
+        count = sum(adapter.layout({**framed, **crops}).sizes)
     else:  # told once it is encoded; placeholders are cells and what stays beside them
         count = int((framed["input_ids"] == adapter.image_token_id).sum())
     chosen = "the tokens chosen" if budget == "auto" else f"{budget_count(budget, count):,} tokens"

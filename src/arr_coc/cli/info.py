@@ -44,6 +44,7 @@ def command(
                 "family": one.title,
                 "sparse": one.sparse,
                 "tiles": one.tiles,
+                "crops": one.crops,
                 "clips": one.clips,
                 "served": kind not in one.lacking,
                 "note": one.remark,

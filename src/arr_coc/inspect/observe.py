@@ -34,6 +34,7 @@ from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
 from arr_coc.modes.call import Call, default_gestalt, gestalt_for, runs_as
+from arr_coc.modes.crops import with_crops
 from arr_coc.modes.cues import pictures
 from arr_coc.modes.whole import VIEW
 from arr_coc.seam.gaze import coupling, gaze_of_words
@@ -319,6 +320,7 @@ def _allocate_sets(
     gestalt = gestalt_for(model.adapter, ran, gestalt)
     encoded = session.encoded(mode)
     call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
+    call, _ = with_crops(model.adapter, call)
     cues = ran.gather(model.chooser, call)[0]
     layer = model.chooser.layer
     guided: list[Coupling | None] = [None] * len(sets)

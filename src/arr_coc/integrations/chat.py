@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.core.images import open_image
@@ -167,13 +168,13 @@ class Responder:
         """
         start = perf_counter()
         model, options = self.model, (decoding or Decoding()).for_generate()
-        inputs = self._inputs(messages)
+        inputs, pictures = self._inputs(messages)
         length = inputs["input_ids"].shape[1]
         read, total, fallback, note = 0, 0, False, None
         if model.adapter.has_images(inputs):
             if not find_mode(model.mode if self.mode is None else self.mode).stock:
                 refuse_settings(model.base, options)
-            prepared = model.prepare(inputs, budget=self.budget, mode=self.mode)
+            prepared = model.prepare(inputs, budget=self.budget, mode=self.mode, pictures=pictures)
             ids = generate_whole(prepared.model, inputs, prepared.compacted, **options)
             shorter = prepared.compacted.columns.shape[1]
             read, total, fallback, note = (
@@ -192,8 +193,8 @@ class Responder:
         text = text if decoding is None else decoding.cut(text)
         return Reply(text, shorter, len(new), read, total, fallback, note, perf_counter() - start)
 
-    def _inputs(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """The processor's outputs for a chat, on the model's device."""
+    def _inputs(self, messages: Sequence[Message]) -> tuple[dict[str, Any], list[Image]]:
+        """The processor's outputs for a chat, on the model's device, and its pictures."""
         processor = self.model.processor
         turns, pictures, words = [], [], []
         for message in messages:
@@ -222,7 +223,8 @@ class Responder:
             add_special_tokens=first is None or not text.startswith(first),
         )
         device = self.model.device
-        return {name: v.to(device) if isinstance(v, Tensor) else v for name, v in batch.items()}
+        placed = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in batch.items()}
+        return placed, pictures
 
     def _check(self, words: str) -> None:
         for name in ("image_token", "video_token"):

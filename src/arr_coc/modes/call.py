@@ -29,8 +29,10 @@ from arr_coc.core.stem import Stem
 from arr_coc.core.temporal import Changes
 from arr_coc.core.texture import TextureCache
 from arr_coc.modes import MODES, SPARSE, Mode
+from arr_coc.modes.crops import looks_at_crops, with_crops
 from arr_coc.modes.textures import check_layer, check_mode, wanted_inputs
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
+from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
 
 T = TypeVar("T")
@@ -57,6 +59,8 @@ class EncodedImages:
     Attributes:
         features: the encoded images.
         sources: the pictures as the user gave them.
+        crops: of a family that looks at crops, those of the pictures, as inputs.
+        finer: the mode looks at crops, so that all of this is of their scale.
         pictures: per image what the model sees, float32 [3, h, w] in [0, 1].
         pages: per image what the guide sees.
         caches: per image its texture channels, each for as long as what it depends on stays the same.
@@ -73,6 +77,8 @@ class EncodedImages:
 
     features: VisualFeatures | None = None
     sources: Sequence[Image] | None = field(default=None, repr=False)
+    crops: dict[str, Tensor] | None = field(default=None, repr=False)
+    finer: bool = False
     pictures: Sequence[Tensor] | None = field(default=None, repr=False)
     pages: list[Page] | None = field(default=None, repr=False)
     caches: list[TextureCache] = field(default_factory=list, repr=False)
@@ -101,7 +107,9 @@ class EncodedImages:
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
 
     def share(self, other: EncodedImages) -> None:
-        """Take over what doesn't depend on the LoRAs at work: pixels are the same to all."""
+        """Take over what doesn't depend on the LoRAs at work, of pixels of the same scale."""
+        if self.finer != other.finer:
+            return
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
         self.caches, self.printed = self.caches or other.caches, self.printed or other.printed
         self.looks = self.looks or other.looks
@@ -267,25 +275,45 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
     return layer.untrained().eval()
 
 
-def default_gestalt(adapter: FamilyAdapter) -> str:
-    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view."""
-    return "resize" if adapter.sparse else "pool4"
+def default_gestalt(adapter: FamilyAdapter, mode: Mode | None = None) -> str:
+    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view.
+
+    Args:
+        adapter: of the family.
+        mode: that runs; None: any that encodes all cells.
+    """
+    crops = mode is not None and looks_at_crops(adapter, mode)
+    return "resize" if adapter.sparse or crops else "pool4"
+
+
+def named_gestalt(adapter: FamilyAdapter, mode: Mode, name: str | None) -> str:
+    """The compressor that a call names, or the one of a call that names none.
+
+    Raises:
+        ValueError: there is no compressor of that name.
+    """
+    name = default_gestalt(adapter, mode) if name is None else name
+    find_compressor(name)
+    return name
 
 
 def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
-    """The compressor of a mode in this family: before an encoder of tiles, one that needs no encoded cell.
+    """The compressor of a mode in this family: before an encoder of tiles or crops, the view of the whole.
 
     Args:
         adapter: of the family.
         mode: that runs.
         name: of the call's compressor.
     """
-    return "resize" if mode.before_encoder and adapter.by_tiles else name
+    whole = (mode.before_encoder and adapter.by_tiles) or looks_at_crops(adapter, mode)
+    return "resize" if whole else name
 
 
 def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
     """The mode that runs in this family when another is called for, and why, if it isn't that itself."""
     if not mode.before_encoder or adapter.sparse or (adapter.by_tiles and not mode.gestalt):
+        return mode, None
+    if looks_at_crops(adapter, mode):
         return mode, None
     family = adapter.model.config.model_type
     if adapter.by_tiles:
@@ -340,16 +368,21 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         ValueError: a bad budget, order or set of cells, or a prompt that doesn't match its images.
     """
     check_order(chooser.adapter, call)
+    call, lacks = with_crops(chooser.adapter, call)
     check_cells(chooser.adapter, call)
     mode, note = runs_as(chooser.adapter, call.mode)
+    if lacks is not None:
+        mode, note = MODES[mode.instead], f"{mode.name} ran as {mode.instead}: {lacks}"
     if note is not None:
         logger.warning(note)
     check_mode(chooser.layer, mode)
     name = gestalt_for(chooser.adapter, mode, call.gestalt)
     prepared = mode.prepare(chooser, replace(call, mode=mode, gestalt=name))
+    view = name != call.gestalt and looks_at_crops(chooser.adapter, mode)
+    coarse = f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if view else None
     unordered = call.order != "raster" and not mode.chooses
     order = f"order had no effect in mode {mode.name}" if unordered else None
-    return replace(prepared, note="; ".join(filter(None, (note, prepared.note, order))) or None)
+    return replace(prepared, note="; ".join(filter(None, (note, prepared.note, coarse, order))) or None)
 
 
 def guarded(

@@ -66,7 +66,7 @@ def gather(
 
     cues: list[Cues] = []
     relevance: list[Tensor] = []  # of the steps of a clip so far
-    for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.counts)):
+    for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.in_prompt)):
         relevance = relevance if make.places[image] else []
         with watch("texture"):
             texture = make(image, relevance)

@@ -142,7 +142,7 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
     ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
     words = adapter.question_mask(ids, mask)
     texts = {}
-    for row in {row for row, _ in adapter.columns(ids, layout.counts)}:
+    for row in {row for row, _ in adapter.columns(ids, layout.in_prompt)}:
         places = words[row].nonzero().flatten().tolist()
         if not places:
             return None
@@ -151,4 +151,4 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
         texts[row] = tokenizer.decode(
             span[attended & (span != adapter.image_token_id)].tolist(), skip_special_tokens=True
         )
-    return [texts[row] for row, _ in adapter.columns(ids, layout.counts)]
+    return [texts[row] for row, _ in adapter.columns(ids, layout.in_prompt)]

@@ -2,6 +2,9 @@
 
 529 visual tokens whatever the size of the image: 256 of the gestalt and 273 saccades. An image of at most
 529 cells stays as it is. The frames of a clip share both.
+
+In a family whose tower reads one square view (LLaVA 1.5: 576 tokens), that view is the gestalt, and the 273
+are cells of finer crops of the picture; a picture that has nothing finer to show stays as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from arr_coc.core.attending import Budget
     from arr_coc.core.realizing import Cues
     from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
+    from arr_coc.seam import FamilyAdapter
 
 SACCADE_TOKENS = 529
 """Visual tokens of an image: 256 of the gestalt and 273 saccades."""
@@ -25,41 +29,50 @@ SACCADE_TOKENS = 529
 def prepare(chooser: Chooser, call: Call) -> Prepared:
     """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
     from arr_coc.modes.again import look_again
+    from arr_coc.modes.notes import joined
     from arr_coc.modes.part import before_encoding, gestalt_of, without
 
-    sizes = call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).sizes)
-    note = unspent(sizes, None if call.filling else call.budgets)
-    if max(sizes) <= SACCADE_TOKENS:
+    adapter = chooser.adapter_for(call.mode)
+    sizes, most = call.of_visuals(adapter.layout(call.inputs).sizes), most_whole(adapter)
+    note = unspent(sizes, None if call.filling else call.budgets, most)
+    if max(sizes) <= most:
         return replace(before_encoding(chooser, call, gather, [None] * len(sizes)), note=note)
     frames = call.frames or (1,) * len(sizes)
-    small = [size <= SACCADE_TOKENS for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
+    small = [size <= most for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
-    allowed = None if call.filling else call.budgets
+    allowed = None if call.filling and not adapter.by_crops else call.budgets
     coarse = call.of_visuals(gestalt.counts)
     budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
-    prepared = replace(before_encoding(chooser, call, gather, budgets, gestalt), note=note)
+    prepared = before_encoding(chooser, call, gather, budgets, gestalt)
+    prepared = replace(prepared, note=joined(note, prepared.note))
     if len(sizes) > 1 or call.frames or prepared.fallback:
         return prepared
     return replace(prepared, again=partial(look_again, chooser, call, prepared, gestalt))
 
 
-def unspent(sizes: Sequence[int], budgets: Budgets | None) -> str | None:
+def most_whole(adapter: FamilyAdapter) -> int:
+    """The most cells of an image that has no coarse view; with crops, those of the view of the whole."""
+    return adapter.view_cells if adapter.by_crops else SACCADE_TOKENS
+
+
+def unspent(sizes: Sequence[int], budgets: Budgets | None, most: int) -> str | None:
     """Why all cells of small images are kept under a smaller budget; None where there is no such image.
 
     Args:
         sizes: cells N of each image.
         budgets: what the caller allows; None: the caller doesn't say.
+        most: cells of the largest images that are read whole.
     """
     from arr_coc.core.attending import budget_count
 
     if budgets is None:
         return None
-    small = [(size, budgets(size)) for size in sizes if size <= SACCADE_TOKENS]
+    small = [(size, budgets(size)) for size in sizes if size <= most]
     whole = [str(size) for size, budget in small if budget == "auto" or budget_count(budget, size) < size]
     if not whole:
         return None
     return (
-        f"saccade kept all {', '.join(whole)} cells whatever the budget: images of at most {SACCADE_TOKENS} "
+        f"saccade kept all {', '.join(whole)} cells whatever the budget: images of at most {most} "
         "cells have no coarse view and are read whole; use sparse or prune for fewer"
     )
 
@@ -70,7 +83,7 @@ def saccades(cells: int, coarse: int, budgets: Budgets | None) -> Budget | None:
     Args:
         cells: N of the image.
         coarse: tokens of its gestalt, 0 where it has none.
-        budgets: what the caller allows; None: SACCADE_TOKENS in all.
+        budgets: what the caller allows beside it; None: SACCADE_TOKENS in all.
 
     Raises:
         ValueError: the gestalt leaves none of SACCADE_TOKENS.
@@ -95,11 +108,12 @@ def gather(chooser: Chooser, call: Call) -> list[Cues]:
     """
     from arr_coc.modes.part import unencoded_cues
 
-    most = max(call.of_visuals(chooser.adapter_for(call.mode).layout(call.inputs).sizes))
-    if most <= SACCADE_TOKENS:
+    adapter = chooser.adapter_for(call.mode)
+    cells, most = max(call.of_visuals(adapter.layout(call.inputs).sizes)), most_whole(adapter)
+    if cells <= most:
         raise ValueError(
-            f"mode 'saccade' scores nothing of this image: it has {most} cells, and up to {SACCADE_TOKENS} "
-            "all are kept; use 'prune' or 'weight'"
+            f"mode 'saccade' scores nothing of this image: it has {cells} cells, and up to {most} all are "
+            "kept; use 'prune' or 'weight'"
         )
     return unencoded_cues(chooser, call)
 

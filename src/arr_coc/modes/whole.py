@@ -21,6 +21,7 @@ from arr_coc.modes.cues import gather
 from arr_coc.modes.guided import changes_for, couplings, general_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.encoder_features import gestalt_features
+from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES, without_crops
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor
 from arr_coc.seam.steps import with_whole_pixels
@@ -38,7 +39,10 @@ def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared
 
 def fall_back(chooser: Chooser, call: Call) -> Prepared:
     """All tokens, as mode "prune" encodes and reads them, because deciding failed."""
-    return everything(chooser, replace(call, mode=PRUNE, encoded=EncodedImages()), fallback=True)
+    plain = without_crops(call.inputs)
+    return everything(
+        chooser, replace(call, inputs=plain, mode=PRUNE, encoded=EncodedImages()), fallback=True
+    )
 
 
 def after_encoding(
@@ -195,7 +199,8 @@ def gazed(
         grids: of the cells.
     """
     neutral, features = call.encoded.neutral, call.encoded.features
-    names = (*PROMPT_NAMES, "position_ids", *adapter.visual_names)  # not what is said to `generate`
+    # Not what is said to `generate`.
+    names = (*PROMPT_NAMES, "position_ids", *adapter.visual_names, CROP_VALUES, CROP_GRIDS)
     inputs = {name: call.inputs[name] for name in names if name in call.inputs}
     with call.watch("scoring"):
         look = gaze(adapter, inputs, gestalt, features=features, neutral=neutral.get(name))

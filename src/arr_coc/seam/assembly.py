@@ -185,7 +185,7 @@ class PromptAssembly(ABC):
             ordered = [in_order(*one) for one in zip(indices, layout.cells, order, strict=True)]
             ranks = [torch.searchsorted(*pair) for pair in zip(indices, ordered, strict=True)]
             fine = fine.select(ranks)
-        visual = _joined(gestalt, fine, kept_counts)
+        visual = joined_tokens(gestalt, fine, kept_counts)
         passed_on = {name: value for name, value in inputs.items() if name != "pixel_values"}
 
         if whole:
@@ -206,10 +206,53 @@ class PromptAssembly(ABC):
             middles = gestalt_positions(every, spans, layout, gestalt.grids)
             positions = positions.to(middles.dtype)
             positions[..., columns == GESTALT] = middles
+        return self._gathered(passed_on, mask, columns, positions, visual)
+
+    def with_inserted(
+        self,
+        inputs: Mapping[str, Any],
+        every: Tensor,
+        spans: Sequence[Span],
+        visual: VisualFeatures,
+        labels: Tensor,
+        places: Tensor,
+        use_cache: bool,
+    ) -> Compacted:
+        """Make the prompt in which other tokens stand in the place of each image's.
+
+        Args:
+            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
+            every: position ids of the whole prompt.
+            spans: one (row, columns [n_i]) per image.
+            visual: the tokens that each image is to have.
+            labels: long [G], of all these their original columns, `GESTALT` or `CROP`.
+            places: [..., G], their positions.
+            use_cache: whether the call will use a key/value cache.
+        """
+        attention_mask = self.attention_mask(inputs)
+        kept = kept_columns(attention_mask, spans, [span[:0] for _, span in spans])
+        ahead = gestalt_columns(kept, spans, visual.counts)
+        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
+        inserted = columns == GESTALT
+        positions = gather_columns(every, columns, fill=0)
+        positions[..., inserted] = places.to(positions)
+        mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
+        columns[inserted] = labels
+        return self._gathered(inputs, mask, columns, positions, visual)
+
+    def _gathered(
+        self,
+        inputs: Mapping[str, Any],
+        mask: Tensor,
+        columns: Tensor,
+        positions: Tensor,
+        visual: VisualFeatures,
+    ) -> Compacted:
+        """The arguments of the base model for some columns of a prompt, with their mask and positions."""
         if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks
             positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 
-        kwargs = {name: value for name, value in passed_on.items() if name not in self.visual_names}
+        kwargs = {name: value for name, value in inputs.items() if name not in self.visual_names}
         for name, fill, image in (
             ("mm_token_type_ids", 0, 1),
             ("token_type_ids", 0, 0),
@@ -220,7 +263,9 @@ class PromptAssembly(ABC):
         if kwargs.get("labels") is not None:  # no loss at what follows padding
             kwargs["labels"][:, 1:].masked_fill_(columns[:, :-1] == PAD, -100)
         kwargs |= {
-            "input_ids": gather_columns(ids, columns, fill=self.padding_id, gestalt=self.image_token_id),
+            "input_ids": gather_columns(
+                inputs["input_ids"], columns, fill=self.padding_id, gestalt=self.image_token_id
+            ),
             "attention_mask": mask,
             "position_ids": positions,
             "mm_encoder_outputs": visual.as_encoder_outputs(),
@@ -235,7 +280,7 @@ class PromptAssembly(ABC):
         return next(i for i in [*configured, 0, 1] if i != self.image_token_id)
 
 
-def _joined(
+def joined_tokens(
     gestalt: VisualFeatures | None, fine: VisualFeatures | None, kept_counts: list[int]
 ) -> VisualFeatures:
     """The visual tokens of a prompt: each image's gestalt tokens, then its kept tokens."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import transformers
+from PIL.Image import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -39,8 +40,8 @@ class FamilyAdapter(PromptAssembly):
 
     The rest has defaults that are read off the model. A family whose encoder takes images in other pieces
     (tiles, or all images of a prompt) overrides `token_counts`. One whose vision tower can encode some cells
-    alone (`sparse`), or some tiles (`by_tiles`), overrides `layout`, `encode_cells` and `coarse`; in the
-    others these three raise NotImplementedError.
+    alone (`sparse`), some tiles (`by_tiles`) or finer crops (`by_crops`), overrides `layout`, `encode_cells`
+    and `coarse`; in the others these three raise NotImplementedError.
 
     Attributes:
         model_types: `config.model_type` of the models that the adapter is for.
@@ -54,6 +55,8 @@ class FamilyAdapter(PromptAssembly):
             models that compute none of these.
         sparse: the vision tower can encode some cells alone.
         by_tiles: it can encode some tiles alone, each with all of its cells.
+        by_crops: it reads a picture in one view, and finer crops of the picture can be encoded beside it; the
+            three take them from inputs to which `crops` were added.
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
             compute can be told by cell; `merger` and `tower_order` say where.
@@ -78,6 +81,7 @@ class FamilyAdapter(PromptAssembly):
     std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
     sparse: bool = False
     by_tiles: ClassVar[bool] = False
+    by_crops: ClassVar[bool] = False
     clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
     halves: ClassVar[bool] = False
@@ -264,6 +268,38 @@ class FamilyAdapter(PromptAssembly):
             (encoded, all); None where the family is not `by_tiles`.
         """
         return None
+
+    # ---- overridden by families of one view, finer crops of which can be encoded beside it ---------------
+
+    @property
+    def view_cells(self) -> int:
+        """Cells of the one view of a picture.
+
+        Raises:
+            NotImplementedError: always, where the family is not `by_crops`.
+        """
+        raise self._not_sparse()
+
+    def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
+        """What hinders crops of a call's images, in a few words; None: nothing does.
+
+        Args:
+            inputs: processor inputs with images.
+            pictures: the images as the user has them; None: they aren't at hand.
+        """
+        return f"{self.model.config.model_type} has no use for crops"
+
+    def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
+        """Crops of pictures, as inputs beside the processor's own.
+
+        Args:
+            inputs: processor inputs with images.
+            pictures: the images as the user has them, in order of appearance.
+
+        Raises:
+            NotImplementedError: always, where the family is not `by_crops`.
+        """
+        raise self._not_sparse()
 
     def _not_sparse(self) -> NotImplementedError:
         return NotImplementedError(

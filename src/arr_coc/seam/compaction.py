@@ -30,6 +30,9 @@ PAD = -1
 GESTALT = -2
 """The column index that stands for a gestalt token."""
 
+CROP = -3
+"""The column index that stands for a cell of a crop."""
+
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
     """Divide the image columns of a batch among its images, which come in order of appearance.
@@ -141,16 +144,16 @@ def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | No
 
     Args:
         values: [..., B, S] with any leading dimensions.
-        columns: long [B, S'], `PAD` for padding, `GESTALT` for gestalt tokens.
+        columns: long [B, S'], `PAD` for padding, `GESTALT` for gestalt tokens, `CROP` for cells of crops.
         fill: value for padding.
-        gestalt: value for gestalt tokens; None: `fill`.
+        gestalt: value for gestalt tokens and cells of crops; None: `fill`.
 
     Returns:
         [..., B, S'].
     """
     index = columns.clamp_min(0).expand(*values.shape[:-2], *columns.shape)
     gathered = values.gather(-1, index).masked_fill(columns < 0, fill)
-    return gathered if gestalt is None else gathered.masked_fill(columns == GESTALT, gestalt)
+    return gathered if gestalt is None else gathered.masked_fill(columns < PAD, gestalt)
 
 
 def gestalt_positions(

@@ -6,7 +6,7 @@ always kept). Every list is per image, in order of appearance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,9 @@ from arr_coc.core.allocation import Grid
 
 PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """The processor's outputs with a value for every token of a prompt."""
+
+CROP_VALUES, CROP_GRIDS = "crop_values", "crop_grids"
+"""Inputs beside the processor's own: crops of pictures, and per image their rows and columns."""
 
 IMAGE, VIDEO = 1, 2
 """Kinds of tokens in `mm_token_type_ids`; 0 is text."""
@@ -30,11 +33,19 @@ class Layout:
         counts: visual tokens n_i of each image in the prompt.
         grids: per image the merged grid (T, H, W) of its cells.
         cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order.
+        placeholders: tokens of each image in the processor's prompt where these are others: cells of crops
+            have none there. None: they are the `counts`.
     """
 
     counts: list[int]
     grids: list[Grid]
     cells: list[Tensor]
+    placeholders: list[int] | None = None
+
+    @property
+    def in_prompt(self) -> list[int]:
+        """Tokens of each image in the processor's prompt."""
+        return self.counts if self.placeholders is None else self.placeholders
 
     @property
     def sizes(self) -> list[int]:
@@ -161,8 +172,13 @@ class Compacted:
     Attributes:
         kwargs: arguments for the base model's `forward` or `generate`.
         columns: long [B, S'], the original column of each column; `PAD` (-1) for padding, `GESTALT` (-2) for
-            a gestalt token, which has none.
+            a gestalt token, `CROP` (-3) for a cell of a crop, which have none.
     """
 
     kwargs: dict[str, Any] = field(repr=False)
     columns: Tensor
+
+
+def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Processor inputs without the crops that may stand beside them."""
+    return {name: value for name, value in inputs.items() if name not in (CROP_VALUES, CROP_GRIDS)}

@@ -123,7 +123,7 @@ def gaze(
 
     layout = adapter.layout(inputs) if features is None else features.layout
     rest = _other_tokens(adapter, inputs, layout, features)
-    inputs = _split_images(adapter, inputs, layout.counts)
+    inputs = _split_images(adapter, inputs, layout.in_prompt)
     words = adapter.question_mask(inputs["input_ids"], adapter.attention_mask(inputs))
     attention = _attention(adapter, inputs, [words], gestalt, layout, rest, layers)
     if neutral is None:

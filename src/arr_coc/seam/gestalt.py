@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.features import CROP_GRIDS
 from arr_coc.seam.halvings import SIDES, Halvings
 from arr_coc.seam.tower_compressor import TOWERS
 
@@ -230,7 +231,7 @@ def compress(
         ValueError: an unknown name, no trained weights, or a family that can't encode a coarse view.
     """
     compressor = find_compressor(name)
-    if compressor.factor is None and not (adapter.sparse or adapter.by_tiles):
+    if compressor.factor is None and not (adapter.sparse or adapter.by_tiles or CROP_GRIDS in inputs):
         raise ValueError(
             f"compressor {name!r} needs a vision tower of any input size, which "
             f"{adapter.model.config.model_type!r} has not; use 'pool4' or 'pool16'"

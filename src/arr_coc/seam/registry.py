@@ -51,6 +51,8 @@ class Offer(NamedTuple):
         sparse: some cells can be encoded alone.
         tiles: some tiles can: `sparse` encodes those that hold a kept cell, and `saccade` runs as `sparse`.
             Where neither can be, both run as `prune`.
+        crops: finer crops of a picture can, beside its one view: `saccade` encodes those that hold a chosen
+            cell, and `sparse` runs as `prune`.
         clips: clips are read, frame by frame.
         remark: what is not offered, or what to know; "" for nothing.
         lacking: of the model types those that the installed transformers can't give encoded images.
@@ -63,16 +65,26 @@ class Offer(NamedTuple):
     clips: bool
     remark: str
     lacking: tuple[str, ...] = ()
+    crops: bool = False
+
+    @property
+    def early(self) -> str:
+        """What becomes of `sparse` and `saccade`, in a few words."""
+        if self.sparse:
+            return "every mode"
+        if self.tiles:
+            return "sparse by whole tiles, saccade runs as it"
+        return (
+            "saccade by finer crops, sparse runs as prune"
+            if self.crops
+            else "sparse and saccade run as prune"
+        )
 
     @property
     def summary(self) -> str:
         """The modes, clips, remark and what this release of transformers lacks, in a line."""
-        whole = (
-            "sparse by whole tiles, saccade runs as it" if self.tiles else "sparse and saccade run as prune"
-        )
-        modes = "every mode" if self.sparse else whole
         lacks = f"{', '.join(self.lacking)}: {ABSENT}" if self.lacking else ""
-        return "; ".join(filter(None, [modes + (", clips" if self.clips else ""), self.remark, lacks]))
+        return "; ".join(filter(None, [self.early + (", clips" if self.clips else ""), self.remark, lacks]))
 
 
 def offers() -> list[Offer]:
@@ -89,6 +101,7 @@ def offers() -> list[Offer]:
             adapter.clips,
             adapter.remark,
             tuple(kind for kind in kinds if not is_served(kind)),
+            adapter.by_crops,
         )
         for adapter, kinds in types.items()
     ]

@@ -8,14 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.base import Grid, VisualFeatures
+from arr_coc.seam.families.cropped import CroppedAdapter
+from arr_coc.seam.features import CROP_GRIDS
 
 
-class LlavaAdapter(FamilyAdapter):
+class LlavaAdapter(CroppedAdapter):
     """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
 
     model_types = ("llava",)
     title = "LLaVA 1.5"
+    remark = "the view of the whole stays beside the crops; no checkpoint was taught to read both"
     by_cells = True
     visual_names = (
         "pixel_values",
@@ -47,6 +50,7 @@ class LlavaAdapter(FamilyAdapter):
         return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tower's input, without the rim that holds no whole patch."""
-        covered = self.side * self.model.config.vision_config.patch_size
-        return [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
+        """The tower's input, without the rim that holds no whole patch; with crops, what these show."""
+        covered = self.side * self.patch_px
+        views = [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
+        return self.pictures_of(inputs, views) if CROP_GRIDS in inputs else views

@@ -37,7 +37,8 @@ class LlavaNextAdapter(LlavaAdapter):
 
     model_types = ("llava_next",)
     title = "LLaVA-NeXT"
-    remark = "base view and newline tokens always stay"
+    remark = "reads fine tiles by itself, all of them; base view and newline tokens always stay"
+    by_crops = False  # its processor cuts tiles itself
     by_cells = False  # its tower sees tiles, and the whole picture besides
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
