@@ -34,7 +34,7 @@ from arr_coc.core.video import FrameSource
 from arr_coc.core.visuals import Visual, first_picture, open_visuals, size_text
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.again import directed, once, rising
-from arr_coc.modes.call import EncodedImages, Prepared, guarded, runs_as
+from arr_coc.modes.call import EncodedImages, Prepared, guarded, layout_of, runs_as
 from arr_coc.modes.crops import looks_at_crops
 from arr_coc.modes.familiar import foreign_images
 from arr_coc.modes.notes import joined, too_large
@@ -360,11 +360,11 @@ class Session:
             how: further arguments of `ask`, but `cells`.
 
         Raises:
-            ValueError: several images or a clip; otherwise as `ask`.
+            ValueError: several images, a clip, or a family without named cells; else as `ask`.
         """
         if len(self.images) > 1 or self.has_clips:
             raise ValueError(f"transcribe reads one image, and this session has {len(self.images)} or a clip")
-        (grid,) = self.model.adapter.layout(self._call_inputs(question)).grids
+        (grid,) = layout_of(self.model.adapter, self._call_inputs(question)).grids
         blocks = reading_order(image_pixels(first_picture(self.image))[0], grid[1:], budget)
         how.setdefault("mode", self.model.default_mode)
         answers = [self.ask(question, cells=block.cells, **how) for block in blocks]

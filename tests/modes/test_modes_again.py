@@ -160,6 +160,12 @@ class TestTranscription:
         assert walk.text.split("\n")[0] == walk.answers[0].text
         assert len(alone.allocation.keep) == len(walk.blocks[0].cells)
 
+    def test_a_family_whose_cells_have_no_names_yet(self) -> None:
+        session = build("llava_next", kind="guide").session(IMAGE)
+        for ask in (session.transcribe, lambda: session.ask("What?", mode="prune", cells=[0])):
+            with pytest.raises(ValueError, match="cells of llava_next can't be named before all are encoded"):
+                ask()
+
     def test_one_image_alone(self) -> None:
         with pytest.raises(ValueError, match="reads one image"):
             build(kind="guide").session(list(IMAGES)).transcribe()

@@ -31,7 +31,7 @@ from arr_coc.core.texture import TextureCache
 from arr_coc.modes import MODES, SPARSE, Mode
 from arr_coc.modes.crops import looks_at_crops, with_crops
 from arr_coc.modes.textures import check_layer, check_mode, wanted_inputs
-from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
+from arr_coc.seam import Compacted, FamilyAdapter, Layout, VisualFeatures
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
 
@@ -342,6 +342,18 @@ def check_order(adapter: FamilyAdapter, call: Call) -> None:
         raise ValueError(f"order {call.order!r} is for images, not for clips; use order 'raster'")
 
 
+def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
+    """`FamilyAdapter.layout`.
+
+    Raises:
+        ValueError: the family's cells are known only once they are encoded.
+    """
+    if adapter.sparse or adapter.by_tiles or adapter.by_crops:
+        return adapter.layout(inputs)
+    family = adapter.model.config.model_type
+    raise ValueError(f"cells of {family} can't be named before all are encoded: ask without cells")
+
+
 def check_cells(adapter: FamilyAdapter, call: Call) -> None:
     """Raise a ValueError where the cells that a call names are none of its images, or none is chosen."""
     if not call.keep:
@@ -351,7 +363,7 @@ def check_cells(adapter: FamilyAdapter, call: Call) -> None:
         raise ValueError(
             f"cells can't be named for {what}: name them for images, in prune, sparse or saccade"
         )
-    sizes = [len(cells) for cells in adapter.layout(call.inputs).cells]
+    sizes = [len(cells) for cells in layout_of(adapter, call.inputs).cells]
     if len(sizes) != len(call.keep):
         raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
     for cells, size in zip(call.keep, sizes, strict=True):
