@@ -55,7 +55,7 @@ def bench_text() -> str:
     results = [
         result
         for result in results
-        if result.get("circumstances", {}).get("image") and "mode" in result["rows"][0]
+        if result.get("circumstances", {}).get("image") and "mode" in (result.get("rows") or [{}])[0]
     ]
     for result in sorted(
         results,
