@@ -260,6 +260,12 @@ def films(args: argparse.Namespace, result: dict[str, Any]) -> None:
                 args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
+def films_of(path: Path) -> dict[str, Any]:
+    """What a file holds of films, as it is there."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {"film": before["film"]} if "film" in before else {}
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(
@@ -276,6 +282,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="of film")
     parser.add_argument("--films", default="choosing,answering", help="what is measured of films")
     parser.add_argument("--fps", type=float, default=2.0, help="frames of the film that are sampled")
+    parser.add_argument("--beside", default="nothing else", help="what else the machine does meanwhile")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--film", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--what", choices=("choosing", "answering"), help=argparse.SUPPRESS)
@@ -291,12 +298,13 @@ def main() -> None:
     facts = {
         "shape": f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else ""),
         **clip_facts(model, clip),
+        "beside": args.beside,
     }
     rows: list[dict[str, Any]] = []
     for number, rows in enumerate(first_tokens(args, model, clip), start=1):
         facts |= {"rounds": number, "seconds": round(time.monotonic() - started)}
         if args.out:  # a run that is stopped leaves the rounds that it has made
-            write(args.out, {"circumstances": facts, "rows": rows})
+            write(args.out, {"circumstances": facts, "rows": rows} | films_of(args.out))
     for row in rows:
         ratio = ""
         if row["speed"]:

@@ -22,7 +22,7 @@ def _first_tokens(result: dict[str, Any]) -> str:
     lines = [
         f"{facts['shape']}, random weights, a clip of {facts['frames']} frames ({t} steps of {h} x {w} cells, "
         f"{facts['visual tokens']:,} visual tokens, {facts['text tokens']} of text): time to the first token from decoded frames "
-        f"({facts['device']}, {facts['threads']} threads, {facts['dtype']}, {facts['rounds']} round(s), beside other work):",
+        f"({facts['device']}, {facts['threads']} threads, {facts['dtype']}, {facts['rounds']} round(s), beside {facts['beside']}):",
         "",
         "| | visual tokens | seconds | x faster, by round | x fewer processor seconds | x fewer operations |",
         "|---|--:|--:|--:|--:|--:|",
