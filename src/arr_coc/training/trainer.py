@@ -39,7 +39,7 @@ from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.training.components import PICTURES, fit_coarse_basis, needs_basis
-from arr_coc.training.curve import Curve, draw_curve
+from arr_coc.training.curves import Curve, draw_curve
 from arr_coc.training.fields import PARTS
 from arr_coc.training.folder import PLOT, check, is_main_process, last_checkpoint, opened
 from arr_coc.training.interruption import Deadline, Interruption, StopAt
