@@ -86,6 +86,11 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {f"{file}: {name}": tensor for file, part in files.items() for name, tensor in part.items()}
 
 
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """The Euclidean distance of two sets of weights."""
+    return sum(float((one[key].float() - other[key].float()).square().sum()) for key in one) ** 0.5
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_learns_what_one_process_does(
     divided: Path, base: Path, data: tuple[str, ...], tmp_path: Path, name: str
@@ -109,10 +114,10 @@ def test_it_learns_what_one_process_does(
     assert sum(result["held"] for result in results) == results[0]["all"]
     one, two, start = (weights(folder) for folder in (tmp_path / "one", divided / name, tmp_path / "begin"))
     assert one.keys() == two.keys()
-    moved = max(float((one[key].float() - start[key].float()).abs().max()) for key in one)
-    apart = max(float((one[key].float() - two[key].float()).abs().max()) for key in one)
-    assert moved > 1e-4
-    assert apart < 2e-2 * moved
+    # Of all weights together: Adam makes a step of rounding where a single one has hardly any gradient.
+    moved, apart = distance(one, start), distance(one, two)
+    assert moved > 1e-3
+    assert apart < 5e-3 * moved, (apart, moved)
     assert not list((divided / name).glob("checkpoint-*"))  # it is finished
 
 
@@ -148,10 +153,10 @@ def test_an_image_without_questions_computes_what_others_do_and_teaches_nothing(
         layer.register_forward_pre_hook(lambda module, args: calls.append(type(module).__name__))
     image = picture(1, (48, 40))
     loss, figures = learner([ImageRows(image, (), "here", number=0)])
-    assert (float(loss), figures, calls) == (0.0, {}, [])
+    assert (float(loss.detach()), figures, calls) == (0.0, {}, [])
     monkeypatch.setattr(learner, "divided", True)  # of one process
     loss, figures = learner([ImageRows(image, (), "here", number=0)])
-    assert (float(loss), figures) == (0.0, {})
+    assert (float(loss.detach()), figures) == (0.0, {})
     idle, calls[:] = list(calls), []
     loss.backward()
     assert not any(bool(p.grad.any()) for p in learner.parameters() if p.grad is not None)
