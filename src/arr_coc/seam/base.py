@@ -185,7 +185,7 @@ class FamilyAdapter(PromptAssembly):
         """The counts, grids and cells of the images' tokens, before anything is encoded.
 
         Raises:
-            NotImplementedError: always, where the family is neither `sparse` nor `by_tiles`.
+            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
         """
         raise self._not_sparse()
 
@@ -205,7 +205,7 @@ class FamilyAdapter(PromptAssembly):
             bit.
 
         Raises:
-            NotImplementedError: always, where the family is neither `sparse` nor `by_tiles`.
+            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
             ValueError: bad indices, or nothing to encode in any image.
         """
         raise self._not_sparse()
@@ -224,7 +224,7 @@ class FamilyAdapter(PromptAssembly):
             `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
 
         Raises:
-            NotImplementedError: always, where the family is neither `sparse` nor `by_tiles`.
+            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
             ValueError: `cells` is below 1, or a clip among the images.
         """
         raise self._not_sparse()

@@ -29,7 +29,6 @@ from arr_coc.seam.features import Compacted
 from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress
 from arr_coc.seam.likelihood import compacted_costs, hinted_costs
 from arr_coc.seam.lora import COARSE, PARTIAL
-from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.session import Session
 from arr_coc.training.learner import ImageLoss, Learner, draws_of
 from arr_coc.training.lessons import LESSONS, check_lessons
@@ -68,7 +67,7 @@ class PartsLearner(Learner):
                 if COMPRESSORS[name].learned and name not in model.convs:
                     raise ValueError(
                         f"gestalts has {name!r}, which this allocator has not learned: teach it first by "
-                        f"recipe {'tower' if name in TOWERS else 'compressor'}"
+                        f"recipe {'tower' if COMPRESSORS[name].inside else 'compressor'}"
                     )
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
@@ -115,13 +114,13 @@ class PartsLearner(Learner):
         """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
         model, names, inputs = self.model, self.recipe.gestalts, session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
-        if name in TOWERS:
-            return tower_gestalt(model, name, inputs)
         adapter = model.adapter_for(SACCADE)
-        if COMPRESSORS[name].reads_tokens:
-            return compress(name, adapter, inputs, whole, model.convs)
-        few = min(CELLS, max(1, len(whole.cells[0]) // 4))
-        return adapter.features(model.adapter.coarse(inputs, few))
+        if COMPRESSORS[name].factor is None:
+            few = min(CELLS, max(1, len(whole.cells[0]) // 4))
+            return adapter.features(model.adapter.coarse(inputs, few))
+        if COMPRESSORS[name].inside:
+            adapter = model.chooser.adapter_with(name)
+        return compress(name, adapter, inputs, whole, model.convs)
 
     def _part(
         self,
