@@ -17,9 +17,11 @@ ours="arr-coc saccade,arr-coc saccade tower4,arr-coc saccade tower16"
 if [[ $parts == *scores* ]]; then
     OMP_NUM_THREADS=1 $arr eval --methods "full,downsample,truncation,arr-coc sparse,$blind,$ours" --budgets 64,256,400 \
         --questions 150 --timed 6 --out "$out/compress-1024" > /dev/null &
-    # Shrunk pictures of about the time of tower4.
+    # Shrunk pictures of about the time of tower4, and of tower16 at 2048 px.
     OMP_NUM_THREADS=1 $arr eval --methods "full,coc tower4,downsample" --budgets 450,484,529 --questions 150 --timed 6 \
         --out "$out/compress-shrunk" > /dev/null
+    OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "full,coc tower16,downsample" --budgets 784,900,1024 --questions 40 \
+        --per-image 8 --timed 2 --out "$out/compress-shrunk-2048" > /dev/null
     large="coc resize,coc pool16,coc conv16,coc tower16,averaged patches 16"
     OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "full,downsample,truncation,arr-coc sparse,$large,arr-coc saccade,arr-coc saccade tower16" \
         --budgets 256,529 --questions 40 --per-image 8 --timed 2 --out "$out/compress-2048" > /dev/null

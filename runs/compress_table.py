@@ -28,7 +28,7 @@ GESTALTS = {
 
 def compress_text(
     summaries: list[dict[str, Any]],
-    shrunk: dict[str, Any],
+    shrunk: list[dict[str, Any]],
     works: list[dict[str, Any]],
     elsewhere: dict[str, Any] | None = None,
 ) -> str:
@@ -36,26 +36,33 @@ def compress_text(
 
     Args:
         summaries: of `arr-coc eval`, a size each.
-        shrunk: the picture shrunk to as much time as `coc tower4` takes, in a run of its own.
+        shrunk: for each of them, the picture shrunk to as much time as a compressor inside the tower takes, in a run of its
+            own.
         works: of `arr-coc bench --json` or `bench/prefill.py`, a model and size each.
         elsewhere: where stock was counted that one of them leaves out.
     """
-    first, *rest = map(score_text, summaries)
-    return "\n\n".join([first, shrunk_text(shrunk), *rest, *(work_text(work, elsewhere) for work in works)])
+    scores = [
+        text
+        for pair in zip(map(score_text, summaries), map(shrunk_text, shrunk), strict=True)
+        for text in pair
+    ]
+    return "\n\n".join([*scores, *(work_text(work, elsewhere) for work in works)])
 
 
 def shrunk_text(summary: dict[str, Any]) -> str:
-    """The picture shrunk to more and more tokens beside `coc tower4`."""
-    methods = summary["methods"]
+    """The picture shrunk to more and more tokens beside the compressor that is in the same run."""
+    methods, side = summary["methods"], summary["header"]["size"]
+    tower = next(name for name in methods if name.startswith("coc tower"))
     rows = sorted((name for name in methods if name.startswith("downsample")), key=_order)
     shrunk = "; ".join(
         f"{name.partition('@')[2]} tokens {percent(methods[name]['score'])} ({_times(methods[name]['ttft ratio'])}x)"
         for name in rows
     )
-    tower = methods["coc tower4"]
+    score, times = percent(methods[tower]["score"]), _times(methods[tower]["ttft ratio"])
+    file = f"runs/results/compress-shrunk{'' if side == 1024 else f'-{side}'}.json"
     return (
-        f"Shrunk to about the time of `coc tower4`, in a run of its own (`runs/results/compress-shrunk.json`; x faster than all tokens): "
-        f"`coc tower4` {percent(tower['score'])} ({_times(tower['ttft ratio'])}x); the picture shrunk to {shrunk}."
+        f"Shrunk to about the time of `{tower}`, in a run of its own (`{file}`; x faster than all tokens): "
+        f"`{tower}` {score} ({times}x); the picture shrunk to {shrunk}."
     )
 
 

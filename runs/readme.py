@@ -372,7 +372,7 @@ def blocks() -> dict[str, str]:
         works = sorted((ROOT / "bench" / "results" / "gestalts").glob("*.json"))
         found["gestalts"] = compress_text(
             [read("compress-1024"), read("compress-2048")],
-            read("compress-shrunk"),
+            [read("compress-shrunk"), read("compress-shrunk-2048")],
             [json.loads(path.read_text(encoding="utf-8")) for path in works],
             json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_text(encoding="utf-8")),
         )
