@@ -1,0 +1,45 @@
+"""The tables of gestalts: what is best in the time of a compressor, and which file says so.
+
+Run: pytest tests/runs/test_runs_compress_table.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "runs"))
+
+import compress_table
+
+
+def row(score: float, ms: float, ratio: float = 2.0) -> dict[str, Any]:
+    return {"score": score, "ttft_ms": ms, "ttft ratio": ratio}
+
+
+def test_the_best_in_equal_time_is_no_slower_and_sees_no_question() -> None:
+    methods = {
+        "coc tower4": row(0.6, 100),
+        "coc resize": row(0.2, 20),
+        "downsample@400": row(0.4, 90),
+        "coc conv4": row(0.7, 300),
+        "arr-coc sparse@64": row(0.9, 50),
+    }
+    assert "`downsample@400`: 40.0%" in compress_table.equal_time("coc tower4", methods)
+    alone = {name: methods[name] for name in ("coc tower4", "coc conv4", "arr-coc sparse@64")}
+    assert "Nothing else" in compress_table.equal_time("coc tower4", alone)
+
+
+@pytest.mark.parametrize(
+    ("side", "tower", "file"),
+    [(1024, "coc tower4", "compress-shrunk.json"), (2048, "coc tower16", "compress-shrunk-2048.json")],
+)
+def test_shrunk_pictures_stand_in_the_order_of_their_tokens(side: int, tower: str, file: str) -> None:
+    methods = {"full": row(0.9, 900), "downsample@1024": row(0.5, 90), "downsample@784": row(0.4, 70)}
+    text = compress_table.shrunk_text({"header": {"size": side}, "methods": methods | {tower: row(0.6, 80)}})
+    assert f"runs/results/{file}" in text
+    assert f"`{tower}` 60.0% (2.00x)" in text
+    assert text.index("784 tokens 40.0%") < text.index("1024 tokens 50.0%")
