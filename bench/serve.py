@@ -140,7 +140,7 @@ def server(
         url, begun = f"http://127.0.0.1:{port}", time.monotonic()
         while True:
             if process.poll() is not None or time.monotonic() - begun > LIMIT:
-                raise SystemExit(f"the server didn't start: see {log}")
+                raise SystemExit("the server didn't start:\n" + log.read_text(errors="replace")[-4000:])
             try:
                 if httpx.get(url + "/health", timeout=2).status_code == 200:
                     break
