@@ -25,11 +25,13 @@ cached      the share of the prompt, visual tokens and words, that the prefix ca
 changed     the share of pages whose image was read anew at this turn, since another question decided (or,
             with keepN, since all of it was asked for)
 choosing_ms what the plugin spent on choosing and on comparing questions, the mean over pages
-cpu_s       processor time of the server for a whole request, the mean over pages
+cpu_s       processor time of the server for a whole request, the mean over pages; "cpu cost" as a share of
+            stock's at question 1: what times would be made of if nothing else ran on the machine
 
 Shape "bundled" is the bundled model; "mid" has random weights (`serve.py`): times alone, answers of one
 token, and the true answers in the conversation, so that all read prompts of one length. Servers run one after
 another, so that a machine that slows down for a minute slows one of them; each page is a round of time.
+"others" of the circumstances is the share of the cores that other programs took meanwhile.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ import io
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -66,8 +69,9 @@ from arr_coc.evaluate.work import processor_name
 
 SETTING = "server"
 FOLLOWS = ("auto", "first", "last")
-WAYS = ",".join(
-    [STOCK, *(f"sparse@{k}{end}" for k in (64, 273) for end in ("", " first", " last", "+keep1"))]
+WAYS = (
+    f"{STOCK},sparse@64,sparse@64 first,sparse@64 last,sparse@64+keep1,"
+    "sparse@273,sparse@273 first,sparse@273 last"
 )
 Turn = dict[str, Any]
 Conversations = dict[str, list[list[Turn]]]
@@ -186,7 +190,12 @@ async def conversations(
     *asked, warm = sources
     async with httpx.AsyncClient(timeout=LIMIT) as client:
         await converse(client, url, process, way, warm, true)
-        return [await converse(client, url, process, way, source, true) for source in asked]
+        results = []
+        for number, source in enumerate(asked, 1):
+            results.append(await converse(client, url, process, way, source, true))
+            if number % 5 == 0 or number == len(asked):
+                print(f"{way.name}: page {number} of {len(asked)}", file=sys.stderr, flush=True)
+        return results
 
 
 def measure(
@@ -233,6 +242,7 @@ def rows_of(results: Conversations, scored: bool) -> list[dict[str, Any]]:
                     row["changed"] = fmean(one["chosen"] > 0 for one in own)
                 row["choosing_ms"] = fmean(one["choosing_ms"] for one in own)
             row["cpu_s"] = fmean(one["cpu_s"] for one in own)
+            row["cpu cost"] = row["cpu_s"] / fmean(page[0]["cpu_s"] for page in results[STOCK])
             rows.append({k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()})
     return rows
 
@@ -249,8 +259,19 @@ def later(results: Conversations) -> dict[str, Any]:
     }
 
 
-def result(results: Conversations, shape: str, size: int, seed: int, seconds: float) -> dict[str, Any]:
-    """What the file says, but for the command."""
+def result(
+    results: Conversations, shape: str, size: int, seed: int, seconds: float, share: float
+) -> dict[str, Any]:
+    """What the file says, but for the command.
+
+    Args:
+        results: of all ways.
+        shape: "bundled" or "mid".
+        size: of the pages.
+        seed: of the pages.
+        seconds: that it took.
+        share: of the cores that other programs took meanwhile.
+    """
     scored = shape == "bundled"
     rows, count = rows_of(results, scored), len(results[STOCK])
     return {
@@ -267,11 +288,25 @@ def result(results: Conversations, shape: str, size: int, seed: int, seconds: fl
             "rounds": count,
             "seed": seed,
             "seconds": round(seconds),
+            "others": round(share, 3),
         },
         "rows": rows,
         "questions 2 to 5": later(results) if scored else {},
         "break-even": summary(rows, [SETTING], list(results)),
     }
+
+
+def spent() -> tuple[float, float]:
+    """Processor seconds so far: of all programs, and of this one with those that it started and ended."""
+    times = psutil.cpu_times()
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return times.user + times.nice + times.system, sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def others(before: tuple[float, float], after: tuple[float, float], seconds: float) -> float:
+    """The share of the cores that other programs took between two readings of `spent`."""
+    everything, own = (late - early for early, late in zip(before, after, strict=True))
+    return max(0.0, everything - own) / (seconds * (os.cpu_count() or 1))
 
 
 def vllm_version() -> str:
@@ -297,7 +332,7 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
-    begun, true = time.monotonic(), args.shape == "mid"
+    begun, before, true = time.monotonic(), spent(), args.shape == "mid"
     sources = list(pages(args.pages + 1, args.size, args.seed))
     with tempfile.TemporaryDirectory() as folder:
         model = BUNDLED / "model" if args.shape == "bundled" else write_mid(Path(folder) / "mid")
@@ -305,7 +340,9 @@ def main() -> None:
             way.name: measure(model, way, sources, true, Path(folder) / f"{number}.log")
             for number, way in enumerate(ways)
         }
-    whole = result(results, args.shape, args.size, args.seed, time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    share = others(before, spent(), seconds)
+    whole = result(results, args.shape, args.size, args.seed, seconds, share)
     show(whole["rows"])
     for line in whole["break-even"]:
         print(line)

@@ -44,7 +44,9 @@ def _title(shape: str, facts: dict[str, Any], rows: Rows) -> str:
     width, height = facts["image"]
     pages = f", {facts['pages']} pages of five questions" if facts.get("pages") else ""
     rounds = f", times of {facts['rounds']} rounds ({facts['device']})" if facts.get("rounds") else ""
-    return f"{name}, {width}x{height} px, {SETTINGS[rows[0]['setting']]}{pages}{rounds}{_stock(rows)}:"
+    others = facts.get("others", 0)
+    busy = f"; other programs took {others:.0%} of the cores meanwhile" if others >= 0.05 else ""
+    return f"{name}, {width}x{height} px, {SETTINGS[rows[0]['setting']]}{pages}{rounds}{_stock(rows)}{busy}:"
 
 
 def _stock(rows: Rows) -> str:
@@ -87,6 +89,8 @@ def _table(rows: Rows, ends: dict[str, dict[str, Any]], scores: dict[str, dict[s
         ("time, question 1", "ratio", lambda turns: _percent(turns[0].get("cost"))),
         ("2 to 5", "ratio", lambda turns: _span(turns[1:], "cost", ".1%")),
         ("time, 2 to 5, x stock's", "ratio", lambda turns: _span(turns[1:], "ratio", ".2f")),
+        ("processor time, question 1", "cpu cost", lambda turns: _percent(turns[0].get("cpu cost"))),
+        ("2 to 5", "cpu cost", lambda turns: _span(turns[1:], "cpu cost", ".1%")),
         ("stock cheaper from", "way", lambda turns: _end(ends.get(turns[0]["way"], {}), timed)),
     ]
     columns = [column for column in columns if any(row.get(column[1]) is not None for row in rows)]

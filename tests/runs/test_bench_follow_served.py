@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,7 @@ class TestRows:
         assert (second["tokens"], second["cached"], second["changed"]) == (64, 0.25, 0.666667)
         assert "changed" not in first
         assert "changed" not in rows["stock", 2]
+        assert (second["cpu_s"], second["cpu cost"]) == (0.5, 1.0)
         assert rows["stock", 1]["cost"] == rows["stock", 2]["ratio"] == 1.0
 
     def test_questions_2_to_5(self, served: Any) -> None:
@@ -173,7 +175,7 @@ class TestRows:
         assert (lines["server sparse@64"]["score"], lines["server sparse@64"]["retained"]) == (0.1667, 0.5)
 
     def test_the_file(self, served: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        whole = served.result(RESULTS, "bundled", 1024, 0, 12.3)
+        whole = served.result(RESULTS, "bundled", 1024, 0, 12.3, 0.25)
         assert whole["circumstances"]["pages"] == whole["circumstances"]["rounds"] == 3
         # question 1 costs 0.2, the later ones (0.06 + 0.06 * 3) / 4; stock's 0.05 each: ahead for 80 of 0.01
         (line,) = [line["time"] for line in whole["break-even"] if line["way"] == "sparse@64"]
@@ -183,9 +185,16 @@ class TestRows:
         assert ["server", "sparse@64", "-", "67%", "0%", "0%", "0%"] in shown
 
     def test_random_weights_have_no_scores(self, served: Any) -> None:
-        whole = served.result(RESULTS, "mid", 1024, 0, 12.3)
+        whole = served.result(RESULTS, "mid", 1024, 0, 12.3, 0.0)
         assert (whole["circumstances"]["pages"], whole["questions 2 to 5"]) == (0, {})
         assert not any("score" in row or "retained" in row for row in whole["rows"])
+
+
+def test_what_other_programs_took(served: Any) -> None:
+    share = served.others((100.0, 5.0), (160.0, 25.0), 40.0)
+    assert share == pytest.approx(40 / 40 / (os.cpu_count() or 1))
+    everything, own = served.spent()
+    assert 0 < own < everything
 
 
 def served_from(rows: list[dict[str, Any]]) -> int:
