@@ -112,18 +112,32 @@ def find_way(name: str) -> Way:
     return Way(name, settings, None if match[3] is None else int(match[3]))
 
 
+class Page(NamedTuple):
+    """A page with its questions, and the address that requests have it under: its PNG as base64."""
+
+    source: ImageQueries
+    address: str
+
+
+def addressed(source: ImageQueries) -> Page:
+    """A page as requests have it."""
+    file = io.BytesIO()
+    source.image.save(file, "PNG")
+    return Page(source, "data:image/png;base64," + base64.b64encode(file.getvalue()).decode())
+
+
 # ---- asking -----------------------------------------------------------------------------------------------
 
 
-def messages(url: str, questions: Sequence[str], answers: Sequence[str]) -> list[dict[str, Any]]:
+def messages(address: str, questions: Sequence[str], answers: Sequence[str]) -> list[dict[str, Any]]:
     """A conversation up to its last question, the picture in the first turn.
 
     Args:
-        url: of the picture.
+        address: of the picture.
         questions: so far.
         answers: to all of them but the last.
     """
-    first = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": questions[0]}]
+    first = [{"type": "image_url", "image_url": {"url": address}}, {"type": "text", "text": questions[0]}]
     turns: list[dict[str, Any]] = [{"role": "user", "content": first}]
     for answer, question in zip(answers, questions[1:], strict=True):
         turns += [{"role": "assistant", "content": answer}, {"role": "user", "content": question}]
@@ -131,7 +145,7 @@ def messages(url: str, questions: Sequence[str], answers: Sequence[str]) -> list
 
 
 async def converse(
-    client: httpx.AsyncClient, url: str, process: psutil.Process, way: Way, source: ImageQueries, true: bool
+    client: httpx.AsyncClient, url: str, process: psutil.Process, way: Way, page: Page, true: bool
 ) -> list[Turn]:
     """What came of each question about a page.
 
@@ -140,17 +154,15 @@ async def converse(
         url: of the server.
         process: of the server.
         way: that it is.
-        source: the page and its questions.
+        page: that it is asked about.
         true: the true answers stand in the conversation, and an answer has one token.
     """
-    file = io.BytesIO()
-    source.image.save(file, "PNG")
-    picture = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-    questions, answers, rows = [query.text for query in source.queries], [], []
-    for turn, query in enumerate(source.queries):
+    queries = page.source.queries
+    questions, answers, rows = [query.text for query in queries], [], []
+    for turn, query in enumerate(queries):
         body = {
             "model": "m",
-            "messages": messages(picture, questions[: turn + 1], answers),
+            "messages": messages(page.address, questions[: turn + 1], answers),
             "max_tokens": 1 if true else MOST,
             "temperature": 0,
             "stream": True,
@@ -184,29 +196,27 @@ async def converse(
 
 
 async def conversations(
-    url: str, process: psutil.Process, way: Way, sources: Sequence[ImageQueries], true: bool
+    url: str, process: psutil.Process, way: Way, asked: Sequence[Page], true: bool
 ) -> list[list[Turn]]:
     """What came of each page but the last, which warms the server up."""
-    *asked, warm = sources
+    *measured, warm = asked
     async with httpx.AsyncClient(timeout=LIMIT) as client:
         await converse(client, url, process, way, warm, true)
         results = []
-        for number, source in enumerate(asked, 1):
-            results.append(await converse(client, url, process, way, source, true))
-            if number % 5 == 0 or number == len(asked):
-                print(f"{way.name}: page {number} of {len(asked)}", file=sys.stderr, flush=True)
+        for number, page in enumerate(measured, 1):
+            results.append(await converse(client, url, process, way, page, true))
+            if number % 5 == 0 or number == len(measured):
+                print(f"{way.name}: page {number} of {len(measured)}", file=sys.stderr, flush=True)
         return results
 
 
-def measure(
-    model: Path, way: Way, sources: Sequence[ImageQueries], true: bool, log: Path
-) -> list[list[Turn]]:
+def measure(model: Path, way: Way, asked: Sequence[Page], true: bool, log: Path) -> list[list[Turn]]:
     """What a server of its own answered."""
     begun = time.monotonic()
     options = ("--trust-request-mm-kwargs",) if way.after is not None else ()
     with server(model, way.settings, log, *options) as (url, process):
         started = time.monotonic() - begun
-        turns = asyncio.run(conversations(url, process, way, sources, true))
+        turns = asyncio.run(conversations(url, process, way, asked, true))
     took = time.monotonic() - begun
     print(f"{way.name}: {took:.0f} s, {started:.0f} s of it to start", file=sys.stderr, flush=True)
     return turns
@@ -333,11 +343,11 @@ def main() -> None:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
     begun, before, true = time.monotonic(), spent(), args.shape == "mid"
-    sources = list(pages(args.pages + 1, args.size, args.seed))
+    asked = [addressed(source) for source in pages(args.pages + 1, args.size, args.seed)]
     with tempfile.TemporaryDirectory() as folder:
         model = BUNDLED / "model" if args.shape == "bundled" else write_mid(Path(folder) / "mid")
         results = {
-            way.name: measure(model, way, sources, true, Path(folder) / f"{number}.log")
+            way.name: measure(model, way, asked, true, Path(folder) / f"{number}.log")
             for number, way in enumerate(ways)
         }
     seconds = time.monotonic() - begun

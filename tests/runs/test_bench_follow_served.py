@@ -6,6 +6,8 @@ Run: pytest tests/runs/test_bench_follow_served.py
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 import os
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from PIL import Image
 
 from arr_coc.evaluate.questions import ImageQueries, Query
 from tiny import picture
@@ -74,7 +77,9 @@ def talk(served: Any, name: str, true: bool, answering: Answering) -> list[dict[
     async def run() -> list[dict[str, Any]]:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answering)) as client:
             way = served.find_way(name)
-            return await served.converse(client, "http://m", psutil.Process(), way, SOURCE, true)
+            return await served.converse(
+                client, "http://m", psutil.Process(), way, served.addressed(SOURCE), true
+            )
 
     return asyncio.run(run())
 
@@ -89,6 +94,8 @@ class TestAsking:
         first, *others = last["messages"]
         assert [part["type"] for part in first["content"]] == ["image_url", "text"]
         assert first["content"][1]["text"] == TEXTS[0]
+        data = base64.b64decode(first["content"][0]["image_url"]["url"].partition("base64,")[2])
+        assert Image.open(io.BytesIO(data)).tobytes() == SOURCE.image.tobytes()
         expected = [
             one
             for answer, text in zip(ANSWERS, TEXTS[1:], strict=False)
