@@ -43,7 +43,6 @@ import io
 import json
 import os
 import re
-import resource
 import signal
 import sys
 import tempfile
@@ -210,16 +209,19 @@ async def conversations(
         return results
 
 
-def measure(model: Path, way: Way, asked: Sequence[Page], true: bool, log: Path) -> list[list[Turn]]:
-    """What a server of its own answered."""
+def measure(
+    model: Path, way: Way, asked: Sequence[Page], true: bool, log: Path
+) -> tuple[list[list[Turn]], float]:
+    """What a server of its own answered, and the processor seconds that it took in all."""
     begun = time.monotonic()
     options = ("--trust-request-mm-kwargs",) if way.after is not None else ()
     with server(model, way.settings, log, *options) as (url, process):
         started = time.monotonic() - begun
         turns = asyncio.run(conversations(url, process, way, asked, true))
+        used = processor_seconds(process)
     took = time.monotonic() - begun
     print(f"{way.name}: {took:.0f} s, {started:.0f} s of it to start", file=sys.stderr, flush=True)
-    return turns
+    return turns, used
 
 
 # ---- the result -------------------------------------------------------------------------------------------
@@ -306,16 +308,14 @@ def result(
     }
 
 
-def spent() -> tuple[float, float]:
-    """Processor seconds so far: of all programs, and of this one with those that it started and ended."""
+def machine_seconds() -> float:
+    """Processor seconds of all programs on the machine so far."""
     times = psutil.cpu_times()
-    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return times.user + times.nice + times.system, sum(use.ru_utime + use.ru_stime for use in uses)
+    return times.user + times.nice + times.system
 
 
-def others(before: tuple[float, float], after: tuple[float, float], seconds: float) -> float:
-    """The share of the cores that other programs took between two readings of `spent`."""
-    everything, own = (late - early for early, late in zip(before, after, strict=True))
+def others(everything: float, own: float, seconds: float) -> float:
+    """The share of the cores that other programs took, of the processor seconds of all and of this one."""
     return max(0.0, everything - own) / (seconds * (os.cpu_count() or 1))
 
 
@@ -342,16 +342,16 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
-    begun, before, true = time.monotonic(), spent(), args.shape == "mid"
+    begun, before, true = time.monotonic(), machine_seconds(), args.shape == "mid"
     asked = [addressed(source) for source in pages(args.pages + 1, args.size, args.seed)]
     with tempfile.TemporaryDirectory() as folder:
         model = BUNDLED / "model" if args.shape == "bundled" else write_mid(Path(folder) / "mid")
-        results = {
-            way.name: measure(model, way, asked, true, Path(folder) / f"{number}.log")
-            for number, way in enumerate(ways)
-        }
-    seconds = time.monotonic() - begun
-    share = others(before, spent(), seconds)
+        results, own = {}, 0.0
+        for number, way in enumerate(ways):
+            results[way.name], used = measure(model, way, asked, true, Path(folder) / f"{number}.log")
+            own += used
+    seconds, own = time.monotonic() - begun, own + time.process_time()
+    share = others(machine_seconds() - before, own, seconds)
     whole = result(results, args.shape, args.size, args.seed, seconds, share)
     show(whole["rows"])
     for line in whole["break-even"]:
