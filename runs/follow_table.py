@@ -1,8 +1,10 @@
-"""The table of follow-up questions for the pages: from bench/results/follow.json and its like, as markdown."""
+"""The tables of follow-up questions for the pages: from bench/results/follow.json and its like, as markdown."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -13,6 +15,20 @@ SETTINGS = {
     "server": "a vLLM server, each with the conversation before it",
 }
 SHAPES = {"bundled": "The bundled model", "mid": "A middle shape (8 layers of 512), random weights"}
+
+
+def follow_blocks(folder: Path) -> dict[str, str]:
+    """The blocks of the pages that there are result files for: "follow", and "served" for the page about serving.
+
+    Args:
+        folder: of the result files.
+    """
+    results = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("follow*.json"))
+    }
+    found = {"follow": follow_text(list(results.values()))} if results else {}
+    return found | ({"served": served_text(results["follow-served"])} if "follow-served" in results else {})
 
 
 def follow_text(results: list[dict[str, Any]]) -> str:
@@ -36,6 +52,44 @@ def follow_text(results: list[dict[str, Any]]) -> str:
             scores = {name.partition(" ")[2]: one for name, one in together if name.split()[0] == setting}
             parts.append(f"{_title(shape, of[0]['circumstances'], own)}\n\n{_table(own, ends, scores)}")
     return "\n\n".join(parts)
+
+
+def served_text(result: dict[str, Any]) -> str:
+    """What a server's follow-up questions come to, for the page about serving.
+
+    Args:
+        result: of `bench/follow_served.py`, the bundled model.
+    """
+    rows, later = result["rows"], result["questions 2 to 5"]
+    head = [
+        "",
+        "visual tokens",
+        "question 1 right",
+        "2 to 5 right",
+        "of stock's",
+        "image read anew at 2 to 5",
+    ]
+    head += ["of the prompt in the prefix cache at 2 to 5", "time of 2 to 5, x stock's"]
+    lines = [f"| {' | '.join(head)} |", "|---" + "|--:" * (len(head) - 1) + "|"]
+    for way in dict.fromkeys(row["way"] for row in rows):
+        turns = sorted((row for row in rows if row["way"] == way), key=lambda row: row["turn"])
+        total = later[f"server {way}"]
+        cells = [way, _span(turns, "tokens", ",.0f"), _percent(turns[0]["score"]), _percent(total["score"])]
+        cells += [_percent(total["retained"]), _span(turns[1:], "changed", ".0%")]
+        cells += [_span(turns[1:], "cached", ".0%"), _span(turns[1:], "ratio", ".1f")]
+        lines.append(f"| {' | '.join(cells)} |")
+    froms = {
+        line["way"]: line["time"]["stock from"]
+        for line in result["break-even"]
+        if "time" in line and not line["way"].endswith(" first")
+    }
+    ends = "; ".join(
+        f"{way} from {'none' if start is None else f'question {start}'} on" for way, start in froms.items()
+    )
+    share = result["circumstances"].get("others", 0)
+    busy = f" Other programs took {share:.0%} of the cores meanwhile." if share >= 0.05 else ""
+    ends = f"Stock took less time in all, the first question with the rest: against {ends}."
+    return "\n".join(lines) + f"\n\n{ends}{busy}"
 
 
 def _title(shape: str, facts: dict[str, Any], rows: Rows) -> str:

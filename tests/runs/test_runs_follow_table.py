@@ -5,6 +5,7 @@ Run: pytest tests/runs/test_runs_follow_table.py
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,8 +50,10 @@ SESSION = result(
 )
 SERVED = result(
     "bundled",
-    rows("server", "stock", retained=[1, 1, 1], cached=[0, 0.9, 0.8], tokens=[99] * 3)
-    + rows("server", "sparse@9 last", retained=[1, 0, 0], cached=[0, 0.1, 0.1], tokens=[9] * 3),
+    rows("server", "stock", retained=[1, 1, 1], score=[1, 0.5, 0.5], cached=[0, 0.9, 0.8], tokens=[99] * 3)
+    + rows(
+        "server", "sparse@9 last", retained=[1, 0, 0], score=[0.5, 0, 0], cached=[0, 0.1, 0.1], tokens=[9] * 3
+    ),
     pages=5,
     **{
         "questions 2 to 5": {
@@ -98,7 +101,7 @@ def test_a_servers_columns(tables: Any) -> None:
         "time, 2 to 5, x stock's": "1.00",
         "stock cheaper from": "question 3 by time",
     }
-    assert cells(last)[:5] == ["sparse@9 last", "-", "100.0%", "25.0%", "50.0% (40.0% to 60.0%)"]
+    assert cells(last)[:5] == ["sparse@9 last", "50.0%", "100.0%", "25.0%", "50.0% (40.0% to 60.0%)"]
     assert cells(stock)[6:8] == ["80% to 90%", "-"]
 
 
@@ -107,3 +110,19 @@ def test_what_nobody_measured_has_no_column(tables: Any) -> None:
     assert cells(head)[5:] == ["operations, question 1", "2 to 5", "stock cheaper from"]
     assert cells(prune) == ["prune@9", "50.0%", "50.0%", "50.0%", "100.0%", "50.0%", "20.0% to 30.0%", "-"]
     assert cells(stock)[5:] == ["100.0%", "10.0%", "-"]
+
+
+def test_the_page_about_serving(tables: Any, tmp_path: Path) -> None:
+    assert tables.follow_blocks(tmp_path) == {}
+    (tmp_path / "follow.json").write_text(json.dumps(SESSION))
+    assert tables.follow_blocks(tmp_path) == {"follow": tables.follow_text([SESSION])}
+    stock = {"server stock": {"score": 0.5, "retained": 1.0}}
+    served = SERVED | {"questions 2 to 5": SERVED["questions 2 to 5"] | stock}
+    (tmp_path / "follow-served.json").write_text(json.dumps(served))
+    blocks = tables.follow_blocks(tmp_path)
+    assert blocks["follow"] == tables.follow_text([SESSION, served])
+    head, _, first, last, _, text = blocks["served"].splitlines()
+    assert len(cells(head)) == len(cells(first)) == len(cells(last))
+    assert cells(first)[1:5] == ["99", "100.0%", "50.0%", "100.0%"]
+    assert cells(last) == ["sparse@9 last", "9", "50.0%", "25.0%", "50.0%", "50% to 100%", "10%", "1.0"]
+    assert text.endswith("sparse@9 last from question 3 on. Other programs took 42% of the cores meanwhile.")
