@@ -257,6 +257,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     """The table, rows of several files together."""
     columns = {"score": ".1%", "retained": ".1%", "tokens": ",.0f", "held_mb": ",.1f", "flop ratio": ",.2f"}
     columns |= {"ms": ",.1f", "ratio": ",.2f", "cost": ",.3f"}
+    columns |= {"cached": ".0%", "changed": ".0%", "choosing_ms": ",.1f", "cpu_s": ",.3f"}  # a server's
     keys = list(dict.fromkeys((row["setting"], row["way"]) for row in rows))
     for column, form in columns.items():
         if not any(row.get(column) is not None for row in rows):

@@ -30,9 +30,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psutil
@@ -104,8 +104,17 @@ def requests_of(count: int, side: int, first: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A server on a free port of this machine: its address and process; stopped at the end."""
+def server(
+    model: Path, settings: dict[str, Any] | None, log: Path, *options: str
+) -> Iterator[tuple[str, psutil.Process]]:
+    """A server on a free port of this machine: its address and process; stopped at the end.
+
+    Args:
+        model: folder.
+        settings: of the plugin; None: a stock server.
+        log: where it writes.
+        options: more of the command line.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -113,7 +122,7 @@ def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
         "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
         "--max-model-len", "4096", "--block-size", "32", "--enforce-eager",
-        "--limit-mm-per-prompt", '{"image": 1, "video": 0}', "--enable-prompt-tokens-details",
+        "--limit-mm-per-prompt", '{"image": 1, "video": 0}', "--enable-prompt-tokens-details", *options,
     ]  # fmt: skip
     if settings is not None:
         command += ["--hf-overrides", json.dumps({"architectures": ["ARRCOCQwen3VL"], "arr_coc": settings})]
@@ -131,7 +140,7 @@ def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[
         url, begun = f"http://127.0.0.1:{port}", time.monotonic()
         while True:
             if process.poll() is not None or time.monotonic() - begun > LIMIT:
-                raise SystemExit(f"the server didn't start: see {log}")
+                raise SystemExit("the server didn't start:\n" + log.read_text(errors="replace")[-4000:])
             try:
                 if httpx.get(url + "/health", timeout=2).status_code == 200:
                     break
@@ -139,8 +148,16 @@ def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[
                 time.sleep(1)
         yield url, psutil.Process(process.pid)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
+        stop(process)
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """End a server and all that it started, at once where it doesn't end when asked."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
 
 
 def processor_seconds(process: psutil.Process) -> float:
@@ -155,9 +172,17 @@ def metric(text: str, name: str) -> float:
     return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
 
 
-async def ask(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tuple[float, int]:
-    """Seconds to the first token of a request's answer, and the tokens of its prompt."""
-    begun, first, tokens = time.monotonic(), None, 0
+class Reply(NamedTuple):
+    """What came of a request: seconds to the first token, the answer, and the server's count of tokens."""
+
+    first: float
+    text: str
+    usage: dict[str, Any]
+
+
+async def ask(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> Reply:
+    """Send a request that is streamed; an answer without words is there when it ends."""
+    begun, first, text, usage = time.monotonic(), None, "", {}
     async with client.stream("POST", url + "/v1/chat/completions", json=body) as reply:
         if reply.status_code != 200:
             raise SystemExit(f"{reply.status_code}: {(await reply.aread())[:300]!r}")
@@ -165,10 +190,11 @@ async def ask(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tupl
             if not line.startswith("data: {"):
                 continue
             piece = json.loads(line[6:])
-            if first is None and piece["choices"] and piece["choices"][0]["delta"].get("content"):
+            more = (piece["choices"] and piece["choices"][0]["delta"].get("content")) or ""
+            if first is None and more:
                 first = time.monotonic() - begun
-            tokens = (piece.get("usage") or {}).get("prompt_tokens", tokens)
-    return (time.monotonic() - begun if first is None else first), tokens
+            text, usage = text + more, piece.get("usage") or usage
+    return Reply(time.monotonic() - begun if first is None else first, text, usage)
 
 
 async def load(
@@ -180,9 +206,9 @@ async def load(
 
         async def one() -> None:
             while queue:
-                first, count = await ask(client, url, queue.pop())
-                firsts.append(first)
-                tokens.append(count)
+                reply = await ask(client, url, queue.pop())
+                firsts.append(reply.first)
+                tokens.append(reply.usage["prompt_tokens"])
 
         async def watch() -> None:
             while True:

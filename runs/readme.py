@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and docs/RESULTS.md from the result files, between their markers.
+"""Writes the tables of README.md and some of docs/ from the result files, between their markers.
 
 With --check it only compares.
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
-from follow_table import follow_text  # noqa: E402
+from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_text  # noqa: E402
 from long_table import long_text, looks_text, transcription_text  # noqa: E402
 from offers import offers_table  # noqa: E402
@@ -360,9 +360,7 @@ def blocks() -> dict[str, str]:
         found["fastv"] = cut_text(read("sparse"))
     if list((ROOT / "bench" / "results").glob("*.json")):
         found["bench"] = bench_text()
-    follow = sorted((ROOT / "bench" / "results").glob("follow*.json"))
-    if follow:
-        found["follow"] = follow_text([json.loads(path.read_text(encoding="utf-8")) for path in follow])
+    found |= follow_blocks(ROOT / "bench" / "results")
     clips = sorted((ROOT / "bench" / "results").glob("clips-*.json"))
     if clips:
         found["clips-cost"] = clips_cost_text(
@@ -409,7 +407,7 @@ def filled(texts: dict[str, str]) -> dict[str, str]:
 
 def pages() -> dict[str, str]:
     """The pages that have tables, as they are."""
-    names = ("README.md", "docs/RESULTS.md", "docs/video.md")
+    names = ("README.md", "docs/RESULTS.md", "docs/SERVING.md", "docs/video.md")
     return {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
 
 
