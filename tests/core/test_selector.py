@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from PIL import Image, ImageDraw
 
 from arr_coc import Reason, Selector
 from arr_coc.core.guide.coupling import couple
-from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.guide import Guide, Page, Search
+from arr_coc.core.guide.head import Judgement
 from arr_coc.core.saved import BUNDLED
+from arr_coc.core.selector import MOST_QUESTIONS
 
 QUESTION = "What is the invoice number?"
 
@@ -75,6 +78,30 @@ def test_a_page_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looks) == 1
     own(sample((256, 224)), QUESTION, 8)
     assert len(looks) == 2
+
+
+def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    judge = Guide.weigh
+
+    def noted(self: Guide, page: Page, searches: Sequence[Search]) -> Judgement:
+        judged.append(1)
+        return judge(self, page, searches)
+
+    monkeypatch.setattr(Guide, "weigh", noted)
+    own, image = Selector(), sample((256, 256))
+    first = own(image, QUESTION, 8)
+    once = len(judged)
+    assert once > 0
+    own.cues(image, QUESTION)
+    assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
+    assert len(judged) == once
+    for number in range(MOST_QUESTIONS):
+        own(image, f"Where is line {number}?", 8)
+    (sight,) = own._sights.values()
+    assert len(sight.couplings) == MOST_QUESTIONS
+    assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
+    assert len(judged) > once + MOST_QUESTIONS
 
 
 def test_few_pages_are_kept() -> None:

@@ -155,7 +155,7 @@ def _sight(selector: Selector, picture: Tensor, change: Change) -> Sight:
     """What is known of a step's picture before any question."""
     height, width = change.grid
     texture = generate_texture_array(picture, (height, width), selector.layer.config.channels)
-    return Sight(view(selector.guide, picture[0]), {(height, width): texture})
+    return Sight(view(selector.guide, picture[0]), {(height, width): texture}, {})
 
 
 def _cues(selector: Selector, sight: Sight, coupling: Coupling) -> Cues:

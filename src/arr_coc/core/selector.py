@@ -24,7 +24,7 @@ from torch import Tensor
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import Budget, budget_of, parse_budget
 from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.guide.coupling import couple, view
+from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.guide.guide import Guide, Page
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.images import ImageSource, open_image
@@ -38,6 +38,9 @@ MOST_PAGES = 8
 """Pictures whose pages are kept."""
 MOST_PIXELS = 8 * 1024**2
 """Pixels of all of them together, at some five bytes each; the last picture is kept whatever its size."""
+
+MOST_QUESTIONS = 8
+"""Questions about a picture whose couplings are kept: who compares questions, then decides, asks twice."""
 
 
 class Sizing:
@@ -91,10 +94,13 @@ class Sizing:
 
 
 class Sight(NamedTuple):
-    """What is kept of a picture between questions: the guide's page, and textures by grid."""
+    """What is kept of a picture between questions: the guide's page, textures by grid, and the couplings of
+    the last questions by question and grid.
+    """
 
     page: Page
     textures: dict[tuple[int, int], Tensor]
+    couplings: dict[tuple[str, tuple[int, int]], Coupling]
 
 
 class Selector:
@@ -169,7 +175,7 @@ class Selector:
         image = open_image(picture)
         grid = self.sizing.grid(image.height, image.width) if grid is None else grid
         sight = self.look(image, grid)
-        coupling = couple(self.guide, sight.page, question, grid)
+        coupling = self._coupling(sight, question, grid)
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
         return Cues(sight.textures[grid], query, words, coupling=coupling.logits[None], guided=coupling)
 
@@ -181,10 +187,19 @@ class Selector:
         sight = self._sights.pop(key, None)
         if sight is None or grid not in sight.textures:
             pixels = image_pixels(image)
-            sight = sight or Sight(view(self.guide, pixels[0]), {})
+            sight = sight or Sight(view(self.guide, pixels[0]), {}, {})
             sight.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
         self._keep(key, sight)
         return sight
+
+    def _coupling(self, sight: Sight, question: str, grid: tuple[int, int]) -> Coupling:
+        """What the guide says of a question, worked out once while it is among the last of its picture."""
+        kept, key = sight.couplings, (question, grid)
+        coupling = kept.pop(key, None) or couple(self.guide, sight.page, question, grid)
+        kept[key] = coupling
+        if len(kept) > MOST_QUESTIONS:
+            kept.pop(next(iter(kept)), None)
+        return coupling
 
     def _keep(self, key: bytes, sight: Sight) -> None:
         """Keep what is known of the last picture, and of those before it as many as there is room for."""
