@@ -15,15 +15,15 @@ stock           the server without the plugin, its prefix cache on, as it is by 
 sparse@K        the plugin with a budget of K; another question decides where that is needed (follow "auto")
 sparse@K first  the first question of a conversation decides to its end
 sparse@K last   the latest question decides
-sparse@K+keepN  sparse@K for the first N questions; then requests ask for mode "full", so that all tokens are
-                read once and stay in the prefix cache
+sparse@K+keepN  sparse@K for the first N questions (`keep_image_after`), then all tokens, read once and held
+                by the prefix cache
 
 score, retained, ratio, cost   as in `follow.py`; times are of whole requests to the first token, streamed,
             with reading the picture: the median over pages, each beside stock's of the same page
 tokens      visual tokens of the prompt, the mean over pages
 cached      the share of the prompt, visual tokens and words, that the prefix cache held
 changed     the share of pages whose image was read anew at this turn, since another question decided (or,
-            with keepN, since all of it was asked for)
+            with keepN, since all of it is read)
 choosing_ms what the plugin spent on choosing and on comparing questions, the mean over pages
 cpu_s       processor time of the server for a whole request, the mean over pages; "cpu cost" as a share of
             stock's at question 1: what times would be made of if nothing else ran on the machine
@@ -82,18 +82,10 @@ class Way(NamedTuple):
     Attributes:
         name: as in the module.
         settings: of the plugin; None: a stock server.
-        after: questions after which requests ask for all tokens; None: never.
     """
 
     name: str
     settings: dict[str, Any] | None
-    after: int | None = None
-
-    def more(self, turn: int) -> dict[str, Any]:
-        """What a request's body has besides, at a turn counted from 0."""
-        if self.after is None or turn < self.after:
-            return {}
-        return {"mm_processor_kwargs": {"arr_coc": {"mode": "full"}}}
 
 
 def find_way(name: str) -> Way:
@@ -108,7 +100,7 @@ def find_way(name: str) -> Way:
     if match is None:
         raise ValueError(f"way {name!r} is unknown: use stock, sparse@64, sparse@64 first or sparse@64+keep1")
     settings = {"budget": int(match[1]), "follow": match[2] or FOLLOWS[0]}
-    return Way(name, settings, None if match[3] is None else int(match[3]))
+    return Way(name, settings | ({"keep_image_after": int(match[3])} if match[3] else {}))
 
 
 class Page(NamedTuple):
@@ -144,7 +136,7 @@ def messages(address: str, questions: Sequence[str], answers: Sequence[str]) -> 
 
 
 async def converse(
-    client: httpx.AsyncClient, url: str, process: psutil.Process, way: Way, page: Page, true: bool
+    client: httpx.AsyncClient, url: str, process: psutil.Process, page: Page, true: bool
 ) -> list[Turn]:
     """What came of each question about a page.
 
@@ -152,7 +144,6 @@ async def converse(
         client: that asks.
         url: of the server.
         process: of the server.
-        way: that it is.
         page: that it is asked about.
         true: the true answers stand in the conversation, and an answer has one token.
     """
@@ -166,7 +157,7 @@ async def converse(
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-        } | way.more(turn)
+        }
         before, cpu = (await client.get(url + "/metrics")).text, processor_seconds(process)
         reply = await ask(client, url, body)
         cpu, after = processor_seconds(process) - cpu, (await client.get(url + "/metrics")).text
@@ -200,10 +191,10 @@ async def conversations(
     """What came of each page but the last, which warms the server up."""
     *measured, warm = asked
     async with httpx.AsyncClient(timeout=LIMIT) as client:
-        await converse(client, url, process, way, warm, true)
+        await converse(client, url, process, warm, true)
         results = []
         for number, page in enumerate(measured, 1):
-            results.append(await converse(client, url, process, way, page, true))
+            results.append(await converse(client, url, process, page, true))
             if number % 5 == 0 or number == len(measured):
                 print(f"{way.name}: page {number} of {len(measured)}", file=sys.stderr, flush=True)
         return results
@@ -214,8 +205,7 @@ def measure(
 ) -> tuple[list[list[Turn]], float]:
     """What a server of its own answered, and the processor seconds that it took in all."""
     begun = time.monotonic()
-    options = ("--trust-request-mm-kwargs",) if way.after is not None else ()
-    with server(model, way.settings, log, *options) as (url, process):
+    with server(model, way.settings, log) as (url, process):
         started = time.monotonic() - begun
         turns = asyncio.run(conversations(url, process, way, asked, true))
         used = processor_seconds(process)

@@ -104,16 +104,13 @@ def requests_of(count: int, side: int, first: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def server(
-    model: Path, settings: dict[str, Any] | None, log: Path, *options: str
-) -> Iterator[tuple[str, psutil.Process]]:
+def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[tuple[str, psutil.Process]]:
     """A server on a free port of this machine: its address and process; stopped at the end.
 
     Args:
         model: folder.
         settings: of the plugin; None: a stock server.
         log: where it writes.
-        options: more of the command line.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -122,7 +119,7 @@ def server(
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
         "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
         "--max-model-len", "4096", "--block-size", "32", "--enforce-eager",
-        "--limit-mm-per-prompt", '{"image": 1, "video": 0}', "--enable-prompt-tokens-details", *options,
+        "--limit-mm-per-prompt", '{"image": 1, "video": 0}', "--enable-prompt-tokens-details",
     ]  # fmt: skip
     if settings is not None:
         command += ["--hf-overrides", json.dumps({"architectures": ["ARRCOCQwen3VL"], "arr_coc": settings})]

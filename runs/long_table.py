@@ -36,7 +36,8 @@ def compression_table(result, kind):
     methods = list(dict.fromkeys(row["method"] for row in result["rows"]))
     for method in [*NAMES, *(name for name in methods if name not in NAMES)]:
         own = [rows.get((method, count)) for count in tokens]
-        name = NAMES.get(method, f"`{method}`, learned, after the encoder")
+        place = "inside the tower" if method.startswith("tower") else "after the encoder"
+        name = NAMES.get(method, f"`{method}`, learned, {place}")
         lines.append(f"| {name} | " + " | ".join(cell(row, kind) for row in own) + " |")
     return "\n".join(lines)
 

@@ -119,6 +119,11 @@ for factor in 4 16; do
     teach "tower$factor" tower init="$out/answers$factor" echo=0 steps=$((factor == 4 ? 500 : 600)) lr=1e-3 "$pages" "$one"
     cp -r "$out/tower$factor/tower$factor" "$out/tower$factor/tower$factor.safetensors" "$out/early"
 done
+#    tower16 goes on at up to 2048 px, which it is for: 4,096 tokens as 256.
+large='sizes=[1024,1536,2048,2048]' one='compressors=["tower16"]'
+teach large tower init="$out/tower16" echo=0 steps=500 lr=8e-4 precision=mixed "$large" "$one"
+teach larger tower init="$out/large" echo=0 steps=700 lr=8e-4 precision=mixed seed=3 "$large" "$one"
+cp -r "$out/larger/tower16" "$out/larger/tower16.safetensors" "$out/early"
 coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
 measure sparse --methods "full,arr-coc,random,downsample,oracle,blind oracle,$early,fastv,fastv:1,fastv:3,fastv:4,visionzip,prumerge+,scope,idpruner" \

@@ -74,13 +74,10 @@ class Answering:
         return httpx.Response(200, text="".join(lines))
 
 
-def talk(served: Any, name: str, true: bool, answering: Answering) -> list[dict[str, Any]]:
+def talk(served: Any, true: bool, answering: Answering) -> list[dict[str, Any]]:
     async def run() -> list[dict[str, Any]]:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answering)) as client:
-            way = served.find_way(name)
-            return await served.converse(
-                client, "http://m", psutil.Process(), way, served.addressed(SOURCE), true
-            )
+            return await served.converse(client, "http://m", psutil.Process(), served.addressed(SOURCE), true)
 
     return asyncio.run(run())
 
@@ -88,7 +85,7 @@ def talk(served: Any, name: str, true: bool, answering: Answering) -> list[dict[
 class TestAsking:
     def test_the_servers_own_answers_are_the_history(self, served: Any) -> None:
         answering = Answering()
-        rows = talk(served, "sparse@64", False, answering)
+        rows = talk(served, False, answering)
         assert [row["text"] for row in rows] == list(ANSWERS)
         assert [row["score"] for row in rows] == [1.0, 0.0, 1.0, 0.0, 1.0]
         *_, last = answering.bodies
@@ -106,7 +103,7 @@ class TestAsking:
         assert all("mm_processor_kwargs" not in body for body in answering.bodies)
 
     def test_what_the_server_counts(self, served: Any) -> None:
-        rows = talk(served, "sparse@64", False, Answering())
+        rows = talk(served, False, Answering())
         assert [row["chosen"] for row in rows] == [float(anew) for anew in ANEW]
         assert [row["choosing_ms"] for row in rows] == [250.0 * anew for anew in ANEW]
         assert {row["tokens"] for row in rows} == {48}
@@ -114,26 +111,22 @@ class TestAsking:
 
     def test_true_answers_where_weights_are_random(self, served: Any) -> None:
         answering = Answering()
-        talk(served, "stock", True, answering)
+        talk(served, True, answering)
         assert {body["max_tokens"] for body in answering.bodies} == {1}
         said = [one["content"] for one in answering.bodies[4]["messages"] if one["role"] == "assistant"]
         assert said == ["true 0", "true 1", "true 2", "true 3"]
 
-    def test_all_tokens_from_some_question_on(self, served: Any) -> None:
-        answering = Answering()
-        talk(served, "sparse@64+keep2", False, answering)
-        modes = [body.get("mm_processor_kwargs") for body in answering.bodies]
-        assert modes == [None, None] + [{"arr_coc": {"mode": "full"}}] * 3
-
     def test_a_choice_that_failed_is_no_time(self, served: Any) -> None:
         with pytest.raises(SystemExit, match="choosing failed"):
-            talk(served, "sparse@64", False, Answering(fallbacks=1))
+            talk(served, False, Answering(fallbacks=1))
 
 
 def test_ways(served: Any) -> None:
     assert served.find_way("stock").settings is None
-    assert served.find_way("sparse@64") == ("sparse@64", {"budget": 64, "follow": "auto"}, None)
-    assert served.find_way("sparse@273 last") == ("sparse@273 last", {"budget": 273, "follow": "last"}, None)
+    assert served.find_way("sparse@64") == ("sparse@64", {"budget": 64, "follow": "auto"})
+    assert served.find_way("sparse@273 last") == ("sparse@273 last", {"budget": 273, "follow": "last"})
+    kept = {"budget": 64, "follow": "auto", "keep_image_after": 2}
+    assert served.find_way("sparse@64+keep2") == ("sparse@64+keep2", kept)
     for name in ("prune@64", "sparse@64 auto", "sparse", "sparse@64 first+keep1", "sparse@64 never"):
         with pytest.raises(ValueError, match="is unknown: use stock, sparse@64"):
             served.find_way(name)

@@ -34,7 +34,17 @@ def test_settings_are_checked() -> None:
     server = read_settings({"budget": 150, "allocator": "folder"})
     assert server.merged(None) == server
     assert server.merged({"budget": "auto"}).allocator == "folder"
-    for wrong in ({"budget": 0}, {"budget": "much"}, {"mode": "saccade"}, {"colour": 1}, [1], "x"):
+    assert server.merged({"keep_image_after": 2}).keep_image_after == 2
+    for wrong in (
+        {"budget": 0},
+        {"budget": "much"},
+        {"mode": "saccade"},
+        {"keep_image_after": 0},
+        {"keep_image_after": True},
+        {"colour": 1},
+        [1],
+        "x",
+    ):
         with pytest.raises(ValueError, match="arr_coc"):
             read_settings(wrong)
     for wrong in ({"allocator": "/etc"}, {"budget": -1}, 5, [1], "x", {1: 2}):
@@ -47,6 +57,7 @@ def test_what_a_choice_depends_on_is_in_the_print() -> None:
     assert base.print() != Settings(budget=64).print()
     assert base.print() != Settings(mode="full").print()
     assert base.print() == Settings(follow="last").print()
+    assert base.print() == Settings(keep_image_after=2).print()
 
 
 def test_turns_and_the_questions_of_images() -> None:
@@ -132,6 +143,20 @@ def test_nothing_is_worked_out_twice() -> None:
     assert len(other.keep) == 8
     assert chooser.record(other.number).question == asked[0]
     assert chooser.record(0) is None
+
+
+@pytest.mark.parametrize("follow", ["auto", "first", "last"])
+def test_after_some_questions_all_cells_are_encoded_under_one_name(follow: str) -> None:
+    page, grid = draw_page(3, (256, 256), "test"), (8, 8)
+    asked = [question.text for question in page.questions[:4]]
+    chooser = Chooser(Selector())
+    settings = Settings(budget=16, follow=follow, keep_image_after=2)
+    readings = [chooser.reading(page.image, asked[:turn], grid, settings) for turn in (1, 2, 3, 4)]
+    kept = [len(chooser.choose(page.image, reading, grid).keep) for reading in readings]
+    assert kept == [16, 16, 64, 64]
+    names = [(reading.question, reading.settings.print()) for reading in readings]
+    assert names[2] == names[3]  # so that the third turn's cells are in the cache at the fourth
+    assert names[2] == (asked[0], Settings(budget=16, mode="full").print())
 
 
 def test_how_much_of_a_need_is_covered() -> None:

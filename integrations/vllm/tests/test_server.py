@@ -127,8 +127,8 @@ WRONG = [
     ({"budget": [3]}, "[3]", "use a count"),
     ({"mode": "saccade"}, "'saccade'", "use 'sparse' or 'full'"),
     ({"follow": 3}, "3", "use 'auto', 'first' or 'last'"),
-    ({"colour": 1}, "'colour'", "use budget, follow, mode"),
-    ({"allocator": "/etc"}, "'allocator'", "use budget, follow, mode"),
+    ({"colour": 1}, "'colour'", "use budget, follow, keep_image_after, mode"),
+    ({"allocator": "/etc"}, "'allocator'", "use budget, follow, keep_image_after, mode"),
     (["budget"], "['budget']", "give an object"),
     ("64", "'64'", "give an object"),
 ]

@@ -145,7 +145,9 @@ class Chooser:
         """By which question an image of a conversation is read.
 
         With `follow` "auto" the first decides until a later one needs cells that it didn't choose. As long as
-        the same question decides, all that was cached of the conversation stays true.
+        the same question decides, all that was cached of the conversation stays true. Where all cells are
+        encoded, by `mode` or since there were more questions than `keep_image_after`, it is the first
+        always.
 
         Args:
             picture: as the request gave it.
@@ -156,7 +158,11 @@ class Chooser:
         readable = [question for question in questions if _readable(question)]
         if not readable:
             return Reading(None, settings)
-        if len(readable) == 1 or settings.mode == "full" or settings.follow != "auto":
+        if settings.keep_image_after is not None and len(readable) > settings.keep_image_after:
+            settings = settings.model_copy(update={"mode": "full"})
+        if settings.mode == "full":
+            return Reading(readable[0], settings)
+        if len(readable) == 1 or settings.follow != "auto":
             return Reading(readable[-1 if settings.follow == "last" else 0], settings)
         start = time.perf_counter()
         try:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from arr_coc.core.attending import DEFAULT_BUDGET, Budget, parse_budget
 
 KEY = "arr_coc"
 """Of the settings among a model's overrides and a request's keyword arguments."""
-OWN = frozenset({"budget", "mode", "follow"})
+OWN = frozenset({"budget", "mode", "follow", "keep_image_after"})
 """Settings that a request may have of its own."""
 
 
@@ -34,6 +34,9 @@ class Settings(BaseModel):
     follow: Literal["auto", "first", "last"] = "auto"
     """by which question an image of an earlier turn is read: auto: its own, unless a later one needs other
     cells; first: always its own, so that the prefix cache holds; last: the latest"""
+    keep_image_after: Annotated[int, Field(ge=1)] | None = None
+    """questions about an image in one conversation after which all of its cells are encoded, once, and found
+    in the prefix cache from then on; none: never"""
     allocator: str | None = None
     """folder of an allocator with a stem that was trained for this checkpoint; none: the guide decides"""
 
@@ -61,7 +64,7 @@ class Settings(BaseModel):
 
     def print(self) -> str:
         """What the choice of cells depends on, as text: part of the name under which results are cached."""
-        return json.dumps(self.model_dump(exclude={"follow"}), sort_keys=True)
+        return json.dumps(self.model_dump(exclude={"follow", "keep_image_after"}), sort_keys=True)
 
 
 def read_settings(plain: Any) -> Settings:
