@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a picture is worth in few tokens: every gestalt beside shrinking, truncation and cells chosen by the question, on
-# drawn pages of 1024 and 2048 px, and what each computes, in the bundled model and in the 2B shape.
+# drawn pages of 1024 and 2048 px, and what each computes, in the bundled model and in the 2B shape; on pages that a browser
+# lays out as well, where PAGES names a folder of them (arr-coc world test-pages --split test).
 #
 # Cost      two cores: 25 minutes for the answers (PARTS=scores), 30 for the times in the 2B shape (PARTS=work).
 # Resumable killed, the same line goes on where it was.
@@ -26,6 +27,11 @@ if [[ $parts == *scores* ]]; then
     OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "full,downsample,truncation,arr-coc sparse,$large,arr-coc saccade,arr-coc saccade tower16" \
         --budgets 256,529 --questions 40 --per-image 8 --timed 2 --out "$out/compress-2048" > /dev/null
     wait $!
+fi
+
+if [[ -n ${PAGES:-} ]]; then
+    OMP_NUM_THREADS=1 $arr eval --data "rendered:$PAGES" --methods "full,downsample,truncation,arr-coc sparse,$blind,$ours" \
+        --budgets 256 --questions 60 --timed 0 --out "$out/compress-browser" > /dev/null
 fi
 
 if [[ $parts == *work* ]]; then
