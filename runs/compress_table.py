@@ -29,6 +29,7 @@ GESTALTS = {
 def compress_text(
     summaries: list[dict[str, Any]],
     shrunk: list[dict[str, Any]],
+    browser: dict[str, Any],
     works: list[dict[str, Any]],
     elsewhere: dict[str, Any] | None = None,
 ) -> str:
@@ -38,6 +39,7 @@ def compress_text(
         summaries: of `arr-coc eval`, a size each.
         shrunk: for each of them, the picture shrunk to as much time as a compressor inside the tower takes, in a run of its
             own.
+        browser: of `arr-coc eval`, on pages that a browser lays out.
         works: of `arr-coc bench --json` or `bench/prefill.py`, a model and size each.
         elsewhere: where stock was counted that one of them leaves out.
     """
@@ -46,7 +48,19 @@ def compress_text(
         for pair in zip(map(score_text, summaries), map(shrunk_text, shrunk), strict=True)
         for text in pair
     ]
-    return "\n\n".join([*scores, *(work_text(work, elsewhere) for work in works)])
+    return "\n\n".join([*scores, browser_text(browser), *(work_text(work, elsewhere) for work in works)])
+
+
+def browser_text(summary: dict[str, Any]) -> str:
+    """The best of all ways on pages that a browser lays out, beside all tokens."""
+    methods = summary["methods"]
+    best = max(methods, key=lambda name: methods[name]["score"])
+    return (
+        f"On {summary['images']} pages that a browser lays out ({summary['questions']} questions, "
+        f"`runs/results/compress-browser.json`) the bundled model answers {percent(methods['full']['score'])} with all tokens "
+        f"and at most {percent(methods[best]['score'])} in any of these ways: it reads no print but its own, so that "
+        "nothing can be said of gestalts there."
+    )
 
 
 def shrunk_text(summary: dict[str, Any]) -> str:

@@ -43,3 +43,10 @@ def test_shrunk_pictures_stand_in_the_order_of_their_tokens(side: int, tower: st
     assert f"runs/results/{file}" in text
     assert f"`{tower}` 60.0% (2.00x)" in text
     assert text.index("784 tokens 40.0%") < text.index("1024 tokens 50.0%")
+
+
+def test_pages_of_a_browser() -> None:
+    methods = {"full": row(0.1, 9), "coc tower4": row(0.2, 5)}
+    text = compress_table.browser_text({"images": 3, "questions": 7, "methods": methods})
+    assert "On 3 pages" in text
+    assert "10.0% with all tokens and at most 20.0%" in text
