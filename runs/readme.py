@@ -363,17 +363,15 @@ def blocks() -> dict[str, str]:
     found |= follow_blocks(ROOT / "bench" / "results")
     clips = sorted((ROOT / "bench" / "results").glob("clips-*.json"))
     if clips:
-        found["clips-cost"] = clips_cost_text(
-            [json.loads(path.read_text(encoding="utf-8")) for path in clips]
-        )
+        found["clips-cost"] = clips_cost_text([json.loads(path.read_bytes()) for path in clips])
     if (RESULTS / "compress-1024.json").is_file():
         works = sorted((ROOT / "bench" / "results" / "gestalts").glob("*.json"))
         found["gestalts"] = compress_text(
             [read("compress-1024"), read("compress-2048")],
             [read("compress-shrunk"), read("compress-shrunk-2048")],
             read("compress-browser"),
-            [json.loads(path.read_text(encoding="utf-8")) for path in works],
-            json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_text(encoding="utf-8")),
+            [json.loads(path.read_bytes()) for path in works],
+            json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_bytes()),
         )
     found["familiarity"] = familiarity_text()
     if (RESULTS / "training-free.json").is_file():
