@@ -26,6 +26,8 @@ if [[ $parts == *scores* ]]; then
     large="coc resize,coc pool16,coc conv16,coc tower16,averaged patches 16"
     OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "full,downsample,truncation,arr-coc sparse,$large,arr-coc saccade,arr-coc saccade tower16" \
         --budgets 256,529 --questions 40 --per-image 8 --timed 2 --out "$out/compress-2048" > /dev/null
+    OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "arr-coc saccade,arr-coc saccade tower16" --budgets 529 --questions 96 \
+        --per-image 8 --timed 4 --out "$out/saccade-gestalts" > /dev/null
     wait $!
 fi
 

@@ -29,6 +29,7 @@ GESTALTS = {
 def compress_text(
     summaries: list[dict[str, Any]],
     shrunk: list[dict[str, Any]],
+    saccades: dict[str, Any],
     browser: dict[str, Any],
     works: list[dict[str, Any]],
     elsewhere: dict[str, Any] | None = None,
@@ -39,6 +40,7 @@ def compress_text(
         summaries: of `arr-coc eval`, a size each.
         shrunk: for each of them, the picture shrunk to as much time as a compressor inside the tower takes, in a run of its
             own.
+        saccades: of `arr-coc eval`, with more questions about large pages.
         browser: of `arr-coc eval`, on pages that a browser lays out.
         works: of `arr-coc bench --json` or `bench/prefill.py`, a model and size each.
         elsewhere: where stock was counted that one of them leaves out.
@@ -48,7 +50,22 @@ def compress_text(
         for pair in zip(map(score_text, summaries), map(shrunk_text, shrunk), strict=True)
         for text in pair
     ]
-    return "\n\n".join([*scores, browser_text(browser), *(work_text(work, elsewhere) for work in works)])
+    texts = [*scores, saccades_text(saccades), browser_text(browser)]
+    return "\n\n".join([*texts, *(work_text(work, elsewhere) for work in works)])
+
+
+def saccades_text(summary: dict[str, Any]) -> str:
+    """Saccades behind each gestalt, side by side."""
+    rows = (
+        f"`{name}` {percent(row['score'])} ({100 * row['interval'][0]:.0f}-{100 * row['interval'][1]:.0f}), "
+        f"{_number(row['ttft_ms'])} ms"
+        for name, row in sorted(summary["methods"].items(), key=lambda each: _order(each[0]))
+    )
+    side = summary["header"]["size"]
+    return (
+        f"{summary['questions']} questions about {summary['images']} pages of {side} x {side} px, saccades alone "
+        f"(`runs/results/saccade-gestalts.json`): {'; '.join(rows)} to the first token."
+    )
 
 
 def browser_text(summary: dict[str, Any]) -> str:

@@ -369,7 +369,7 @@ def blocks() -> dict[str, str]:
         found["gestalts"] = compress_text(
             [read("compress-1024"), read("compress-2048")],
             [read("compress-shrunk"), read("compress-shrunk-2048")],
-            read("compress-browser"),
+            *map(read, ("saccade-gestalts", "compress-browser")),
             [json.loads(path.read_bytes()) for path in works],
             json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_bytes()),
         )

@@ -50,3 +50,15 @@ def test_pages_of_a_browser() -> None:
     text = compress_table.browser_text({"images": 3, "questions": 7, "methods": methods})
     assert "On 3 pages" in text
     assert "10.0% with all tokens and at most 20.0%" in text
+
+
+def test_saccades_behind_each_gestalt() -> None:
+    methods = {
+        name: row(score, ms) | {"interval": (score - 0.1, score + 0.1)}
+        for name, score, ms in (("arr-coc saccade tower16", 0.8, 2400), ("arr-coc saccade", 0.9, 1100))
+    }
+    text = compress_table.saccades_text(
+        {"header": {"size": 2048}, "images": 2, "questions": 9, "methods": methods}
+    )
+    assert "2048 x 2048 px" in text
+    assert text.index("`arr-coc saccade` 90.0% (80-100), 1,100 ms") < text.index("tower16` 80.0% (70-90)")
