@@ -38,7 +38,6 @@ MOST_PAGES = 8
 """Pictures whose pages are kept."""
 MOST_PIXELS = 8 * 1024**2
 """Pixels of all of them together, at some five bytes each; the last picture is kept whatever its size."""
-
 MOST_QUESTIONS = 8
 """Questions about a picture whose couplings are kept: who compares questions, then decides, asks twice."""
 
