@@ -5,9 +5,7 @@ Run: pytest tests/runs/test_bench_follow.py
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +14,10 @@ import torch
 
 from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.model import ARRCOCModel
+from scripts import imported, need
 from tiny import picture, tiny
 
-BENCH = Path(__file__).parents[2] / "bench"
-if not (BENCH / "follow.py").is_file():
-    pytest.skip("bench/ is in the repository alone", allow_module_level=True)
+need("bench/follow.py")
 
 IMAGE = picture(1, (64, 56))
 TEXTS = ("What is the number?", "What is the colour?", "Where?", "Is it?", "And the ball?")
@@ -29,13 +26,8 @@ SOURCE = ImageQueries(IMAGE, "a", tuple(Query(str(i), text, ("left",)) for i, te
 
 @pytest.fixture(scope="module")
 def follow() -> Iterator[Any]:
-    sys.path.insert(0, str(BENCH))
-    try:
-        import follow
-
-        yield follow
-    finally:
-        sys.path.remove(str(BENCH))
+    with imported("bench/follow.py") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

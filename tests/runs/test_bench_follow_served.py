@@ -10,10 +10,8 @@ import base64
 import io
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,11 +20,10 @@ import pytest
 from PIL import Image
 
 from arr_coc.evaluate.questions import ImageQueries, Query
+from scripts import imported, need
 from tiny import picture
 
-BENCH = Path(__file__).parents[2] / "bench"
-if not (BENCH / "follow_served.py").is_file():
-    pytest.skip("bench/ is in the repository alone", allow_module_level=True)
+need("bench/follow_served.py")
 
 TEXTS = ("What is the number?", "What is the colour?", "Where?", "Is it?", "And the ball?")
 SOURCE = ImageQueries(
@@ -39,13 +36,8 @@ ANEW = (True, False, True, False, False)
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Any]:
-    sys.path.insert(0, str(BENCH))
-    try:
-        import follow_served
-
-        yield follow_served
-    finally:
-        sys.path.remove(str(BENCH))
+    with imported("bench/follow_served.py") as module:
+        yield module
 
 
 class Answering:

@@ -5,22 +5,27 @@ Run: pytest tests/runs/test_runs_compress_table.py
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "runs"))
+from scripts import imported, need
 
-import compress_table
+need("runs/compress_table.py")
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[Any]:
+    with imported("runs/compress_table.py") as module:
+        yield module
 
 
 def row(score: float, ms: float, ratio: float = 2.0) -> dict[str, Any]:
     return {"score": score, "ttft_ms": ms, "ttft ratio": ratio}
 
 
-def test_the_best_in_equal_time_is_no_slower_and_sees_no_question() -> None:
+def test_the_best_in_equal_time_is_no_slower_and_sees_no_question(tables: Any) -> None:
     methods = {
         "coc tower4": row(0.6, 100),
         "coc resize": row(0.2, 20),
@@ -28,37 +33,37 @@ def test_the_best_in_equal_time_is_no_slower_and_sees_no_question() -> None:
         "coc conv4": row(0.7, 300),
         "arr-coc sparse@64": row(0.9, 50),
     }
-    assert "`downsample@400`: 40.0%" in compress_table.equal_time("coc tower4", methods)
+    assert "`downsample@400`: 40.0%" in tables.equal_time("coc tower4", methods)
     alone = {name: methods[name] for name in ("coc tower4", "coc conv4", "arr-coc sparse@64")}
-    assert "Nothing else" in compress_table.equal_time("coc tower4", alone)
+    assert "Nothing else" in tables.equal_time("coc tower4", alone)
 
 
 @pytest.mark.parametrize(
     ("side", "tower", "file"),
     [(1024, "coc tower4", "compress-shrunk.json"), (2048, "coc tower16", "compress-shrunk-2048.json")],
 )
-def test_shrunk_pictures_stand_in_the_order_of_their_tokens(side: int, tower: str, file: str) -> None:
+def test_shrunk_pictures_stand_in_the_order_of_their_tokens(
+    tables: Any, side: int, tower: str, file: str
+) -> None:
     methods = {"full": row(0.9, 900), "downsample@1024": row(0.5, 90), "downsample@784": row(0.4, 70)}
-    text = compress_table.shrunk_text({"header": {"size": side}, "methods": methods | {tower: row(0.6, 80)}})
+    text = tables.shrunk_text({"header": {"size": side}, "methods": methods | {tower: row(0.6, 80)}})
     assert f"runs/results/{file}" in text
     assert f"`{tower}` 60.0% (2.00x)" in text
     assert text.index("784 tokens 40.0%") < text.index("1024 tokens 50.0%")
 
 
-def test_pages_of_a_browser() -> None:
+def test_pages_of_a_browser(tables: Any) -> None:
     methods = {"full": row(0.1, 9), "coc tower4": row(0.2, 5)}
-    text = compress_table.browser_text({"images": 3, "questions": 7, "methods": methods})
+    text = tables.browser_text({"images": 3, "questions": 7, "methods": methods})
     assert "On 3 pages" in text
     assert "10.0% with all tokens and at most 20.0%" in text
 
 
-def test_saccades_behind_each_gestalt() -> None:
+def test_saccades_behind_each_gestalt(tables: Any) -> None:
     methods = {
         name: row(score, ms) | {"interval": (score - 0.1, score + 0.1)}
         for name, score, ms in (("arr-coc saccade tower16", 0.8, 2400), ("arr-coc saccade", 0.9, 1100))
     }
-    text = compress_table.saccades_text(
-        {"header": {"size": 2048}, "images": 2, "questions": 9, "methods": methods}
-    )
+    text = tables.saccades_text({"header": {"size": 2048}, "images": 2, "questions": 9, "methods": methods})
     assert "2048 x 2048 px" in text
     assert text.index("`arr-coc saccade` 90.0% (80-100), 1,100 ms") < text.index("tower16` 80.0% (70-90)")

@@ -6,27 +6,21 @@ Run: pytest tests/runs/test_runs_follow_table.py
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-RUNS = Path(__file__).parents[2] / "runs"
-if not (RUNS / "follow_table.py").is_file():
-    pytest.skip("runs/ is in the repository alone", allow_module_level=True)
+from scripts import imported, need
+
+need("runs/follow_table.py")
 
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[Any]:
-    sys.path.insert(0, str(RUNS))
-    try:
-        import follow_table
-
-        yield follow_table
-    finally:
-        sys.path.remove(str(RUNS))
+    with imported("runs/follow_table.py") as module:
+        yield module
 
 
 def rows(setting: str, way: str, **figures: list[float]) -> list[dict[str, Any]]:

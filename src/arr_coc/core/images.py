@@ -10,6 +10,7 @@ ValueError that names the file and the remedy. Nothing is fetched and no externa
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -79,6 +80,11 @@ def open_image(source: ImageSource) -> Image.Image:
         f"the image is a {type(source).__name__}: give a path, bytes, a file opened with 'rb', an array, a "
         "tensor or a PIL image"
     )
+
+
+def picture_digest(image: Image.Image) -> bytes:
+    """A short name of the pixels of an opened image: 16 bytes."""
+    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
 
 
 def _open_path(text: str) -> Image.Image:

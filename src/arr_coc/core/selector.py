@@ -10,7 +10,6 @@ costs the guide's head alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import OrderedDict
@@ -27,7 +26,7 @@ from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.guide.guide import Guide, Page
 from arr_coc.core.guide.store import load_guide
-from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.images import ImageSource, open_image, picture_digest
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
@@ -182,7 +181,7 @@ class Selector:
         """What is known of a picture before any question, with its texture on a grid as of a call."""
         image = open_image(picture)
         grid = self.sizing.grid(image.height, image.width) if grid is None else grid
-        key = hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+        key = picture_digest(image)
         sight = self._sights.pop(key, None)
         if sight is None or grid not in sight.textures:
             pixels = image_pixels(image)

@@ -11,7 +11,6 @@ out again.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import threading
 import time
@@ -27,7 +26,7 @@ from vllm.logger import init_logger
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.trust import SHARPNESS, SURE
-from arr_coc.core.images import open_image
+from arr_coc.core.images import open_image, picture_digest
 from arr_coc.core.question import check_question
 from arr_coc.core.selector import Selector
 from arr_coc_vllm import metrics
@@ -129,7 +128,7 @@ class Chooser:
         Raises:
             ValueError: a picture or a question that can't be read.
         """
-        key = (_digest(picture), question, grid, settings.budget)
+        key = (picture_digest(open_image(picture)), question, grid, settings.budget)
         with self.lock:
             record = self._records.get(key)
             if record is None:
@@ -188,12 +187,6 @@ class Chooser:
                     and (_unasked(guided) or covered(record.allocation.keep, guided) >= COVERED)
                 )
             return self._served[key]
-
-
-def _digest(picture: Any) -> bytes:
-    """A short name of a picture's pixels."""
-    image = open_image(picture)
-    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
 
 
 def _unasked(guided: Coupling) -> bool:
