@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc.core.clip_selector import choose_in_clip
+from arr_coc.core.clip_selector import ClipSight, choose_in_clip
 from arr_coc.core.selector import Selector
 
 SIZE = (256, 192)
@@ -63,6 +63,19 @@ def test_pictures_of_another_size_are_refused(selector: Selector) -> None:
 def test_no_picture_is_refused(selector: Selector) -> None:
     with pytest.raises(ValueError, match="no pictures"):
         choose_in_clip(selector, [], "What?")
+
+
+@pytest.mark.parametrize("question", ["What is the total?", "Where is Paris?"])
+def test_what_is_told_is_of_the_surest_step_however_it_is_looked_at(
+    selector: Selector, question: str
+) -> None:
+    texts = ("Berlin", "Total", "Total 42", "Total 42", "Paris")
+    frames = [frame((10 + i % 3, 10, text)) for i, text in enumerate(texts * 2)]
+    streamed = choose_in_clip(selector, frames, question, 0.2)
+    held = ClipSight(selector, frames).decide(question, 0.2)
+    assert torch.equal(streamed.allocations[0].keep, held.allocations[0].keep)
+    assert streamed.couplings[0].matches == held.couplings[0].matches != ()
+    assert streamed.couplings[0].confidence == held.couplings[0].confidence
 
 
 def test_memory_does_not_grow_with_the_clip(selector: Selector) -> None:

@@ -9,6 +9,7 @@ not looked at again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -65,6 +66,7 @@ def choose_in_clip(
     cues: list[Cues] = []
     shows: list[Tensor] = []  # the event, in each step
     changes: list[Change] = []
+    surest: tuple[int, Coupling] | None = None
     for picture, change in _compared(selector, frames, grid, pictures):
         changes.append(change)
         if change.repeated:
@@ -72,9 +74,16 @@ def choose_in_clip(
             shows += shows[-1:]
             continue
         sight = _sight(selector, picture, change)
-        cues.append(_cues(selector, sight, couple(guide, sight.page, question, change.grid)))
+        coupling = couple(guide, sight.page, question, change.grid)
+        if surest is None or coupling.confidence > surest[1].confidence:
+            surest = len(cues), coupling
+        # Words are told of the surest step alone, and those of a step are most of what is kept of it.
+        cues.append(_cues(selector, sight, replace(coupling, matches=())))
         if event is not None:
             shows.append(couple(guide, sight.page, event, change.grid).logits)
+    if surest is not None:
+        step, coupling = surest
+        cues[step] = cues[step]._replace(guided=coupling)
     over_time = Changes.joined(changes).at(
         question, _step_times(frames, times, pictures), torch.stack(shows) if shows else None
     )
