@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +27,14 @@ PLACE = (16, 32)
 """Height and width in px of the places that the head decides about: as high as a line of small print."""
 WIDTH = 96
 HEADS = 4
-BLOCKS = 3
+PAGE_BLOCKS, BLOCKS = 4, 3
+"""Blocks of the page, before any question, and of the head, for each."""
 MAPS = 8
 """Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
 that of words it is related to; and how well its meaning agrees with that of what is printed."""
+
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 class Judgement(NamedTuple):
@@ -44,48 +48,6 @@ class Judgement(NamedTuple):
     present: Tensor
     whole: Tensor
     odd: Tensor
-
-
-class PageEncoder(nn.Module):
-    """What is known of a page before any question: [1, WIDTH, h/16, w/32] from print, colours and places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.print = nn.Conv2d(5 * PRINT, WIDTH, 1)
-        self.colour = nn.Sequential(
-            convolution(3, 24, stride=2), nn.ReLU(), convolution(24, 48, stride=2), nn.ReLU(),
-            convolution(48, WIDTH, stride=(1, 2)), nn.ReLU(),
-        )  # fmt: skip
-        self.paint = nn.Conv2d(6 + 4, WIDTH, 1)
-        self.meant = nn.Conv2d(MEANING, WIDTH, 1, bias=False)
-        nn.init.zeros_(self.meant.weight)
-        self.near = convolution(WIDTH, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, picture: Tensor, sights: Sequence[Tensor], meanings: Tensor) -> Tensor:
-        """Encode a page.
-
-        Args:
-            picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
-            sights: features of the eyes at each of the guide's scales: [1, PRINT, h/8, w/16] of the picture,
-                then of it at half and at a quarter of its size.
-            meanings: [MEANING, h/16, w/32] of `Glossary`.
-        """
-        dtype = self.print.weight.dtype
-        near, half, quarter = sights
-        size = (picture.shape[-2] // PLACE[0], picture.shape[-1] // PLACE[1])
-        quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
-        parts = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
-        prints = [part[..., : size[0], : size[1]] for part in parts]
-        small = F.avg_pool2d(picture, 4)
-        mean = F.avg_pool2d(small, (PLACE[0] // 4, PLACE[1] // 4))
-        spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
-        paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
-        small = small.to(dtype, memory_format=torch.channels_last)
-        x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)
-        x = x + self.meant(meanings[None].to(dtype))
-        x = x + self.near(F.relu(x))
-        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
@@ -113,6 +75,14 @@ def rotate(x: Tensor) -> Tensor:
     return (x.flatten(2) * cos + other * sin).view(x.shape)
 
 
+def _nothing(layer: Layer) -> Layer:
+    """A layer that gives zeros until it has learned."""
+    nn.init.zeros_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
 class Line(nn.Module):
     """Attention along the last but one dimension of [..., N, WIDTH]."""
 
@@ -120,8 +90,7 @@ class Line(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.inner = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.outer = nn.Linear(WIDTH, WIDTH)
-        nn.init.zeros_(self.outer.weight)
+        self.outer = _nothing(nn.Linear(WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., N, WIDTH] -> the same shape."""
@@ -137,29 +106,83 @@ class Line(nn.Module):
 
 
 class Block(nn.Module):
-    """Convolution, attention along rows and along columns, and two linear layers, led by the question."""
+    """Convolution, attention along rows and along columns, and two linear layers.
 
-    def __init__(self) -> None:
+    Args:
+        led: whether a question leads them: scales and shifts what they read.
+    """
+
+    def __init__(self, led: bool = True) -> None:
         super().__init__()
-        self.lead = nn.Linear(ASKED, 4 * WIDTH)
-        nn.init.zeros_(self.lead.weight)
-        nn.init.zeros_(self.lead.bias)
+        self.lead = nn.Linear(ASKED, 4 * WIDTH) if led else None
+        if self.lead is not None:
+            _nothing(self.lead)
         self.norms = nn.ModuleList((nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)))
-        self.conv = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
+        self.conv = _nothing(nn.Conv2d(WIDTH, WIDTH, 3, padding=1))
         self.rows, self.columns = Line(), Line()
-        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
-        nn.init.zeros_(self.conv.weight)
-        nn.init.zeros_(self.down.weight)
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), _nothing(nn.Linear(2 * WIDTH, WIDTH))
 
-    def forward(self, x: Tensor, pooled: Tensor) -> Tensor:
-        """[Q, H, W, WIDTH] -> the same shape; `pooled` [Q, ASKED]."""
-        scale, shift, scale2, shift2 = self.lead(pooled)[:, None, None].chunk(4, -1)
+    def forward(self, x: Tensor, pooled: Tensor | None = None) -> Tensor:
+        """[Q, H, W, WIDTH] -> the same shape; `pooled` [Q, ASKED] of the questions that lead."""
+        nothing = (0.0, 0.0, 0.0, 0.0)
+        lead = nothing if self.lead is None else self.lead(pooled)[:, None, None].chunk(4, -1)
+        scale, shift, scale2, shift2 = lead
         y = self.norms[0](x) * (1 + scale) + shift
         x = x + self.conv(y.movedim(-1, 1)).movedim(1, -1)
         x = self.rows(x)
         x = self.columns(x.transpose(1, 2)).transpose(1, 2)
         y = self.norms[1](x) * (1 + scale2) + shift2
         return x + self.down(F.gelu(self.up(y)))
+
+
+class PageEncoder(nn.Module):
+    """What is known of a page before any question: [1, WIDTH, h/16, w/32] from print, colours and places.
+
+    Which places are of one line, column or card doesn't depend on a question, so blocks as the head's say it
+    once for all of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.print = nn.Conv2d(5 * PRINT, WIDTH, 1)
+        self.colour = nn.Sequential(
+            convolution(3, 24, stride=2), nn.ReLU(), convolution(24, 48, stride=2), nn.ReLU(),
+            convolution(48, WIDTH, stride=(1, 2)), nn.ReLU(),
+        )  # fmt: skip
+        self.paint = nn.Conv2d(6 + 4, WIDTH, 1)
+        self.meant = nn.Conv2d(MEANING, WIDTH, 1, bias=False)
+        nn.init.zeros_(self.meant.weight)
+        self.near = convolution(WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.blocks = nn.ModuleList(Block(led=False) for _ in range(PAGE_BLOCKS))
+
+    def forward(self, picture: Tensor, sights: Sequence[Tensor], meanings: Tensor) -> Tensor:
+        """Encode a page.
+
+        Args:
+            picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
+            sights: features of the eyes at each of the guide's scales: [1, PRINT, h/8, w/16] of the picture,
+                then of it at half and at a quarter of its size.
+            meanings: [MEANING, h/16, w/32] of `Glossary`.
+        """
+        dtype = self.print.weight.dtype
+        near, half, quarter = sights
+        size = (picture.shape[-2] // PLACE[0], picture.shape[-1] // PLACE[1])
+        quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
+        parts = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
+        prints = [part[..., : size[0], : size[1]] for part in parts]
+        small = F.avg_pool2d(picture, 4)
+        mean = F.avg_pool2d(small, (PLACE[0] // 4, PLACE[1] // 4))
+        spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
+        paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
+        small = small.to(dtype, memory_format=torch.channels_last)
+        x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)
+        x = x + self.meant(meanings[None].to(dtype))
+        x = x + self.near(F.relu(x))
+        x = self.norm(x.movedim(1, -1))
+        for block in self.blocks:
+            x = block(x)
+        return x.movedim(-1, 1)
 
 
 class Head(nn.Module):
