@@ -221,10 +221,10 @@ def test_a_variant_decides_by_its_own_layer(model: ARRCOCModel, view: View, tmp_
     plain = ARRCOCModel.wrap(model.base, model.processor)  # an untrained layer
     plain.save_pretrained(tmp_path)
     variant = ours("arr-coc:plain", load_variant(str(tmp_path), model))
-    assert kept(variant, view, 0, 9) == Session(plain, view.source.image).look(
-        view.source.queries[0].text, budget=9
+    assert kept(variant, view, 0, 16) == Session(plain, view.source.image).look(
+        view.source.queries[0].text, budget=16
     ).keep.tolist()  # fmt: skip
-    assert kept(variant, view, 0, 9) != kept(METHODS["arr-coc"], view, 0, 9)
+    assert kept(variant, view, 0, 16) != kept(METHODS["arr-coc"], view, 0, 16)
     found, _ = pick_methods(model, ["random", "arr-coc:plain"], [("plain", model.layer)], None)
     assert [m.name for m in found] == ["random", "arr-coc:plain"]
     (tmp_path / "adapter_config.json").write_text("{}")
