@@ -5,6 +5,8 @@ Run: pytest tests/evaluate/test_evaluate_guide.py
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from PIL import Image, ImageDraw
@@ -40,10 +42,11 @@ class Pointer:
     """In place of a guide: it looks where the question says ("x y" in cells), or nowhere."""
 
     def page(self, pixels):
-        return pixels.shape[-2] // PLACE[0], pixels.shape[-1] // PLACE[1]
+        size = pixels.shape[-2] // PLACE[0], pixels.shape[-1] // PLACE[1]
+        return SimpleNamespace(size=size, runs=torch.zeros(size, dtype=torch.long).repeat(1, 8))
 
     def judge(self, page, texts):
-        logits = torch.full((len(texts), *page), -8.0)
+        logits = torch.full((len(texts), *page.size), -8.0)
         for i, text in enumerate(texts):
             if text[0].isdigit():
                 x, y = map(int, text.split())

@@ -26,6 +26,7 @@ from arr_coc.core.attending import even_grid, expected_tokens
 from arr_coc.core.guide.coupling import cell_logits
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.head import PLACE, Judgement
+from arr_coc.core.guide.print_runs import complete
 from arr_coc.core.guide.trust import enough_cells
 from arr_coc.core.knowing import saliency
 from arr_coc.core.texture import generate_texture_array
@@ -142,7 +143,7 @@ def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, i
         parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
         logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
         padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])
-        return Judgement(cell_logits(logits, padded, grid), *others)
+        return Judgement(cell_logits(complete(logits, page.runs), padded, grid), *others)
 
 
 def measure(

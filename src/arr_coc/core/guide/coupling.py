@@ -20,6 +20,7 @@ from torch import Tensor
 from arr_coc.core.guide.guide import Guide, Page, Search
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.lexicon import STOP_WORDS
+from arr_coc.core.guide.print_runs import complete
 from arr_coc.core.guide.question import GENERAL_WORDS, is_overview, terms
 from arr_coc.core.guide.words import ALPHABET
 
@@ -114,7 +115,7 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     factor, offset = CALIBRATION
     confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(search.terms.words)
     whole, odd = _scope(guide, search.terms.words, search.own)
-    logits = cell_logits(judged.logits[0], page.size, grid).cpu()
+    logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from arr_coc.core.guide.eyes import Eyes, Sight, luminance
 from arr_coc.core.guide.glossary import Glossary
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
+from arr_coc.core.guide.print_runs import print_runs
 from arr_coc.core.guide.question import QuestionEncoder, Terms, definitions, terms
 from arr_coc.core.guide.words import WordEncoder
 from arr_coc.core.knowing import same_start
@@ -35,13 +36,15 @@ class Page(NamedTuple):
 
     `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
     of its size; `meanings` [MEANING, h/16, w/32] what it means; `features` [1, WIDTH, h/16, w/32] what
-    else is on it; `size` (height, width) of the picture in px before it was padded.
+    else is on it; `size` (height, width) of the picture in px before it was padded; `runs` [h/16, w/4] its
+    runs of print.
     """
 
     prints: tuple[Tensor, ...]
     meanings: Tensor
     features: Tensor
     size: tuple[int, int]
+    runs: Tensor
 
 
 class Search(NamedTuple):
@@ -106,9 +109,11 @@ class Guide(nn.Module):
     def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
         """What is known of a picture from what the eyes saw in it, and its colours."""
         prints = tuple(sight.print[0] for sight in sights)
-        meanings = self.glossary(prints, luminance(picture[None]), self.likeness)
+        light = luminance(picture[None])
+        meanings = self.glossary(prints, light, self.likeness)
         features = self.pages(picture[None], [sight.features for sight in sights], meanings)
-        return Page(prints, meanings, features, (picture.shape[-2], picture.shape[-1]))
+        size = (picture.shape[-2], picture.shape[-1])
+        return Page(prints, meanings, features, size, print_runs(light))
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of a page for some questions."""
