@@ -40,6 +40,12 @@ def setup(family: str, rows: list | None = None) -> tuple[Tiny, FamilyAdapter, d
     return built, adapter_for(built.model, built.processor), prompts(built, rows)
 
 
+def tile_model(family: str, kind: str, budget: int) -> ARRCOCModel:
+    """A model whose relevance is one source's: a guide that is unsure of noise would ask the gaze, too."""
+    more = {} if kind == "covering" else {"relevance": kind}
+    return build(family, kind, budget=budget, **more)
+
+
 def in_one_tile(adapter: FamilyAdapter, inputs: dict[str, Any], count: int = 5) -> Tensor:
     """Some cells at the top left, all of the first tile."""
     (_, _, width), side = adapter.layout(inputs).grids[0], adapter.side(inputs)  # type: ignore[attr-defined]
@@ -146,7 +152,7 @@ class TestMode:
 
     @pytest.mark.parametrize("kind", ["guide", "gaze", "covering"])
     def test_dropping_equals_masking(self, family: str, kind: str) -> None:
-        model, inputs = build(family, kind, budget=9), setup(family)[2]
+        model, inputs = tile_model(family, kind, budget=9), setup(family)[2]
         prepared = model.prepare(inputs | {"use_cache": False}, mode="sparse")
         assert (prepared.mode, prepared.fallback, prepared.allocations[0].kept) == ("sparse", False, 9)
         columns = prepared.compacted.columns[0]
@@ -158,7 +164,7 @@ class TestMode:
 
     def test_it_reads_what_prune_reads_of_the_same_cells(self, family: str) -> None:
         """The guide sees pixels alone, so both choose alike; the logits differ by a batch of other tiles."""
-        model, inputs = build(family, "guide", budget=9), setup(family)[2]
+        model, inputs = tile_model(family, "guide", budget=9), setup(family)[2]
         one, other = (model.prepare(inputs, mode=mode) for mode in ("sparse", "prune"))
         assert torch.equal(one.allocations[0].keep, other.allocations[0].keep)
         assert (one.read, one.cells) == (other.read, other.cells)
@@ -167,7 +173,7 @@ class TestMode:
 
     @pytest.mark.parametrize("kind", ["guide", "gaze", "covering"])
     def test_whole_tiles_are_spared(self, family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        model, inputs = build(family, kind, budget=5), setup(family)[2]
+        model, inputs = tile_model(family, kind, budget=5), setup(family)[2]
         adapter, counts = model.adapter, []
         stock = type(adapter).encode
 
@@ -188,7 +194,7 @@ class TestMode:
         assert prepared.note == f"cells are encoded by whole tiles: {used} of {views} were"
 
     def test_saccade_runs_as_sparse(self, family: str) -> None:
-        model, inputs = build(family, "guide", budget=9), setup(family)[2]
+        model, inputs = tile_model(family, "guide", budget=9), setup(family)[2]
         one, other = (model.prepare(inputs, mode=mode) for mode in ("saccade", "sparse"))
         assert one.mode == "sparse"
         assert one.note.startswith("saccade ran as sparse: ")
@@ -197,7 +203,7 @@ class TestMode:
     def test_several_images_and_rows(self, family: str) -> None:
         rows = [("What?", [picture(1, LARGE), picture(2, (30, 30))]), (QUESTION, [picture(3, (96, 144))])]
         for kind in ("guide", "gaze"):
-            model, inputs = build(family, kind, budget=4), setup(family, rows)[2]
+            model, inputs = tile_model(family, kind, budget=4), setup(family, rows)[2]
             prepared = model.prepare(inputs, mode="sparse")
             assert [one.kept for one in prepared.allocations] == [4, 4, 4]
             ids = model.generate(**inputs, mode="sparse", max_new_tokens=2)
@@ -218,7 +224,7 @@ class TestOrder:
         stock = tiled.arranged
         monkeypatch.setattr(tiled, "arranged", lambda *a: calls.append(1) or stock(*a))
         for mode in ("prune", "sparse"):
-            model, inputs = build(family, "guide", budget=9), setup(family)[2]
+            model, inputs = tile_model(family, "guide", budget=9), setup(family)[2]
             calls.clear()
             model.prepare(inputs, mode=mode)
             assert len(calls) == 1, mode
