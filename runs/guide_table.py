@@ -108,3 +108,53 @@ def guide_more_text(results: dict[str, Any], answers: dict[str, Any], fit: dict[
         f"an AUC of {fit['presence']['auc']:.2f}; thresholds were chosen there (`runs/guide_calibration.py`, `runs/results/guide-calibration.json`).",
     ]
     return "\n".join(lines)
+
+
+def guide_parts_text(results: dict[str, Any]) -> str:
+    """What each part of the guide, and of what is made of its word, is worth where it is left out."""
+    folders = [name for name in FOLDERS if name in results]
+    lines = [
+        "| recall at 64 (all evidence kept) | "
+        + " | ".join(FOLDERS[name] for name in folders)
+        + " | paraphrases | global: reach |",
+        "|---|" + "--:|" * (len(folders) + 2),
+    ]
+    for part in results[folders[0]]["all"]:
+        if part != "questions":
+            lines.append(f"| {part} | " + " | ".join(_part_cells(results, folders, part)) + " |")
+    counts = ", ".join(f"{results[name]['all']['questions']} {FOLDERS[name]}" for name in folders)
+    others, whole = (_count(results, folders, kind) for kind in ("paraphrase", "global"))
+    return "\n".join(lines) + (
+        f"\n\nOf questions with evidence about held-out pages ({counts}; {others} of them paraphrases), as `Selector` keeps "
+        f"cells for them. *Reach*: the share of regions of 4x4 cells of which a cell is kept, at 64, for {whole} questions about all of a page. "
+        "Each part was left out where the product runs and nothing was taught again without it: for learned parts (the last five rows) that is more than a guide "
+        "without them would lose. Command and machine: `runs/results/guide-ablation.json`."
+    )
+
+
+FOLDERS = {
+    "pages": "rendered pages",
+    "strangers": "another author's",
+    "scenes": "scenes",
+    "documents": "documents",
+}
+
+
+def _part_cells(results: dict[str, Any], folders: list[str], part: str) -> list[str]:
+    """The cells of a part's row."""
+    rows = [results[name]["all"][part] for name in folders]
+    cells = [f"{row['recall@64']:.3f} ({100 * row['whole@64']:.0f}%)" for row in rows]
+    cells.append(f"{_pooled(results, folders, 'paraphrase', part, 'recall@64'):.3f}")
+    return [*cells, f"{_pooled(results, folders, 'global', part, 'reach@64'):.2f}"]
+
+
+def _pooled(results: dict[str, Any], folders: list[str], kind: str, part: str, figure: str) -> float:
+    """The mean of a figure over the questions of one kind in all folders."""
+    groups = [results[name][kind] for name in folders if kind in results[name]]
+    total = sum(group["questions"] for group in groups)
+    return sum(group["questions"] * group[part][figure] for group in groups) / total
+
+
+def _count(results: dict[str, Any], folders: list[str], kind: str) -> int:
+    """How many questions of one kind there are in all folders."""
+    return sum(results[name][kind]["questions"] for name in folders if kind in results[name])

@@ -22,7 +22,7 @@ from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
-from guide_table import guide_more_text, guide_text  # noqa: E402
+from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
 from long_table import long_text, looks_text, transcription_text  # noqa: E402
 from offers import offers_table  # noqa: E402
 from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
@@ -374,12 +374,11 @@ def blocks() -> dict[str, str]:
             json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_bytes()),
         )
     found["familiarity"] = familiarity_text()
-    if (RESULTS / "training-free.json").is_file():
-        found["training-free"] = training_free_text()
-        found["recall"] = recall_text()
-    if (RESULTS / "guide.json").is_file():
-        found["guide"] = guide_text(read("guide"))
-        found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
+    found["training-free"] = training_free_text()
+    found["recall"] = recall_text()
+    found["guide"] = guide_text(read("guide"))
+    found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
+    found["guide-parts"] = guide_parts_text(read("guide-ablation"))
     for name, written in (
         ("sparse", sparse_text),
         ("saccade", saccade_text),

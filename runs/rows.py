@@ -8,6 +8,9 @@ parts. Laws: question, answers and page of every line are those of the line it j
 every question gets every new row, else nothing is written; a row that was there is replaced, with its times, which were another's.
 Lines of questions that NAME does not have are left out, so that a file of more questions serves one of fewer. No model runs.
 
+--retaught: the new rows are of parts that were taught again and have the shapes they had, such as compressors. Rows without
+times keep those that were there, which don't depend on weights; NAME's weights are those of today.
+
 Files of before the twins have another print of the same base model, for its LoRAs were inside it. --witness FILE shows that it is
 the same: a result with today's print whose answers, by every method that it shares with NAME and to every question of NAME, are NAME's.
 """
@@ -23,6 +26,8 @@ from arr_coc.store.results.kinds import split_method
 
 BY_METHOD = ("said", "score", "kept", "tokens", "recall", "swap", "ms", "peak_mb")
 """What a line has of each method."""
+TIMES = ("ms", "peak_mb")
+"""What of it is of a shape rather than of weights."""
 SAME = ("image", "question", "answers", "family", "total")
 NOTED = ("command", "methods", "budgets", "versions", "weights", "machine")
 
@@ -42,8 +47,8 @@ def renamed(record: Record, names: dict[str, str]) -> Record:
     return record | changed
 
 
-def joined(record: Record, other: Record, where: str) -> Record:
-    """The line with the rows of another one about the same question.
+def joined(record: Record, other: Record, where: str, retaught: bool = False) -> Record:
+    """The line with the rows of another one about the same question; where they are `retaught`, times that it lacks stay.
 
     Raises:
         ValueError: it is about another.
@@ -55,7 +60,12 @@ def joined(record: Record, other: Record, where: str) -> Record:
             )
     result = dict(record)
     for field in BY_METHOD:
-        own = {label: value for label, value in record.get(field, {}).items() if label not in other["score"]}
+        stays = retaught and field in TIMES
+        own = {
+            label: value
+            for label, value in record.get(field, {}).items()
+            if stays or label not in other["score"]
+        }
         own |= other.get(field, {})
         if own:
             result[field] = own
@@ -91,7 +101,10 @@ def of_the_same_model(
 
 
 def with_rows(
-    header: dict[str, Any], records: list[Record], added: list[tuple[str, dict[str, Any], list[Record]]]
+    header: dict[str, Any],
+    records: list[Record],
+    added: list[tuple[str, dict[str, Any], list[Record]]],
+    retaught: bool = False,
 ) -> tuple[dict[str, Any], list[Record]]:
     """Header and lines of a result with the rows of others: (where, header, lines) each.
 
@@ -109,11 +122,13 @@ def with_rows(
             )
         for line in lines:
             if (place := places.get(line["id"])) is not None:
-                records[place] = joined(records[place], line, where)
+                records[place] = joined(records[place], line, where, retaught)
                 for label in line["score"]:
                     labels[label] = labels.get(label, 0) + 1
         header["methods"] = list(dict.fromkeys([*header["methods"], *own["methods"]]))
         header["kinds"] = header.get("kinds", {}) | own["kinds"]
+        if retaught:
+            header["weights"] = header["weights"] | own["weights"]
         header["joined"].append({name: own.get(name) for name in NOTED})
     for label, count in labels.items():
         if count != len(records):
@@ -133,6 +148,9 @@ def main() -> None:
     parser.add_argument(
         "--rename", action="append", default=[], metavar="OLD=NEW", help="methods of NAME, before"
     )
+    parser.add_argument(
+        "--retaught", action="store_true", help="the rows are of parts that were taught again"
+    )
     args = parser.parse_args()
     file = args.name.with_name(args.name.name + ".jsonl.gz")
     names = dict(change.split("=") for change in args.rename)
@@ -145,7 +163,8 @@ def main() -> None:
         header["methods"] = [names.get(name, name) for name in header["methods"]]
         header["kinds"] = {names.get(name, name): kind for name, kind in header.get("kinds", {}).items()}
         records = [renamed(record, names) for record in records]
-        header, records = with_rows(header, records, [(str(path), *read_results(path)) for path in args.rows])
+        others = [(str(path), *read_results(path)) for path in args.rows]
+        header, records = with_rows(header, records, others, args.retaught)
     except ValueError as error:
         parser.error(str(error))
     write_results(file, header, records)

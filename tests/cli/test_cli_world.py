@@ -12,7 +12,7 @@ from PIL import Image
 
 from arr_coc.training.guide import filling
 from arr_coc.training.guide.easy import easy_page
-from arr_coc.world.browser import cache
+from arr_coc.world.browser import cache, fonts
 from arr_coc.world.browser.chromium import NAMES
 from arr_coc.world.browser.page import Inquired, RenderedPage
 from command_line import run, run_json
@@ -89,3 +89,14 @@ def test_pages_of_a_type_by_a_browser(capsys, tmp_path):
     record = json.loads((Path(tmp_path) / "train" / "1.json").read_text())
     assert record["type"] == "receipt"
     assert record["questions"]
+
+
+@pytest.mark.parametrize(("count", "remarks"), [(fonts.FEW - 1, 1), (fonts.FEW, 0)])
+def test_few_fonts_are_remarked_on(capsys, tmp_path, monkeypatch, count, remarks):
+    names = tuple(f"Family {i}" for i in range(count))
+    monkeypatch.setattr(fonts, "installed", lambda: names)
+    monkeypatch.setattr(filling, "ready", lambda split, documents: None)
+    monkeypatch.setattr(filling, "fill_all", lambda *where: iter(()))
+    made(tmp_path, 1)
+    code, _, err = run(capsys, "world", str(tmp_path), "--pages", "2")
+    assert (code, err.count("font families are installed here")) == (0, remarks)

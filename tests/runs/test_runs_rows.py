@@ -57,6 +57,20 @@ def test_rows_join_their_questions_and_replace_those_that_were_there() -> None:
     assert old[0]["score"] == {"full": 1.0, "fastv@64": 0.0}
 
 
+def test_rows_of_parts_taught_again_keep_times_and_bring_their_weights() -> None:
+    old = [
+        line(0, {"full": 1.0, "coc conv4": 0.0}, ms={"full": {"encode": 2.0}, "coc conv4": {"encode": 1.0}})
+    ]
+    new = head("coc conv4")
+    new["weights"] |= {"compressors": "new"}
+    before = head("full", "coc conv4")
+    before["weights"] |= {"compressors": "old"}
+    header, (record,) = with_rows(before, old, [("new", new, [line(0, {"coc conv4": 1.0})])], retaught=True)
+    assert record["score"] == {"full": 1.0, "coc conv4": 1.0}
+    assert record["ms"] == {"full": {"encode": 2.0}, "coc conv4": {"encode": 1.0}}
+    assert header["weights"] == {"base": "a", "compressors": "new"}
+
+
 @pytest.mark.parametrize(
     ("header", "lines", "message"),
     [

@@ -50,7 +50,7 @@ def command(
     """
     with terminal.status("starting", as_json):
         from arr_coc.training.guide.filling import fill_all, numbers, ready
-        from arr_coc.world.browser import cache
+        from arr_coc.world.browser import cache, fonts
         from arr_coc.world.browser.overview import overview
         from arr_coc.world.browser.page import write_page
 
@@ -59,6 +59,8 @@ def command(
     if wanted:
         ready(split, documents > 0)
         write_page(0, split, type)  # refuses an unknown type
+        if pages and not as_json and (remark := fonts.remark()):
+            terminal.complain(remark)
     failed: list[str] = []
     start, done, due = time.monotonic(), 0, 0.0
     try:

@@ -53,6 +53,10 @@ WRONG: tuple[str, ...] = (
 """Parts of names of families that lack Latin letters, can't be read when small, or are many of one face."""
 
 
+FEW = 60
+"""Fewer families than this make pages that look alike; PACKAGES bring some 250."""
+
+
 def held_out(family: str) -> bool:
     """Whether a font family belongs to the test split alone: one in eight."""
     return zlib.crc32(family.lower().encode()) % 8 == 0
@@ -94,3 +98,14 @@ def families(split: str) -> tuple[str, ...]:
     if not kept:
         raise RuntimeError("no Latin font is installed: install one, for example Debian's fonts-dejavu-core")
     return tuple(kept)
+
+
+def remark() -> str | None:
+    """What to say before pages are rendered with few families; None where there are enough."""
+    count = len(installed())
+    if count >= FEW:
+        return None
+    return (
+        f"only {count} font families are installed here, and pages are drawn in them: for pages like those "
+        "the guide was taught, apt-get install the packages in arr_coc.world.browser.fonts.PACKAGES"
+    )

@@ -1,0 +1,312 @@
+"""What each part of the guide, and of what is made of its word, is worth on pages of the wide world.
+
+    python runs/guide_ablation.py --pages FOLDER [--scenes FOLDER] [--strangers FOLDER] [--documents FOLDER]
+                                  [--out runs/results/guide-ablation.json]
+
+The folders are those of `runs/guide.py`. A part is left out where the product runs (`Selector`, the bundled guide); nothing
+is taught again without it, so a row says how far the product leans on a part, and for parts that were learned that is
+more than a guide taught without it would lose. Texture's scorers, the balancer and coverage were never taught here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from arr_coc.core.allocation import Allocation
+from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.guide import trust
+from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.eyes import Sight
+from arr_coc.core.guide.guide import Guide, Page, Search
+from arr_coc.core.guide.head import Judgement, PageEncoder
+from arr_coc.core.guide.store import load_guide
+from arr_coc.core.layer import ARRCOCLayer, Relevance
+from arr_coc.core.selector import Selector
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.evaluate.guide import Sample, kept_of
+from arr_coc.evaluate.guide_pages import page_samples
+from arr_coc.store.results.fingerprint import fingerprint
+from arr_coc.world.browser.page import Inquired
+
+BUDGETS = (64, "auto")
+REGION = 4
+"""Cells along each side of a region that counts as reached if one of its cells is kept."""
+
+
+class Whole(Guide):
+    """A guide with the parts of another one, which looks at a picture once for all that share `sights`."""
+
+    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
+        super().__init__()
+        self.__dict__.update({name: value for name, value in vars(guide).items() if name != "training"})
+        self.eval()
+        self.sights = sights
+
+    def look(self, picture: Tensor) -> list[Sight]:
+        key = bytes(str(tuple(picture.shape)), "ascii") + picture.contiguous().numpy().tobytes()
+        if key not in self.sights:
+            self.sights.clear()
+            self.sights[key] = super().look(picture)
+        return self.sights[key]
+
+
+class OneSize(Whole):
+    """Reads a picture at its own size alone."""
+
+    def look(self, picture: Tensor) -> list[Sight]:
+        near, *others = super().look(picture)
+        return [
+            near,
+            *(Sight(torch.zeros_like(each.print), torch.zeros_like(each.features), None) for each in others),
+        ]
+
+
+class WithoutMeanings(Whole):
+    """Knows no meanings: neither those of what is printed nor those of the question's words."""
+
+    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
+        glossary = self.glossary
+        try:
+            self.glossary = _Nothing(glossary)
+            return super().compose(picture, sights)
+        finally:
+            self.glossary = glossary
+
+
+class _Nothing(torch.nn.Module):
+    """A glossary by which nothing means anything."""
+
+    def __init__(self, glossary: torch.nn.Module) -> None:
+        super().__init__()
+        self.glossary = glossary
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return torch.zeros_like(self.glossary(*inputs))
+
+
+class WithoutLexicon(Whole):
+    """Looks for the words of the question alone, not for what stands for them."""
+
+    def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
+        return [
+            search._replace(
+                terms=search.terms._replace(others=(), stands_for=(), strengths=()),
+                cosines=search.cosines[: len(search.own)],
+            )
+            for search in super().search(page, questions)
+        ]
+
+
+class WithoutRuns(Whole):
+    """Decides place by place; no run of print is kept whole."""
+
+    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
+        page = super().compose(picture, sights)
+        return page._replace(runs=torch.zeros_like(page.runs))
+
+
+class WithoutPageBlocks(Whole):
+    """Has no blocks for the page before the question comes."""
+
+    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
+        encoder: PageEncoder = self.pages
+        blocks = encoder.blocks
+        try:
+            encoder.blocks = torch.nn.ModuleList()
+            return super().compose(picture, sights)
+        finally:
+            encoder.blocks = blocks
+
+
+class WordsAlone(Whole):
+    """Has no head: a place counts by the likeness of its print to the words, as the head weighs them."""
+
+    def weigh(self, page: Page, searches: Sequence[Search]) -> Judgement:
+        judged = super().weigh(page, searches)
+        direct = []
+        for search in searches:
+            tokens = self.reader(search.terms.words, search.own).tokens
+            weights = torch.nn.functional.softplus(self.head.trust(tokens))
+            direct.append(torch.einsum("tmhw,tm->hw", self.maps(search).float(), weights.float()))
+        return judged._replace(logits=torch.stack(direct) - 5)
+
+
+class Mixed(ARRCOCLayer):
+    """A layer of which maps are flat: a flat one ranks no cell before another."""
+
+    flat: tuple[int, ...] = ()
+
+    def scores(self, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
+        maps = super().scores(*inputs, **options)
+        info, persp, partic = (torch.zeros_like(m) if i in self.flat else m for i, m in enumerate(maps))
+        return info, persp, partic
+
+
+class WithoutInformation(Mixed):
+    flat = (0,)
+
+
+class WithoutSaliency(Mixed):
+    flat = (1,)
+
+
+class WithoutCoupling(Mixed):
+    flat = (2,)
+
+
+class FixedMixture(ARRCOCLayer):
+    """The mixture that an untrained balancer has for every question, whatever the guide says of it; how many cells are
+    enough it still says.
+    """
+
+    def balance(self, *inputs: Any, **options: Any) -> Relevance:
+        *others, guided = inputs
+        relevance = super().balance(*others, None, **options)
+        count = relevance.balanced.new_full((len(relevance.balanced),), trust.needed(_given(guided)))
+        return relevance._replace(needed=count)
+
+
+class WithoutCoverage(ARRCOCLayer):
+    """Spends nothing on coverage."""
+
+    def balance(self, *inputs: Any, **options: Any) -> Relevance:
+        relevance = super().balance(*inputs, **options)
+        return relevance._replace(explore=torch.zeros(len(relevance.balanced)))
+
+
+class GuideAlone(ARRCOCLayer):
+    """The guide's map as it is: no other map, no balance, no coverage."""
+
+    def balance(self, *inputs: Any, **options: Any) -> Relevance:
+        relevance = super().balance(*inputs, **options)
+        logits = _given(inputs[-1]).logits[None]
+        return relevance._replace(
+            logits=logits, balanced=logits.sigmoid(), explore=torch.zeros(1), tensions=torch.full((1, 3), 0.5)
+        )
+
+
+def _given(guided: Coupling | None) -> Coupling:
+    if guided is None:
+        raise ValueError("these parts are left out of what the guide said, and it was not asked")
+    return guided
+
+
+PARTS: dict[str, tuple[type[Whole], type[ARRCOCLayer]]] = {
+    "all parts": (Whole, ARRCOCLayer),
+    "the guide's map alone": (Whole, GuideAlone),
+    "without the information map": (Whole, WithoutInformation),
+    "without the saliency map": (Whole, WithoutSaliency),
+    "without the coupling with the question": (Whole, WithoutCoupling),
+    "one mixture for every question": (Whole, FixedMixture),
+    "without coverage": (Whole, WithoutCoverage),
+    "without runs of print": (WithoutRuns, ARRCOCLayer),
+    "without the lexicon": (WithoutLexicon, ARRCOCLayer),
+    "without meanings": (WithoutMeanings, ARRCOCLayer),
+    "without half and quarter sizes": (OneSize, ARRCOCLayer),
+    "without the blocks of the page": (WithoutPageBlocks, ARRCOCLayer),
+    "without the head: likeness of words": (WordsAlone, ARRCOCLayer),
+}
+"""The guide and the layer of each row, by name."""
+KINDS = ("anomaly", "paraphrase", "section", "unanswerable", "global")
+"""Kinds of questions that are also reported by themselves."""
+
+
+def selectors() -> dict[str, Selector]:
+    """A selector for each of PARTS, all of them with the weights of the bundled guide."""
+    guide, sights = load_guide(), {}
+    made = {}
+    for name, (kind, layer) in PARTS.items():
+        made[name] = Selector(kind(guide, sights))
+        made[name].layer = layer(ARRCOCConfig(dim=1)).eval()
+    return made
+
+
+def reach(allocation: Allocation) -> float:
+    """The share of the picture's regions, REGION x REGION cells each, of which a cell is kept."""
+    mask = allocation.mask().float().reshape(1, *allocation.grid[-2:])
+    return float(torch.nn.functional.max_pool2d(mask, REGION, ceil_mode=True).mean())
+
+
+def measured(selector: Selector, sample: Sample, question: Inquired) -> dict[str, float]:
+    """What one selector keeps for one question about a page."""
+    grid = selector.sizing.grid(sample.image.height, sample.image.width)
+    evidence = evidence_cells(question.evidence, grid, sample.image.size).flatten()
+    figures = {}
+    for budget in BUDGETS:
+        if budget != "auto" and budget >= evidence.numel():
+            continue
+        chosen = selector(sample.image, question.text, budget, grid)
+        figures[f"cells@{budget}"] = float(chosen.kept)
+        figures[f"reach@{budget}"] = reach(chosen)
+        if bool(evidence.any()):
+            kept = kept_of(chosen.mask().flatten(), evidence)
+            figures |= {f"recall@{budget}": kept.recall, f"whole@{budget}": kept.whole}
+    return figures
+
+
+def rows_of(made: dict[str, Selector], samples: Iterator[Sample], title: str) -> dict[str, Any]:
+    """Means by group of questions, part and figure."""
+    measures: dict[str, dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
+    for sample in track(list(samples), description=title):
+        for question in sample.questions:
+            groups = [question.kind] if question.kind in KINDS else []
+            groups += ["all"] if question.evidence else []
+            for name, selector in made.items():
+                figures = measured(selector, sample, question)
+                for group in groups:
+                    measures[group][name].append(figures)
+    return {
+        group: {"questions": len(by_part["all parts"])} | {n: means(each) for n, each in by_part.items()}
+        for group, by_part in sorted(measures.items())
+    }
+
+
+def means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of every figure over the questions that have it."""
+    names = sorted({name for each in figures for name in each})
+    return {name: round(fmean(each[name] for each in figures if name in each), 4) for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    folders = ("pages", "scenes", "strangers", "documents")
+    for name in folders:
+        parser.add_argument(f"--{name}", type=Path, help="cache of rendered pages, as of runs/guide.py")
+    parser.add_argument("--limit", type=int, help="pages of each folder")
+    parser.add_argument("--questions", type=int, default=5, help="of each page, of even kinds")
+    parser.add_argument("--out", type=Path, help="result file")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    made = selectors()
+    result: dict[str, Any] = {
+        "command": "python runs/guide_ablation.py " + " ".join(sys.argv[1:]),
+        "package": version("arr-coc"),
+        "machine": {"processor": platform.machine(), "threads": 1, "torch": torch.__version__},
+        "guide": fingerprint(load_guide()),
+    }
+    for name in folders:
+        if folder := getattr(chosen, name):
+            samples = page_samples(folder, "test", chosen.limit, chosen.questions)
+            result[name] = rows_of(made, samples, name)
+            print(json.dumps({part: result[name]["all"][part] for part in PARTS}, indent=1))
+            if chosen.out:
+                chosen.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
