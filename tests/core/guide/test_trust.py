@@ -5,6 +5,7 @@ Run: pytest tests/core/guide/test_trust.py
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -20,6 +21,7 @@ from arr_coc.core.guide.trust import (
     LOST,
     MARGIN,
     SURE,
+    UNSURE,
     blend,
     enough_cells,
     note,
@@ -119,6 +121,12 @@ def test_a_lost_guide_says_so_and_coverage_rises() -> None:
     assert (allocation.reasons == Reason.EXPLORED).sum() == 6
     assert torch.allclose(allocation.weights, torch.tensor([0.15, 0.15, 1.0]), atol=0.02)
     assert decided(ABSENT, "auto").tensions["compress"] < 0.5
+
+
+def test_a_guide_that_recognised_a_word_and_doubts_does_not_say_it_recognised_none() -> None:
+    payable = Match("total", "payable", 0.99, (0.5, 0.5))
+    assert note(replace(says(ABSENT), matches=(payable,))) == UNSURE
+    assert note(replace(says(ABSENT), matches=(payable._replace(likeness=0.3),))) == LOST
 
 
 def test_information_leads_where_a_crowded_place_is_asked_for() -> None:

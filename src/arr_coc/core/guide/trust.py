@@ -53,8 +53,10 @@ SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
 """See `needed`; chosen on validation pages (`runs/guide_calibration.py`)."""
 LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
 """What is said beside an allocation that rests on little."""
+UNSURE = "the guide doubts that this picture holds what is asked for, so the cells are spread more widely"
+"""The same, where a word was recognised."""
 CROWDED = "no word of the question was recognised on this picture, so the cells are those that hold most"
-"""The same, where that is a fair guess."""
+"""What is said where cells that hold much are a fair guess."""
 
 
 class Stance(NamedTuple):
@@ -148,7 +150,9 @@ def start(coupling: Coupling) -> Tensor:
 def note(coupling: Coupling) -> str | None:
     """What must be said beside an allocation; None where the guide knows its way."""
     kinds = shares(coupling)
-    return LOST if kinds.lost > 0.5 else CROWDED if kinds.dense > 0.5 else None
+    if kinds.lost > 0.5:
+        return UNSURE if coupling.best() else LOST
+    return CROWDED if kinds.dense > 0.5 else None
 
 
 def blend(coupling: Coupling, own: Tensor) -> Tensor:
