@@ -5,7 +5,8 @@
 
 The folders are those of `runs/guide.py`. A part is left out where the product runs (`Selector`, the bundled guide); nothing
 is taught again without it, so a row says how far the product leans on a part, and for parts that were learned that is
-more than a guide taught without it would lose. Texture's scorers, the balancer and coverage were never taught here.
+more than a guide taught without it would lose. Texture's scorers, the balancer and coverage were never taught here. Folders may be
+measured by several lines: those in the result file that are of the same weights stay.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import json
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.progress import track
@@ -31,19 +34,31 @@ from arr_coc.core.guide import trust
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.eyes import Sight
 from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.head import Judgement, PageEncoder
+from arr_coc.core.guide.head import PLACE, Judgement
+from arr_coc.core.guide.meanings import WIDTH as MEANING
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 from arr_coc.core.selector import Selector
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.evaluate.guide import Sample, kept_of
 from arr_coc.evaluate.guide_pages import page_samples
-from arr_coc.store.results.fingerprint import fingerprint
 from arr_coc.world.browser.page import Inquired
 
+sys.path.insert(0, str(Path(__file__).parent))  # also where this is not the script that runs
+
+from guide import joined, load
+
+T = TypeVar("T", bound=torch.nn.Module)
 BUDGETS = (64, "auto")
 REGION = 4
 """Cells along each side of a region that counts as reached if one of its cells is kept."""
+
+
+def _with_own_parts(module: T) -> T:
+    """The same module, of which a part can be replaced without a change of the first."""
+    own = copy(module)
+    own._modules = dict(module._modules)
+    return own
 
 
 class Whole(Guide):
@@ -51,8 +66,7 @@ class Whole(Guide):
 
     def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
         super().__init__()
-        self.__dict__.update({name: value for name, value in vars(guide).items() if name != "training"})
-        self.eval()
+        self.__dict__.update(vars(_with_own_parts(guide)))
         self.sights = sights
 
     def look(self, picture: Tensor) -> list[Sight]:
@@ -75,26 +89,18 @@ class OneSize(Whole):
 
 
 class WithoutMeanings(Whole):
-    """Knows no meanings: neither those of what is printed nor those of the question's words."""
+    """Knows no meanings of what is printed, so that no word agrees with any place."""
 
-    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
-        glossary = self.glossary
-        try:
-            self.glossary = _Nothing(glossary)
-            return super().compose(picture, sights)
-        finally:
-            self.glossary = glossary
+    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
+        super().__init__(guide, sights)
+        self.glossary = _Nothing()
 
 
 class _Nothing(torch.nn.Module):
     """A glossary by which nothing means anything."""
 
-    def __init__(self, glossary: torch.nn.Module) -> None:
-        super().__init__()
-        self.glossary = glossary
-
-    def forward(self, *inputs: Any) -> Tensor:
-        return torch.zeros_like(self.glossary(*inputs))
+    def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Any) -> Tensor:
+        return light.new_zeros(MEANING, light.shape[-2] // PLACE[0], light.shape[-1] // PLACE[1])
 
 
 class WithoutLexicon(Whole):
@@ -121,14 +127,10 @@ class WithoutRuns(Whole):
 class WithoutPageBlocks(Whole):
     """Has no blocks for the page before the question comes."""
 
-    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
-        encoder: PageEncoder = self.pages
-        blocks = encoder.blocks
-        try:
-            encoder.blocks = torch.nn.ModuleList()
-            return super().compose(picture, sights)
-        finally:
-            encoder.blocks = blocks
+    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
+        super().__init__(guide, sights)
+        self.pages = _with_own_parts(self.pages)
+        self.pages.blocks = torch.nn.ModuleList()
 
 
 class WordsAlone(Whole):
@@ -144,27 +146,22 @@ class WordsAlone(Whole):
         return judged._replace(logits=torch.stack(direct) - 5)
 
 
-class Mixed(ARRCOCLayer):
-    """A layer of which maps are flat: a flat one ranks no cell before another."""
+class Without(ARRCOCLayer):
+    """A layer of which one map is flat: a flat one ranks no cell before another.
 
-    flat: tuple[int, ...] = ()
+    Args:
+        flat: the map, by its place among information, saliency and coupling.
+        config: as of the layer.
+    """
+
+    def __init__(self, flat: int, config: ARRCOCConfig) -> None:
+        super().__init__(config)
+        self.flat = flat
 
     def scores(self, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
         maps = super().scores(*inputs, **options)
-        info, persp, partic = (torch.zeros_like(m) if i in self.flat else m for i, m in enumerate(maps))
+        info, persp, partic = (torch.zeros_like(m) if i == self.flat else m for i, m in enumerate(maps))
         return info, persp, partic
-
-
-class WithoutInformation(Mixed):
-    flat = (0,)
-
-
-class WithoutSaliency(Mixed):
-    flat = (1,)
-
-
-class WithoutCoupling(Mixed):
-    flat = (2,)
 
 
 class FixedMixture(ARRCOCLayer):
@@ -204,12 +201,12 @@ def _given(guided: Coupling | None) -> Coupling:
     return guided
 
 
-PARTS: dict[str, tuple[type[Whole], type[ARRCOCLayer]]] = {
+PARTS: dict[str, tuple[type[Whole], Callable[[ARRCOCConfig], ARRCOCLayer]]] = {
     "all parts": (Whole, ARRCOCLayer),
     "the guide's map alone": (Whole, GuideAlone),
-    "without the information map": (Whole, WithoutInformation),
-    "without the saliency map": (Whole, WithoutSaliency),
-    "without the coupling with the question": (Whole, WithoutCoupling),
+    "without the information map": (Whole, partial(Without, 0)),
+    "without the saliency map": (Whole, partial(Without, 1)),
+    "without the coupling with the question": (Whole, partial(Without, 2)),
     "one mixture for every question": (Whole, FixedMixture),
     "without coverage": (Whole, WithoutCoverage),
     "without runs of print": (WithoutRuns, ARRCOCLayer),
@@ -297,15 +294,16 @@ def main() -> None:
         "command": "python runs/guide_ablation.py " + " ".join(sys.argv[1:]),
         "package": version("arr-coc"),
         "machine": {"processor": platform.machine(), "threads": 1, "torch": torch.__version__},
-        "guide": fingerprint(load_guide()),
+        "guide": load(None)[1],
     }
     for name in folders:
         if folder := getattr(chosen, name):
             samples = page_samples(folder, "test", chosen.limit, chosen.questions)
             result[name] = rows_of(made, samples, name)
             print(json.dumps({part: result[name]["all"][part] for part in PARTS}, indent=1))
-            if chosen.out:
-                chosen.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if chosen.out:
+        text = json.dumps(joined(chosen.out, result), indent=1) + "\n"
+        chosen.out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
