@@ -99,6 +99,31 @@ class TestStages:
         after = taught.model.base.state_dict()
         assert all(torch.equal(before[name], after[name]) for name in before)
 
+    def test_together_both_loras_learn_from_one_answer(self) -> None:
+        taught = learner("coarse", together=True)
+        result = taught.image_loss(ITEM)
+        assert result.figures.keys() == {"loss", "answer", "echo"}
+        result.loss.backward()
+        names = reached(taught)
+        for kind in ("partial", "coarse"):
+            assert any(f"/{kind}/" in f"/{name.removeprefix('model.loras.weights.')}" for name in names)
+        assert all(name.startswith("model.loras.weights") for name in names)
+
+    def test_together_a_coarse_view_has_its_way_back_to_the_tower(self) -> None:
+        taught = learner("coarse", together=True)
+        session = Session(taught.model, IMAGE)
+        whole = taught.model.adapter.features(session.inputs("?"))
+        assert taught._gestalt(session, whole, random.Random(0)).tokens[0].requires_grad
+
+    def test_together_memory_for_time_changes_nothing(self) -> None:
+        plain, saving = (learner("coarse", together=True, checkpointing=saves) for saves in (False, True))
+        saving.model.loras.load_state_dict(plain.model.loras.state_dict())  # they begin at random
+        for taught in (plain, saving):
+            taught.image_loss(ITEM).loss.backward()
+        mine, theirs = (dict(taught.named_parameters()) for taught in (plain, saving))
+        for name in sorted(reached(plain)):
+            torch.testing.assert_close(mine[name].grad, theirs[name].grad)
+
     def test_one_learns_what_the_whole_tower_sees(self) -> None:
         taught = learner("partial", answer=0.0)
         values = losses(taught, ITEM, 0.02, 12)
@@ -205,6 +230,8 @@ class TestRefusals:
             ({"stage": "partial", "lora": 2, "gestalts": ("pool4",)}, "stage 'partial' reads no coarse view"),
             ({"stage": "relevance", "gestalts": ("pool4",)}, "stage 'relevance' reads no coarse view"),
             ({"stage": "coarse", "lora": 2, "gestalts": ("mean",)}, "gestalts"),
+            ({"stage": "partial", "lora": 2, "together": True}, "stage 'partial' teaches one LoRA at most"),
+            ({"stage": "relevance", "together": True}, "together is true"),
         ],
     )
     def test_what_would_teach_nothing(self, changes: dict[str, Any], reason: str) -> None:

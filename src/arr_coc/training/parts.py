@@ -1,7 +1,8 @@
 """The losses of what reads an image in part: LoRAs for kept cells and a coarse view, and learned compressors.
 
     partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
-    coarse       LoRA of the language model: answers from a gestalt and kept cells behind it
+    coarse       LoRA of the language model: answers from a gestalt and kept cells behind it; with
+                 `together` that of the tower learns from them as well
     compressor   conv4 and conv16: answers from their gestalt alone
     tower        tower4 and tower16: what `towers` says
 
@@ -62,7 +63,8 @@ class PartsLearner(Learner):
         elif recipe.stage == "tower":
             prepare_towers(model, recipe)
         else:
-            prepare_lora(model, {"partial": PARTIAL, "coarse": COARSE}[recipe.stage], recipe.lora)
+            for kind in (PARTIAL, COARSE) if recipe.together else (recipe.stage,):
+                prepare_lora(model, kind, recipe.lora)
             for name in recipe.gestalts:
                 if COMPRESSORS[name].learned and name not in model.convs:
                     raise ValueError(
@@ -109,18 +111,19 @@ class PartsLearner(Learner):
         figures = {"loss": total, **terms}
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
-    @torch.no_grad()
     def _gestalt(self, session: Session, whole: VisualFeatures, draws: random.Random) -> VisualFeatures:
         """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
         model, names, inputs = self.model, self.recipe.gestalts, session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
         adapter = model.adapter_for(SACCADE)
-        if COMPRESSORS[name].factor is None:
-            few = min(CELLS, max(1, len(whole.cells[0]) // 4))
-            return adapter.features(model.adapter.coarse(inputs, few))
-        if COMPRESSORS[name].inside:
-            adapter = model.chooser.adapter_with(name)
-        return compress(name, adapter, inputs, whole, model.convs)
+        with torch.set_grad_enabled(self.recipe.together and torch.is_grad_enabled()):
+            if COMPRESSORS[name].factor is None:
+                few = min(CELLS, max(1, len(whole.cells[0]) // 4))
+                with recomputed(adapter.model, self.recipe.checkpointing):
+                    return adapter.features(model.adapter.coarse(inputs, few))
+            if COMPRESSORS[name].inside:
+                adapter = model.chooser.adapter_with(name)
+            return compress(name, adapter, inputs, whole, model.convs)
 
     def _part(
         self,
@@ -133,17 +136,18 @@ class PartsLearner(Learner):
     ) -> dict[str, Tensor]:
         """The terms of one kept set [K] and the questions that share it."""
         model, recipe, inputs = self.model, self.recipe, session.inputs("?")
-        if recipe.stage == "partial":
-            adapter = model.adapter_for(SPARSE)
-            with recomputed(adapter.model, recipe.checkpointing):
+        mode = SPARSE if recipe.stage == "partial" else SACCADE
+        adapter = model.adapter_for(mode)
+        if recipe.stage == "coarse" and not recipe.together:
+            with torch.no_grad():
                 fine = adapter.encode_cells(inputs, [keep])
-            terms = {"echo": recipe.echo * echo_loss(*same_cells(fine, whole, keep))} if recipe.echo else {}
-            for name, weight in recipe.lessons.items():
-                terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
-            return terms | self._answers_of(SPARSE, session, batch, whole, keep, fine, None)
-        with torch.no_grad():
-            fine = model.adapter_for(SACCADE).encode_cells(inputs, [keep])
-        return self._answers_of(SACCADE, session, batch, whole, keep, fine, gestalt)
+            return self._answers_of(mode, session, batch, whole, keep, fine, gestalt)
+        with recomputed(adapter.model, recipe.checkpointing):
+            fine = adapter.encode_cells(inputs, [keep])
+        terms = {"echo": recipe.echo * echo_loss(*same_cells(fine, whole, keep))} if recipe.echo else {}
+        for name, weight in recipe.lessons.items():
+            terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
+        return terms | self._answers_of(mode, session, batch, whole, keep, fine, gestalt)
 
     def _answers_of(
         self, mode: Mode, session: Session, batch: Mapping[str, Any], *parts: Any

@@ -137,10 +137,12 @@ class Recipe(BaseModel):
     """compressors inside the tower that learn, in stage tower"""
     gestalts: Gestalts = ("resize",)
     """compressors of the coarse view in stage coarse, one drawn an image"""
+    together: bool = False
+    """the LoRA of the tower learns, too, in stage coarse: from the same answers and from the whole tower"""
     hint: Weight = 0.0
     """weight of the answer's first token where the question ends (partial, coarse)"""
     lessons: dict[str, Weight] = {}
-    """weights of further losses of kept tokens in stage partial, by modules of `imports`"""
+    """weights of further losses of kept tokens where the tower's LoRA learns, by modules of `imports`"""
     compress: Weight = 0.1
     """weight of the loss of the automatic budget"""
     hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
@@ -203,6 +205,10 @@ class Recipe(BaseModel):
             raise ValueError(
                 f"gestalts is {', '.join(self.gestalts)}, but stage {self.stage!r} reads no coarse view: "
                 "use stage=coarse"
+            )
+        if self.together and self.stage != "coarse":
+            raise ValueError(
+                f"together is true, but stage {self.stage!r} teaches one LoRA at most: use stage=coarse"
             )
         if self.stage in PARTS:
             return self._check_parts()
