@@ -39,6 +39,7 @@ from arr_coc.evaluate.ways import rivals_on_stock
 from arr_coc.modes import MODES
 from arr_coc.rivals import QueryBlindScorer
 from arr_coc.rivals.method import Method, find_method
+from arr_coc.seam.caches import CACHE
 from arr_coc.seam.decoding import setting
 from arr_coc.seam.kept import KeptPrompts, unread
 from arr_coc.session import Session
@@ -219,7 +220,7 @@ class Kept(Way):
         return self._read({"input_ids": ids[None], "position_ids": position})
 
     def _read(self, kwargs: Inputs) -> Tensor:
-        output = self.model.base(**kwargs, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        output = self.model.base(**kwargs, use_cache=True, **{CACHE: self._cache}, logits_to_keep=1)
         return output.logits[:, -1]
 
     def _crop(self, surplus: int, length: int) -> None:
@@ -288,10 +289,10 @@ class Ours(Way):
         if self._kept is None or self._ids is None:
             return None
         cache, position = (
-            self._compacted.kwargs["past_key_values"],
+            self._compacted.kwargs[CACHE],
             self._compacted.kwargs.get("position_ids"),
         )
-        kwargs: Inputs = {"input_ids": ids[None], "past_key_values": cache}
+        kwargs: Inputs = {"input_ids": ids[None], CACHE: cache}
         if position is not None:
             steps = torch.arange(1, len(ids) + 1, device=ids.device)
             kwargs["position_ids"] = position[..., -1:] + steps

@@ -22,6 +22,7 @@ from arr_coc.core.attending import NonFiniteScores
 from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
 from arr_coc.modes import MODES
 from arr_coc.seam import PAD
+from arr_coc.seam.caches import CACHE
 from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED
 from tiny import KINDS, MASKABLE, in_bfloat16, picture, prompts, tiny
 
@@ -258,7 +259,7 @@ class TestGenerate:
                 assert torch.equal(greedy(model, inputs, prefill_chunk_size=16), greedy(model, inputs))
             static = greedy(model, inputs, cache_implementation="static")
             assert torch.equal(static, greedy(model, inputs))
-            assert torch.equal(greedy(model, inputs, past_key_values=DynamicCache()), greedy(model, inputs))
+            assert torch.equal(greedy(model, inputs, **{CACHE: DynamicCache()}), greedy(model, inputs))
 
     @pytest.mark.parametrize("name", REFUSED)
     def test_what_cannot_be_honoured_is_refused_by_name(self, name: str) -> None:
@@ -328,15 +329,15 @@ class TestSecondTurn:
     def test_a_cache_is_refused_by_name(self) -> None:
         first, second = self.turns()
         out = greedy(wrapped(), first, return_dict_in_generate=True)
-        with pytest.raises(ValueError, match=r"past_key_values can't be continued .* whole conversation"):
-            greedy(wrapped(), second, past_key_values=out.past_key_values)
-        with pytest.raises(ValueError, match="past_key_values"):
-            wrapped()(**second, past_key_values=out.past_key_values)
+        with pytest.raises(ValueError, match=r"can't be continued .* whole conversation"):
+            greedy(wrapped(), second, **{CACHE: out[CACHE]})
+        with pytest.raises(ValueError, match="a cache doesn't say"):
+            wrapped()(**second, **{CACHE: out[CACHE]})
         text = {
             name: value for name, value in second.items() if name not in ("pixel_values", "image_grid_thw")
         }
-        with pytest.raises(ValueError, match="past_key_values"):
-            greedy(wrapped(), text, past_key_values=out.past_key_values)
+        with pytest.raises(ValueError, match="a cache doesn't say"):
+            greedy(wrapped(), text, **{CACHE: out[CACHE]})
 
     def test_the_whole_conversation_again(self) -> None:
         first, second = self.turns()
@@ -361,7 +362,7 @@ class TestSecondTurn:
             out = model.generate(**first, **greedy_, **more)
             ids = torch.cat([out.sequences, torch.tensor([[65, 66, 67]])], dim=1)
             follow = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            results.append(model.generate(**follow, past_key_values=out.past_key_values, **greedy_, **more))
+            results.append(model.generate(**follow, **{CACHE: out[CACHE]}, **greedy_, **more))
         assert torch.equal(results[0].sequences, results[1].sequences)
 
 

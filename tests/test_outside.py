@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache, StoppingCriteria, pipeline
 
 from arr_coc.model import ARRCOCModel
+from arr_coc.seam.caches import CACHE
 from tiny import KINDS, LLAVA_FAMILIES, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -95,29 +96,25 @@ class TestCaches:
     def test_of_generate(self, mode: str) -> None:
         inputs = inputs_of(rows=ROWS[:1])
         out = wrapped().generate(**inputs, **GREEDY, mode=mode, return_dict_in_generate=True)
-        with pytest.raises(ValueError, match=r"past_key_values come from a call that dropped visual tokens"):
-            wrapped().generate(
-                **self.follow(out.sequences), past_key_values=out.past_key_values, mode="full", **GREEDY
-            )
+        with pytest.raises(ValueError, match=r"comes from a call that dropped visual tokens"):
+            wrapped().generate(**self.follow(out.sequences), **{CACHE: out[CACHE]}, mode="full", **GREEDY)
 
     @torch.no_grad()
     def test_of_forward(self) -> None:
         inputs, own = inputs_of(rows=ROWS[:1]), DynamicCache()
-        out = wrapped()(**inputs, past_key_values=own)
+        out = wrapped()(**inputs, **{CACHE: own})
         token = {"input_ids": torch.tensor([[65]])}
-        for cache_ in (own, out.past_key_values):
-            with pytest.raises(ValueError, match="past_key_values come from a call that dropped"):
-                wrapped()(**token, past_key_values=cache_, mode="full")
+        for cache_ in (own, out[CACHE]):
+            with pytest.raises(ValueError, match="comes from a call that dropped"):
+                wrapped()(**token, **{CACHE: cache_}, mode="full")
 
     def test_a_whole_one_goes_on_as_in_the_stock_model(self) -> None:
         inputs, sequences = inputs_of(rows=ROWS[:1]), []
         for model, more in ((tiny("qwen3_vl").model, {}), (wrapped(), {"budget": 1.0})):
             out = model.generate(**inputs, **GREEDY, **more, return_dict_in_generate=True)
             full = {"mode": "full"} if more else {}
-            past = out.past_key_values
-            sequences.append(
-                model.generate(**self.follow(out.sequences), past_key_values=past, **GREEDY, **full)
-            )
+            past = out[CACHE]
+            sequences.append(model.generate(**self.follow(out.sequences), **{CACHE: past}, **GREEDY, **full))
         assert torch.equal(*sequences)
 
 

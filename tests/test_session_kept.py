@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from arr_coc.model import ARRCOCModel
+from arr_coc.seam.caches import CACHE
 from arr_coc.seam.kept import KeptPrompts, unread
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
@@ -74,7 +75,7 @@ class TestAnswers:
                 if not prompts_kept.columns:
                     prompts_kept.read_image(model.base, model.adapter, whole.compacted)
                 kwargs = unread(prompts_kept.continued(model.adapter, whole.compacted))
-                start = kwargs["past_key_values"].get_seq_length()
+                start = kwargs[CACHE].get_seq_length()
                 assert kwargs["input_ids"].shape[1] + start == whole.compacted.columns.shape[1]
                 logits = model.base(**kwargs).logits
                 stock = model.base(**session.inputs(question)).logits[:, start:]

@@ -55,6 +55,7 @@ from transformers import (
 )
 
 import tiny_families
+from arr_coc.seam import Compacted, adapter_for
 
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
@@ -328,3 +329,14 @@ def some_cells(total: int, count: int, seed: int = 0) -> torch.Tensor:
     """`count` of `total` cells, drawn from a seed, ascending."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randperm(total, generator=generator)[:count].sort().values
+
+
+def compacted(family: str, rows: list) -> tuple[Any, dict[str, Any], Compacted]:
+    """A tiny model, ordinary inputs, and what is left of them with some cells dropped."""
+    built = tiny(family)
+    inputs = prompts(built, rows)
+    adapter = adapter_for(built.model, built.processor)
+    with torch.no_grad():
+        features = adapter.features(inputs)
+    keep = [some_cells(len(cells), 5 + 4 * i, seed=i) for i, cells in enumerate(features.cells)]
+    return built.model, inputs, adapter.compact(inputs, features, keep)

@@ -31,15 +31,14 @@ from arr_coc.modes.crops import opened
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam.caches import cache_of, mark_caches, refuse_continuation
 from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
     Generated,
     generate_whole,
-    mark_caches,
     named_arguments,
     refuse_arguments,
-    refuse_continuation,
     refuse_settings,
     setting,
     with_inferred_mask,
@@ -324,7 +323,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             output = prepared.model(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
-            mark_caches(output, inputs.get("past_key_values"), columns, inputs["input_ids"].shape[1])
+            mark_caches(output, cache_of(inputs), columns, inputs["input_ids"].shape[1])
         if isinstance(output, tuple):
             return output
         output.allocations, output.allocation = allocations, next(iter(allocations), None)

@@ -13,7 +13,6 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import (
-    DynamicCache,
     GenerationConfig,
     LogitsProcessor,
     MaxLengthCriteria,
@@ -23,32 +22,18 @@ from transformers import (
 )
 from transformers.generation import BaseStreamer
 
-from arr_coc.seam import Compacted, adapter_for
+from arr_coc.seam import Compacted
 from arr_coc.seam.decoding import (
     REFUSED,
     generate_whole,
-    mark_caches,
     named_arguments,
-    refuse_cache,
-    refuse_pruned_cache,
     refuse_settings,
     setting,
     with_inferred_mask,
 )
-from tiny import picture, prompts, some_cells, tiny
+from tiny import compacted, picture, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
-
-
-def compacted(family: str = "qwen3_vl", rows: list = ROWS) -> tuple[Any, dict[str, Any], Compacted]:
-    """A tiny model, ordinary inputs, and what is left of them with some cells dropped."""
-    built = tiny(family)
-    inputs = prompts(built, rows)
-    adapter = adapter_for(built.model, built.processor)
-    with torch.no_grad():
-        features = adapter.features(inputs)
-    keep = [some_cells(len(cells), 5 + 4 * i, seed=i) for i, cells in enumerate(features.cells)]
-    return built.model, inputs, adapter.compact(inputs, features, keep)
 
 
 class Base:
@@ -66,8 +51,8 @@ class Base:
 def call(base: Base, **more: Any) -> torch.Tensor:
     ids = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]])
     columns = torch.tensor([[0, 3, 4], [-1, 0, 4]])
-    compacted = Compacted({"input_ids": torch.tensor([[1, 4, 5], [99, 6, 0]])}, columns)
-    return generate_whole(base, {"input_ids": ids}, compacted, **more)
+    less = Compacted({"input_ids": torch.tensor([[1, 4, 5], [99, 6, 0]])}, columns)
+    return generate_whole(base, {"input_ids": ids}, less, **more)
 
 
 def test_feature() -> None:
@@ -114,41 +99,6 @@ def test_neutral_guidance_and_paged_caches() -> None:
         refuse_settings(Base(), {"cache_implementation": "paged"})
 
 
-def test_caches() -> None:
-    refuse_cache(None)
-    cache = DynamicCache()
-    refuse_cache(cache)
-    cache.update(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), 0)
-    with pytest.raises(ValueError, match="past_key_values can't be continued"):
-        refuse_cache(cache)
-
-
-def test_a_cache_that_lacks_tokens_is_refused_in_full_mode_too() -> None:
-    model, inputs, less = compacted()
-    own = DynamicCache()
-    more = {"max_new_tokens": 2, "return_dict_in_generate": True}
-    out = generate_whole(model, inputs, less, past_key_values=own, **more)
-    for cache in (own, out.past_key_values):
-        with pytest.raises(ValueError, match=r"past_key_values come from a call that dropped.*mode='full'"):
-            refuse_pruned_cache(cache)
-    with torch.no_grad():
-        in_a_tuple = model(**less.kwargs, return_dict=False)
-    mark_caches(in_a_tuple, None, less.columns, inputs["input_ids"].shape[1])
-    with pytest.raises(ValueError, match="past_key_values"):
-        refuse_pruned_cache(next(part for part in in_a_tuple if isinstance(part, DynamicCache)))
-    own.reset()
-    refuse_pruned_cache(own)  # nothing is lacking in an emptied one
-    everything = Compacted(
-        {name: value for name, value in inputs.items() if name != "past_key_values"},
-        torch.arange(inputs["input_ids"].shape[1]).expand(2, -1),
-    )
-    out = generate_whole(model, inputs, everything, **more)
-    assert out.past_key_values.get_seq_length() > 0
-    refuse_pruned_cache(out.past_key_values)
-    refuse_pruned_cache(None)
-    refuse_pruned_cache(DynamicCache())
-
-
 # ---- callbacks -------------------------------------------------------------------------------------------
 
 
@@ -191,7 +141,7 @@ WAYS = [
 @pytest.mark.parametrize("way", WAYS, ids=str)
 class TestCallbacks:
     def test_a_stopping_criterion_gets_the_whole_prompt(self, way: dict) -> None:
-        model, inputs, less = compacted()
+        model, inputs, less = compacted("qwen3_vl", ROWS)
         ids = inputs["input_ids"]
         criterion = StopAfter(ids.shape[1], 2)
         out = generate_whole(model, inputs, less, stopping_criteria=[criterion], max_new_tokens=6, **way)
@@ -200,7 +150,7 @@ class TestCallbacks:
             assert torch.equal(seen[:, : ids.shape[1]], ids.repeat_interleave(len(seen) // 2, dim=0))
 
     def test_a_logits_processor_gets_the_whole_prompt(self, way: dict) -> None:
-        model, inputs, less = compacted()
+        model, inputs, less = compacted("qwen3_vl", ROWS)
         ids = inputs["input_ids"]
         processor = OnlyAfter(ids.shape[1], 77)
         out = generate_whole(model, inputs, less, logits_processor=[processor], max_new_tokens=4, **way)
@@ -210,30 +160,32 @@ class TestCallbacks:
             assert torch.equal(seen[:, : ids.shape[1]], ids.repeat_interleave(len(seen) // 2, dim=0))
 
     def test_a_prefix_function_gets_the_whole_prompt(self, way: dict) -> None:
-        model, inputs, less = compacted()
-        ids, rows = inputs["input_ids"], set()
-        config = way.get("generation_config")
-        beams = way.get("num_beams") or getattr(config, "num_beams", None) or 1
-        returned = way.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
+        model, inputs, less = compacted("qwen3_vl", ROWS)
+        ids, stock, rows = inputs["input_ids"], set(), set()
+
+        def recorded(row: int, so_far: Tensor) -> list[int]:
+            stock.add(row)
+            return [60, 70]
+
+        model.generate(**inputs, prefix_allowed_tokens_fn=recorded, max_new_tokens=1, **way)
 
         def allowed(row: int, so_far: Tensor) -> list[int]:
             rows.add(row)
-            prompt = ids[row if beams > 1 else row // returned]
-            assert torch.equal(so_far[: ids.shape[1]], prompt)
+            assert torch.equal(so_far[: ids.shape[1]], ids[row * len(ids) // len(stock)])
             new = so_far[ids.shape[1] :]
             return [60 + len(new), 70 + len(new)]
 
         out = generate_whole(model, inputs, less, prefix_allowed_tokens_fn=allowed, max_new_tokens=3, **way)
         new = out[:, ids.shape[1] :]
         assert torch.isin(new - torch.arange(3), torch.tensor([60, 70])).all()
-        assert rows == set(range(2 if beams > 1 else 2 * returned))
+        assert rows == stock
 
 
 class TestCallbacksOfTransformers:
     """Its own classes take the place of what the settings say, as in stock `generate`."""
 
     def test_criteria_that_count_the_prompt_count_the_whole_one(self) -> None:
-        model, inputs, less = compacted()
+        model, inputs, less = compacted("qwen3_vl", ROWS)
         length = inputs["input_ids"].shape[1]
         limit = MaxLengthCriteria(max_length=length + 5)
         out = generate_whole(model, inputs, less, stopping_criteria=[limit], max_new_tokens=2)
@@ -242,7 +194,7 @@ class TestCallbacksOfTransformers:
         assert limit.max_length == length + 5
 
     def test_processors_that_count_the_prompt_count_the_whole_one(self) -> None:
-        model, inputs, less = compacted()
+        model, inputs, less = compacted("qwen3_vl", ROWS)
         length = inputs["input_ids"].shape[1]
         first = generate_whole(model, inputs, less, do_sample=False, max_new_tokens=1)[:, -1]
         more = {"do_sample": False, "max_new_tokens": 4, "eos_token_id": first.tolist()}
@@ -251,7 +203,7 @@ class TestCallbacksOfTransformers:
         assert generate_whole(model, inputs, less, logits_processor=[later], **more).shape[1] >= length + 3
 
     def test_one_takes_the_place_of_the_settings(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        model, inputs, less = compacted(rows=ROWS[:1])
+        model, inputs, less = compacted("qwen3_vl", ROWS[:1])
         monkeypatch.setattr(model.generation_config, "repetition_penalty", 0.01)  # asks for repetition
         more = {"do_sample": False, "max_new_tokens": 6}
         with_settings = generate_whole(model, inputs, less, **more)
@@ -273,7 +225,7 @@ def test_a_streamer_gets_every_row_of_the_whole_prompt() -> None:
         def end(self) -> None:
             pass
 
-    model, inputs, less = compacted()
+    model, inputs, less = compacted("qwen3_vl", ROWS)
     collect = Collect()
     more = {"do_sample": True, "num_return_sequences": 2, "max_new_tokens": 2}
     generate_whole(model, inputs, less, streamer=collect, **more)
@@ -309,7 +261,7 @@ def test_positional_arguments_get_their_names() -> None:
 
 
 def test_a_missing_mask_is_inferred_as_in_stock(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs, _ = compacted()
+    model, inputs, _ = compacted("qwen3_vl", ROWS)
     mask = inputs.pop("attention_mask")
     assert (mask == 0).any()
     assert torch.equal(with_inferred_mask(model, inputs)["attention_mask"], mask)

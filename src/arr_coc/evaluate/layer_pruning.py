@@ -26,6 +26,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.rivals.reduction import Reduction, check_budget
 from arr_coc.seam import VisualFeatures, compact_columns, gather_columns, kept_columns
 from arr_coc.seam.attention import attention_rows, watch_attention
+from arr_coc.seam.caches import CACHE
 from arr_coc.seam.decoding import setting
 
 LAYER_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "llava")
@@ -280,8 +281,8 @@ def _run(
             hidden,
             attention_mask=causal,
             position_embeddings=angles,
-            past_key_values=cache,
             use_cache=True,
+            **{CACHE: cache},
         )
         if levels is not None and i < len(levels):
             hidden[is_image] += torch.cat(levels[i]).to(hidden)

@@ -107,7 +107,7 @@ def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length:
         allowed: the caller's function, from the number of a row and its ids [S + new] to allowed tokens.
         prompts: long [B, S].
         length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences without beams).
+        copies: rows per prompt that `generate` numbers apart (returned sequences, in some releases).
     """
 
     def compacted(row: int, ids: Tensor) -> Any:
@@ -141,7 +141,7 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
         kwargs: arguments of `generate` on compacted prompts.
         ids: long [B, S], the whole prompts.
         length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences without beams).
+        copies: rows per prompt that `generate` numbers apart (returned sequences, in some releases).
     """
     whole, dropped = WholeIds(ids, length), ids.shape[1] - length
     if kwargs.get("streamer") is not None:

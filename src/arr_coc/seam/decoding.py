@@ -19,11 +19,11 @@ import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers import PreTrainedModel
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.seam import Compacted
+from arr_coc.seam.caches import cache_of, mark_caches
 from arr_coc.seam.callbacks import show_whole_prompt
 
 REFUSED = {
@@ -45,8 +45,10 @@ CHUNKED_PREFILL = Version("5.23")
 Stock 5.18 to 5.22 fail or answer wrongly with images, whether tokens are dropped or not.
 """
 
-LACKING = "arr_coc_lacks_tokens"
-"""The attribute of a key/value cache whose call dropped tokens."""
+NUMBERED_BY_PROMPT = Version("5.24")
+"""The first transformers that gives `prefix_allowed_tokens_fn` the number of the prompt in every case;
+before, returned sequences without beams were numbered apart.
+"""
 
 
 def named_arguments(
@@ -147,75 +149,6 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
-    """Check a call's key/value cache.
-
-    Args:
-        inputs: arguments of the call.
-        stock: whether it runs as the stock model.
-
-    Raises:
-        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache.
-    """
-    past = inputs.get("past_key_values")
-    if stock:
-        refuse_pruned_cache(past)
-        return
-    refuse_cache(past)
-
-
-def refuse_cache(past: Any) -> None:
-    """Check that a key/value cache passed by the caller is empty.
-
-    Raises:
-        ValueError: it is filled; a call that drops tokens can't continue it, with or without new images.
-    """
-    if past is not None and past.get_seq_length() > 0:
-        raise ValueError(
-            "past_key_values can't be continued while tokens are dropped: a cache doesn't say which "
-            "tokens it lacks; pass the whole conversation with its images and no cache, or use "
-            "mode='full' in every turn"
-        )
-
-
-def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Mark the key/value caches of a call that dropped tokens of the prompt, for `refuse_pruned_cache`.
-
-    Args:
-        output: returned by the base model; the caches in it, if any, are marked.
-        past: the cache that the caller passed to be filled, or None.
-        columns: long [B, S'], `Compacted.columns` of the call.
-        length: S of the whole prompt.
-    """
-    if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
-        return
-    results = output.to_tuple() if isinstance(output, ModelOutput) else output
-    for cache in (past, *(results if isinstance(results, tuple) else ())):
-        if isinstance(cache, Cache):
-            setattr(cache, LACKING, True)
-
-
-def refuse_pruned_cache(past: Any) -> None:
-    """Check, for mode "full", that a cache is not of a call that dropped tokens (see `mark_caches`).
-
-    Such a cache has fewer columns than the prompt that the caller holds, so the stock model would read the
-    prompt's end again or skip some of it. A mark on a cache that was emptied since is removed.
-
-    Raises:
-        ValueError: it is of such a call.
-    """
-    if not getattr(past, LACKING, False):
-        return
-    if past.get_seq_length() == 0:
-        delattr(past, LACKING)
-        return
-    raise ValueError(
-        "past_key_values come from a call that dropped visual tokens, and mode='full' can't continue them: "
-        "they are shorter than the prompt; use mode='full' in every turn, or pass the whole conversation "
-        "with its images and no cache"
-    )
-
-
 # ---- the call --------------------------------------------------------------------------------------------
 
 
@@ -266,10 +199,11 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
             else:
                 kwargs[limit] = shorter
     beams = setting(base, kwargs, "num_beams") or 1
-    copies = 1 if beams > 1 else setting(base, kwargs, "num_return_sequences") or 1
+    apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
+    copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
     show_whole_prompt(kwargs, ids, length, copies)
     output = base.generate(**kwargs)
-    mark_caches(output, kwargs.get("past_key_values"), compacted.columns, ids.shape[1])
+    mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)

@@ -25,6 +25,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.caches import CACHE
 from arr_coc.seam.compaction import consecutive_positions
 from arr_coc.seam.features import PROMPT_NAMES, Compacted
 
@@ -95,7 +96,7 @@ class KeptPrompts:
         shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
         cache = DynamicCache(config=base.config.get_text_config())
         visual = compacted.kwargs["mm_encoder_outputs"]
-        base(**shared, mm_encoder_outputs=visual, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        base(**shared, mm_encoder_outputs=visual, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
         self._image, self._last = KeptPrompt(ids[:length], cache), None
 
     def continued(self, adapter: FamilyAdapter, compacted: Compacted) -> Compacted:
@@ -110,7 +111,7 @@ class KeptPrompts:
         best = max(kept, key=lambda one: one.shared(ids), default=None)
         if image is None or best is None or best.shared(ids) < len(image.ids):
             raise ValueError("the prompt doesn't begin with images that are kept: read them first")
-        return replace(compacted, kwargs=kwargs | {"past_key_values": best.beginning(best.shared(ids))})
+        return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
         """Keep a prompt that was continued, in place of the last one.
@@ -119,7 +120,7 @@ class KeptPrompts:
             ids: long [S + new], the prompt and its answer.
             compacted: of `continued`; its cache was filled by `generate`.
         """
-        cache, image = compacted.kwargs["past_key_values"], self._image
+        cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
         if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
             self._image = KeptPrompt(image.ids, last.beginning(len(image.ids)))
@@ -129,7 +130,7 @@ class KeptPrompts:
 def unread(compacted: Compacted) -> dict[str, Any]:
     """Arguments of `forward` for a continued prompt: what its cache lacks; `generate` sees to that itself."""
     kwargs = dict(compacted.kwargs)
-    start = kwargs["past_key_values"].get_seq_length()
+    start = kwargs[CACHE].get_seq_length()
     names = [name for name in PER_COLUMN if name != "attention_mask" and kwargs.get(name) is not None]
     return kwargs | {name: kwargs[name][..., start:] for name in names}
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from arr_coc.seam import Compacted
+from arr_coc.seam.caches import CACHE
 from arr_coc.seam.compaction import GESTALT
 from arr_coc.seam.kept import PER_COLUMN
 
@@ -53,12 +54,12 @@ def read_prefix(base: Any, compacted: Compacted) -> Prefix | None:
     cache = DynamicCache(config=base.config.get_text_config())
     shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
     shared["mm_encoder_outputs"] = _tokens(kwargs, slice(0, coarse))
-    base(**shared, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    base(**shared, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
     return Prefix(kwargs["input_ids"][0, :length], coarse, cache)
 
 
 def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
-    """The prompt with the prefix's cache as `past_key_values`; unchanged where its first columns differ."""
+    """The prompt with the prefix's cache; unchanged where its first columns differ."""
     if prefix is None or shared_columns(compacted) != len(prefix.ids):
         return compacted
     if not torch.equal(compacted.kwargs["input_ids"][0, : len(prefix.ids)], prefix.ids):
@@ -67,7 +68,7 @@ def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
     if not len(rest["mm_encoder_outputs"]["image"].pooler_output[0]):
         del rest["mm_encoder_outputs"]
     kwargs = {name: value for name, value in compacted.kwargs.items() if name != "mm_encoder_outputs"}
-    return replace(compacted, kwargs=kwargs | rest | {"past_key_values": copy.deepcopy(prefix.cache)})
+    return replace(compacted, kwargs=kwargs | rest | {CACHE: copy.deepcopy(prefix.cache)})
 
 
 def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""Key/value caches: their name, their marks, and what refuses them.
+
+Run: pytest tests/seam/test_caches.py
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from packaging.version import Version
+from transformers import DynamicCache
+
+from arr_coc.seam import Compacted
+from arr_coc.seam.caches import CACHE, cache_of, mark_caches, refuse_cache, refuse_pruned_cache
+from arr_coc.seam.decoding import generate_whole
+from tiny import compacted, picture
+
+ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
+
+
+def test_name_in_this_release() -> None:
+    renamed = Version(transformers.__version__) >= Version("5.24")
+    assert CACHE == ("cache" if renamed else "past_key_values")
+
+
+def test_either_name_is_read() -> None:
+    own = DynamicCache()
+    assert cache_of({CACHE: own}) is own
+    assert cache_of({"past_key_values": own}) is own
+    assert cache_of({}) is None
+    assert cache_of({CACHE: None}) is None
+
+
+def test_caches() -> None:
+    refuse_cache(None)
+    cache = DynamicCache()
+    refuse_cache(cache)
+    cache.update(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), 0)
+    with pytest.raises(ValueError, match="can't be continued"):
+        refuse_cache(cache)
+
+
+def test_a_cache_that_lacks_tokens_is_refused_in_full_mode_too() -> None:
+    model, inputs, less = compacted("qwen3_vl", ROWS)
+    own = DynamicCache()
+    more = {"max_new_tokens": 2, "return_dict_in_generate": True}
+    out = generate_whole(model, inputs, less, **{CACHE: own}, **more)
+    for cache in (own, out[CACHE]):
+        with pytest.raises(ValueError, match=r"comes from a call that dropped.*mode='full'"):
+            refuse_pruned_cache(cache)
+    with torch.no_grad():
+        in_a_tuple = model(**less.kwargs, return_dict=False)
+    mark_caches(in_a_tuple, None, less.columns, inputs["input_ids"].shape[1])
+    with pytest.raises(ValueError, match="comes from a call that dropped"):
+        refuse_pruned_cache(next(part for part in in_a_tuple if isinstance(part, DynamicCache)))
+    own.reset()
+    refuse_pruned_cache(own)  # nothing is lacking in an emptied one
+    everything = Compacted(
+        {name: value for name, value in inputs.items() if name != CACHE},
+        torch.arange(inputs["input_ids"].shape[1]).expand(2, -1),
+    )
+    out = generate_whole(model, inputs, everything, **more)
+    assert out[CACHE].get_seq_length() > 0
+    refuse_pruned_cache(out[CACHE])
+    refuse_pruned_cache(None)
+    refuse_pruned_cache(DynamicCache())
