@@ -6,6 +6,7 @@ import shutil
 from importlib import util
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -96,7 +97,7 @@ def test_few_fonts_are_remarked_on(capsys, tmp_path, monkeypatch, count, remarks
     names = tuple(f"Family {i}" for i in range(count))
     monkeypatch.setattr(fonts, "installed", lambda: names)
     monkeypatch.setattr(filling, "ready", lambda split, documents: None)
-    monkeypatch.setattr(filling, "fill_all", lambda *where: iter(()))
+    monkeypatch.setattr(filling, "fill_all", lambda *where: iter((SimpleNamespace(number=1, error=""),)))
     made(tmp_path, 1)
     code, _, err = run(capsys, "world", str(tmp_path), "--pages", "2")
     assert (code, err.count("font families are installed here")) == (0, remarks)

@@ -59,14 +59,14 @@ def command(
     if wanted:
         ready(split, documents > 0)
         write_page(0, split, type)  # refuses an unknown type
-        if pages and not as_json and (remark := fonts.remark()):
-            terminal.complain(remark)
     failed: list[str] = []
     start, done, due = time.monotonic(), 0, 0.0
     try:
         for page in fill_all(place, split, wanted, type, processes or os.cpu_count() or 1) if wanted else ():
             done += 1
             failed += [f"{page.number}: {page.error}"] if page.error else []
+            if done == 1 and pages and not as_json and (remark := fonts.remark()):
+                terminal.complain(remark)  # now that something renders at all
             spent = time.monotonic() - start
             if not as_json and MEASURED <= done < len(wanted) and spent >= due:
                 _tell(done, len(wanted), spent / done)
