@@ -17,8 +17,8 @@ torch.set_num_threads(1)  # tiny models; more threads only cost
 from tiny import save_tiny  # noqa: E402
 
 if Version(peft.__version__) < Version(peft_of_transformers.MIN_PEFT_VERSION):
-    # transformers 5.24 asks for a peft that is not out yet before any `add_adapter`. LoRAs, all that tests add
-    # by it, work with the one there is; nothing in src/ calls these methods.
+    # transformers 5.24 asks for a peft that is not out yet before any `add_adapter`. LoRAs, all that tests
+    # add by it, work with the one there is; nothing in src/ calls these methods.
     peft_of_transformers.MIN_PEFT_VERSION = peft.__version__
 
 

@@ -142,7 +142,7 @@ class Recipe(BaseModel):
     hint: Weight = 0.0
     """weight of the answer's first token where the question ends (partial, coarse)"""
     lessons: dict[str, Weight] = {}
-    """weights of further losses of kept tokens where the tower's LoRA learns, by modules of `imports`"""
+    """weights of further losses of kept tokens (the tower's LoRA), by modules of `imports`"""
     compress: Weight = 0.1
     """weight of the loss of the automatic budget"""
     hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
