@@ -102,7 +102,7 @@ class TestStages:
     def test_together_both_loras_learn_from_one_answer(self) -> None:
         taught = learner("coarse", together=True)
         result = taught.image_loss(ITEM)
-        assert result.figures.keys() == {"loss", "answer", "echo"}
+        assert result.figures.keys() == {"loss", "answer", "echo", "sparse answer"}
         result.loss.backward()
         names = reached(taught)
         for kind in ("partial", "coarse"):

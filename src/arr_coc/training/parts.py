@@ -2,7 +2,7 @@
 
     partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
     coarse       LoRA of the language model: answers from a gestalt and kept cells behind it; with
-                 `together` that of the tower learns from them as well
+                 `together` that of the tower learns from them as well, and from answers without a gestalt
     compressor   conv4 and conv16: answers from their gestalt alone
     tower        tower4 and tower16: what `towers` says
 
@@ -147,7 +147,11 @@ class PartsLearner(Learner):
         terms = {"echo": recipe.echo * echo_loss(*same_cells(fine, whole, keep))} if recipe.echo else {}
         for name, weight in recipe.lessons.items():
             terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
-        return terms | self._answers_of(mode, session, batch, whole, keep, fine, gestalt)
+        terms |= self._answers_of(mode, session, batch, whole, keep, fine, gestalt)
+        if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
+            alone = self._answers_of(SPARSE, session, batch, whole, keep, fine, None)
+            terms |= {f"{SPARSE.name} {name}": term for name, term in alone.items()}
+        return terms
 
     def _answers_of(
         self, mode: Mode, session: Session, batch: Mapping[str, Any], *parts: Any

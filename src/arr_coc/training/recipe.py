@@ -138,7 +138,7 @@ class Recipe(BaseModel):
     gestalts: Gestalts = ("resize",)
     """compressors of the coarse view in stage coarse, one drawn an image"""
     together: bool = False
-    """the LoRA of the tower learns as well in stage coarse: from answers and the whole tower"""
+    """the LoRA of the tower learns as well in stage coarse, from answers with and without gestalt"""
     hint: Weight = 0.0
     """weight of the answer's first token where the question ends (partial, coarse)"""
     lessons: dict[str, Weight] = {}
