@@ -167,6 +167,11 @@ def test_cells_and_the_tokens_that_are_none(family: str) -> None:
         after_rows = features.tokens[0][36 + width :: width + 1]
         assert len(after_rows) == height
         assert all(torch.equal(token, newline) for token in after_rows)
+    elif family == "hy_v4_vl":
+        newline = built.model.model.vision_tower.patch_merger.image_newline
+        after_rows = features.tokens[0][width :: width + 1]
+        assert others == len(after_rows) == height
+        assert all(torch.equal(token, newline) for token in after_rows)
     else:
         assert others == TILED.get(family, 0)
     (kept,) = features.tokens_to_keep([torch.tensor([0, height * width - 1])])

@@ -365,6 +365,21 @@ class TestWindow:
         )
 
 
+@pytest.mark.skipif("hy_v4_vl" not in EVERY, reason="this transformers has no Hunyuan 4 VL")
+@pytest.mark.parametrize(("picked", "alike"), [(2048, True), (16, False)])
+def test_tokens_that_pick_what_they_read(picked: int, alike: bool) -> None:
+    """Likewise: dropping equals masking while a token may pick the whole prompt, and no further."""
+    stock = tiny("hy_v4_vl")
+    config = copy.deepcopy(stock.model.config)
+    config.text_config.index_topk = picked
+    model = type(stock.model)(config).eval()
+    model.load_state_dict(stock.model.state_dict())
+    adapter, inputs = adapter_for(model, stock.processor), prompts(stock, ROWS[:1])
+    difference = TestWindow.difference(adapter, inputs, adapter.features(inputs))
+    assert adapter.window == picked
+    assert (difference < TOLERANCE) == alike
+
+
 def test_labels_move_with_their_columns() -> None:
     _, adapter, inputs, features = setup("qwen3_vl")
     labels = torch.arange(inputs["input_ids"].numel()).view_as(inputs["input_ids"])

@@ -11,8 +11,12 @@ from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
 
-WINDOWED = (("sliding_attention", "sliding_window"), ("chunked_attention", "attention_chunk_size"))
-"""Kinds of layers with a window of attention, and the setting that holds its width in columns."""
+WINDOWED = (
+    ("sliding_attention", "sliding_window"),
+    ("chunked_attention", "attention_chunk_size"),
+    ("indexed_attention", "index_topk"),
+)
+"""Kinds of layers that read so many columns at most, near or picked ones, and the setting that says how many."""
 
 
 def execution_device(model: PreTrainedModel) -> torch.device:
@@ -37,7 +41,7 @@ def hook_device(module: nn.Module) -> torch.device | None:
 
 
 def attention_window(config: Any) -> int | None:
-    """The narrowest attention window of a language model in columns, itself included; None: it has no window.
+    """The fewest columns that a layer of a language model reads at most, itself included; None: no limit.
 
     Args:
         config: configuration of a loaded model; its text part is read.
@@ -70,8 +74,8 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
         return
     warned.add(window)
     logger.warning(
-        "the prompt has %d tokens and some layers of the language model see %d: their windows count tokens, "
-        "so with some dropped they reach further back than in the whole prompt",
+        "the prompt has %d tokens and some layers of the language model see %d: they count tokens, so "
+        "with some dropped they reach others than in the whole prompt",
         length,
         window,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
+from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
 from arr_coc.seam.families.llava import LlavaAdapter
@@ -24,6 +25,7 @@ register_family(Qwen2_5OmniAdapter)
 register_family(Qwen3OmniAdapter)
 register_family(Glm4vAdapter)
 register_family(PaddleOCRVLAdapter)
+register_family(HYV4VLAdapter)
 register_family(Gemma3Adapter)
 register_family(Gemma4Adapter)
 register_family(InternVLAdapter)
