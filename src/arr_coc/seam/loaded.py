@@ -16,7 +16,7 @@ WINDOWED = (
     ("chunked_attention", "attention_chunk_size"),
     ("indexed_attention", "index_topk"),
 )
-"""Kinds of layers that read so many columns at most, near or picked ones, and the setting that says how many."""
+"""Kinds of layers that read so many columns at most, near or picked, and the setting that says how many."""
 
 
 def execution_device(model: PreTrainedModel) -> torch.device:

@@ -21,8 +21,7 @@ class HYV4VLAdapter(FamilyAdapter):
     model_types = ("hy_v4_vl",)
     title = "Hunyuan 4 VL"
     remark = (
-        "from transformers 5.24 on; newline tokens always stay; dropping equals masking while the prompt is no "
-        "longer than what a token picks"
+        "from transformers 5.24 on; newlines stay; dropping equals masking while a token may pick every other"
     )
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
