@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arr_coc.seam.families.apertus1p5 import Apertus1p5Adapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
@@ -26,6 +27,7 @@ register_family(Qwen3OmniAdapter)
 register_family(Glm4vAdapter)
 register_family(PaddleOCRVLAdapter)
 register_family(HYV4VLAdapter)
+register_family(Apertus1p5Adapter)
 register_family(Gemma3Adapter)
 register_family(Gemma4Adapter)
 register_family(InternVLAdapter)
