@@ -91,7 +91,8 @@ class PartsLearner(Learner):
                 conv = self.model.convs[name]
                 batch = session.batch([row.question for row in rows], answers)
                 with recomputed(self.model.adapter_for(PRUNE).model, self.recipe.checkpointing):
-                    costs = read_parts(self.model, PRUNE, batch, whole, None, None, conv(whole))
+                    compacted = assembled(self.model, PRUNE, batch, whole, None, None, conv(whole))
+                    costs = compacted_costs(self.model.adapter_for(PRUNE), compacted)
                 terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
         else:
             gestalt = self._gestalt(session, whole, draws) if self.recipe.stage == "coarse" else None
@@ -304,7 +305,7 @@ def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: in
     return score.flatten().topk(min(count, score.numel())).indices.sort().values
 
 
-def read_parts(
+def assembled(
     model: ARRCOCModel,
     mode: str | Mode,
     batch: Mapping[str, Any],
@@ -312,8 +313,8 @@ def read_parts(
     keep: Tensor | None,
     fine: VisualFeatures | None,
     gestalt: VisualFeatures | None,
-) -> Tensor:
-    """Mean cross-entropy of each answer [Q] from an image in part, as a mode's language model reads it.
+) -> Compacted:
+    """The prompts of an image in part, as a mode's language model reads it.
 
     Args:
         model: the model.
@@ -324,20 +325,6 @@ def read_parts(
         fine: the kept cells, encoded; None: none.
         gestalt: what is read before them; None: nothing.
     """
-    compacted = assembled(model, mode, batch, whole, keep, fine, gestalt)
-    return compacted_costs(model.adapter_for(mode), compacted)
-
-
-def assembled(
-    model: ARRCOCModel,
-    mode: str | Mode,
-    batch: Mapping[str, Any],
-    whole: VisualFeatures,
-    keep: Tensor | None,
-    fine: VisualFeatures | None,
-    gestalt: VisualFeatures | None,
-) -> Compacted:
-    """The prompts of an image in part; arguments are those of `read_parts`."""
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
     kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
     if fine is None:  # tokens that are no cell belong to the prompt
