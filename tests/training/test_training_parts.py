@@ -21,7 +21,7 @@ from arr_coc.seam.likelihood import IGNORED, answer_costs, compacted_costs, hint
 from arr_coc.session import Session
 from arr_coc.training import parts
 from arr_coc.training.lessons import LESSONS
-from arr_coc.training.parts import PartsLearner, echo_loss, kept_cells, read_parts
+from arr_coc.training.parts import PartsLearner, assembled, echo_loss, kept_cells
 from arr_coc.training.recipe import Recipe, built_in, load_recipe
 from arr_coc.training.rows import ImageRows, Row
 from arr_coc.training.towers import prepare_towers
@@ -48,6 +48,11 @@ def learner(stage: str, **changes: Any) -> PartsLearner:
 def reached(module: nn.Module) -> set[str]:
     """Names of the parameters with a gradient other than 0."""
     return {name for name, p in module.named_parameters() if p.grad is not None and bool(p.grad.any())}
+
+
+def costs(model: ARRCOCModel, *of_an_image: Any) -> torch.Tensor:
+    """What answers cost in mode "prune" from an image in part."""
+    return compacted_costs(model.adapter_for("prune"), assembled(model, "prune", *of_an_image))
 
 
 class TestKeptCells:
@@ -152,12 +157,12 @@ class TestStages:
         session = Session(model, IMAGE)
         whole = model.adapter.features(session.inputs("?"))
         batch = session.batch(["What?"], ["left"])
-        ours = read_parts(model, "prune", batch, whole, None, None, model.convs["conv4"](whole))
-        pool = read_parts(model, "prune", batch, whole, None, None, pooled(whole, 4))
+        ours = costs(model, batch, whole, None, None, model.convs["conv4"](whole))
+        pool = costs(model, batch, whole, None, None, pooled(whole, 4))
         assert torch.equal(ours, pool)  # untrained it is the pool
         every = torch.arange(30)
         fine = whole.select([every])
-        kept = read_parts(model, "prune", batch, whole, every, fine, None)
+        kept = costs(model, batch, whole, every, fine, None)
         full = answer_costs(model.adapter, batch, whole, [every])
         assert (kept - full).abs().max() < 1e-5
 
@@ -167,7 +172,7 @@ class TestStages:
         whole = model.adapter.features(session.inputs("?"))
         batch = session.batch(["What?", "Where is it now?"], ["left", "under the table"])
         every = torch.arange(30)
-        compacted = parts.assembled(model, "prune", batch, whole, every, whole.select([every]), None)
+        compacted = assembled(model, "prune", batch, whole, every, whole.select([every]), None)
         adapter = model.adapter_for("prune")
         tail = parts.prompt_tail(session)
         assert 1 <= tail < 20
