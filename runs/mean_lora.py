@@ -1,6 +1,6 @@
-"""The mean of LoRAs in weight space, in bfloat16: `python runs/mean_lora.py FIRST SECOND --out FOLDER`.
+"""The mean of LoRAs in weight space, in bfloat16: `python runs/mean_lora.py FIRST [SECOND ...] --out FOLDER`.
 
-Allocators of `arr-coc train coarse`, the second begun with the first: their weights lie in one
+Of one allocator it is its LoRAs in bfloat16. Of two, the second begun with the first: their weights lie in one
 basin, and their mean reads fonts that neither was taught better than either does (Wortsman et al. 2022, "Robust
 fine-tuning of zero-shot models"). docs/LOG.md, fifth sitting, has the figures.
 """

@@ -101,14 +101,18 @@ $python runs/evidence.py runs/results/evidence.json
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
-#    The LoRAs are the mean of two checkpoints, the second begun with the first. (The bundled ones came from scripts that
-#    these recipes replaced, and their first was taught with both LoRAs at work in every step and without the lesson of the
-#    whole tower: docs/LOG.md, fourth sitting.)
-teach first-eyes making/partial.toml
-teach first coarse init="$out/first-eyes" hint=0.2 steps=750
-teach second-eyes making/partial.toml init="$out/first" steps=2000 lr=6e-4 seed=1
-teach second coarse init="$out/second-eyes" hint=0.2 steps=300 lr=6e-4 seed=1
-$python runs/mean_lora.py "$out/first" "$out/second" --out "$out/early"
+#    The LoRAs: the tower's by its own lesson, then both together, twice; two processes, as one with two images a step. An hour
+#    and three quarters of two cores. (The bundled ones came from a script that these recipes replaced: docs/LOG.md, fourth
+#    and fourteenth sitting. What these lines made is in runs/retaught, where it says how it compares.)
+pair() {  # pair NAME RECIPE [KEY=VALUE ...]: teach, in two processes of a thread each
+    OMP_NUM_THREADS=1 arr="$python -m torch.distributed.run --nproc-per-node 2 -m arr_coc" teach "$@"
+}
+wide='sizes=[1024,1024,1536,2048]' less='sizes=[1024,1024,1024,1536,2048]'
+pair eyes partial init="$out/allocator" answer=0 steps=320 warmup=30
+pair both coarse init="$out/eyes" together=true hint=0.2 steps=300 warmup=30 "$wide"
+pair eyes-2 partial init="$out/both" answer=0 steps=700 warmup=30 lr=1e-3 seed=1
+pair both-2 coarse init="$out/eyes-2" together=true hint=0.2 steps=200 warmup=15 lr=8e-4 seed=2 'budgets=[64,160,273]' "$less"
+$python runs/mean_lora.py "$out/both-2" --out "$out/early"
 teach compressor compressor init=none steps=520
 cp "$out"/compressor/conv*.safetensors "$out/early"
 #    Compressors inside the tower, each by itself: features, which need conv4 and conv16 in the allocator, then answers twice.
