@@ -96,7 +96,7 @@ class TestCaches:
     def test_of_generate(self, mode: str) -> None:
         inputs = inputs_of(rows=ROWS[:1])
         out = wrapped().generate(**inputs, **GREEDY, mode=mode, return_dict_in_generate=True)
-        with pytest.raises(ValueError, match=r"comes from a call that dropped visual tokens"):
+        with pytest.raises(ValueError, match=rf"{CACHE} comes from a call that dropped visual tokens"):
             wrapped().generate(**self.follow(out.sequences), **{CACHE: out[CACHE]}, mode="full", **GREEDY)
 
     @torch.no_grad()
@@ -105,7 +105,7 @@ class TestCaches:
         out = wrapped()(**inputs, **{CACHE: own})
         token = {"input_ids": torch.tensor([[65]])}
         for cache_ in (own, out[CACHE]):
-            with pytest.raises(ValueError, match="comes from a call that dropped"):
+            with pytest.raises(ValueError, match=f"{CACHE} comes from a call that dropped"):
                 wrapped()(**token, **{CACHE: cache_}, mode="full")
 
     def test_a_whole_one_goes_on_as_in_the_stock_model(self) -> None:

@@ -37,7 +37,7 @@ def test_caches() -> None:
     cache = DynamicCache()
     refuse_cache(cache)
     cache.update(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), 0)
-    with pytest.raises(ValueError, match="can't be continued"):
+    with pytest.raises(ValueError, match=f"{CACHE} can't be continued"):
         refuse_cache(cache)
 
 
@@ -47,12 +47,12 @@ def test_a_cache_that_lacks_tokens_is_refused_in_full_mode_too() -> None:
     more = {"max_new_tokens": 2, "return_dict_in_generate": True}
     out = generate_whole(model, inputs, less, **{CACHE: own}, **more)
     for cache in (own, out[CACHE]):
-        with pytest.raises(ValueError, match=r"comes from a call that dropped.*mode='full'"):
+        with pytest.raises(ValueError, match=rf"{CACHE} comes from a call that dropped.*mode='full'"):
             refuse_pruned_cache(cache)
     with torch.no_grad():
         in_a_tuple = model(**less.kwargs, return_dict=False)
     mark_caches(in_a_tuple, None, less.columns, inputs["input_ids"].shape[1])
-    with pytest.raises(ValueError, match="comes from a call that dropped"):
+    with pytest.raises(ValueError, match=f"{CACHE} comes from a call that dropped"):
         refuse_pruned_cache(next(part for part in in_a_tuple if isinstance(part, DynamicCache)))
     own.reset()
     refuse_pruned_cache(own)  # nothing is lacking in an emptied one

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.patching import to_picture
 
 
 class HYV4VLAdapter(FamilyAdapter):
@@ -39,7 +40,5 @@ class HYV4VLAdapter(FamilyAdapter):
         side = self.model.config.vision_config.patch_size
         grids = inputs["image_grid_thw"].tolist()
         pictures = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
-        return [
-            rows.view(high, wide, 3, side, side).permute(2, 0, 3, 1, 4).reshape(3, high * side, wide * side)
-            for rows, (_, high, wide) in zip(pictures, grids, strict=True)
-        ]
+        # Row by row is block by block of a single patch.
+        return [to_picture(rows, grid, 1, side, 1) for rows, grid in zip(pictures, grids, strict=True)]

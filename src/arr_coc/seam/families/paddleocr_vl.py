@@ -21,7 +21,7 @@ from transformers.vision_utils import (
 from arr_coc.seam.base import VisualFeatures
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.partial import numbered_cells, patch_rows
-from arr_coc.seam.patching import coarse_views
+from arr_coc.seam.patching import coarse_views, to_picture
 
 
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
@@ -38,7 +38,9 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         """The pictures that the image processor cut into patches."""
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
-        return [_picture(patches, h, w) for patches, (_, h, w) in zip(rows, grids, strict=True)]
+        patch = self.model.config.vision_config.patch_size
+        # Raster order is block by block of a single patch.
+        return [to_picture(patches, grid, 1, patch, 1) for patches, grid in zip(rows, grids, strict=True)]
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower on the patches of the kept cells, each at its place in the full grid."""
@@ -82,12 +84,6 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
             "pixel_values": torch.cat([_patches(view, patch) for view in views]),
             "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
         }
-
-
-def _picture(patches: Tensor, height: int, width: int) -> Tensor:
-    """The picture [3, height * p, width * p] of patches [height * width, 3, p, p] in raster order."""
-    rows = patches.unflatten(0, (height, width))
-    return rows.permute(2, 0, 3, 1, 4).reshape(3, height * patches.shape[-1], width * patches.shape[-1])
 
 
 def _patches(picture: Tensor, patch: int) -> Tensor:
