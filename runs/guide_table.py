@@ -105,12 +105,18 @@ def guide_more_text(results: dict[str, Any], answers: dict[str, Any], fit: dict[
         ),
         "",
         f"On {fit['presence']['yes'] + fit['presence']['no']} questions of validation pages it tells those with an answer from those without with "
-        f"an AUC of {fit['presence']['auc']:.2f}; thresholds were chosen there (`runs/guide_calibration.py`, `runs/results/guide-calibration.json`).",
+        f"an AUC of {fit['presence']['auc']:.2f}; thresholds were chosen there (`runs/guide_calibration.py`, `runs/results/guide-calibration.json`).{_earlier(fit, results)}",
     ]
     return "\n".join(lines)
 
 
-def guide_parts_text(results: dict[str, Any]) -> str:
+def _earlier(results: dict[str, Any], now: dict[str, Any]) -> str:
+    """A sentence for figures of other weights than those that `now` is of; nothing for figures of the same."""
+    same = results.get("guide", {}).get("weights") == now["guide"]["weights"]
+    return "" if same else " Measured with the guide's weights before the last that it learned."
+
+
+def guide_parts_text(results: dict[str, Any], now: dict[str, Any]) -> str:
     """What each part of the guide, and of what is made of its word, is worth where it is left out."""
     folders = [name for name in FOLDERS if name in results]
     lines = [
@@ -129,6 +135,7 @@ def guide_parts_text(results: dict[str, Any]) -> str:
         f"cells for them. *Reach*: the share of regions of 4x4 cells of which a cell is kept, at 64, for {whole} questions about all of a page. "
         "Each part was left out where the product runs and nothing was taught again without it: for learned parts (the last five rows) that is more than a guide "
         "without them would lose. Command and machine: `runs/results/guide-ablation.json`."
+        + _earlier(results, now)
     )
 
 

@@ -378,7 +378,7 @@ def blocks() -> dict[str, str]:
     found["recall"] = recall_text()
     found["guide"] = guide_text(read("guide"))
     found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
-    found["guide-parts"] = guide_parts_text(read("guide-ablation"))
+    found["guide-parts"] = guide_parts_text(read("guide-ablation"), read("guide"))
     for name, written in (
         ("sparse", sparse_text),
         ("saccade", saccade_text),

@@ -34,7 +34,7 @@ from arr_coc.world.photograph import photograph
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
-SIDES = (384, 512, 512, 640, 768, 1024)
+SIDES = (512, 768, 1024, 1024, 1280)
 """Longest sides in px of what is learned on at once."""
 QUESTIONS = 6
 """Questions of a page that are learned at once."""
