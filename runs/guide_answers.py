@@ -8,6 +8,7 @@ from 64 and 273 that its trained allocator chose or that the guide did. Exact ma
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,9 @@ from rich.progress import track
 from arr_coc import ARRCOCModel
 from arr_coc.data.metrics import exact_match
 from arr_coc.world import draw_page
+
+sys.path.insert(0, str(Path(__file__).parent))  # also where this is not the script that runs
+from guide import load
 
 MODES, BUDGETS, RELEVANCES = ("prune", "sparse"), (64, 273), ("trained", "guide")
 
@@ -45,6 +49,7 @@ def main() -> None:
                 answer = sessions[name].ask(question.text, mode=mode, budget=budget)
                 right[f"{mode}@{budget} {name}"].append(exact_match(answer.text, [question.answer]))
     result = {
+        "guide": load(None)[1],
         "pages": arguments.pages,
         "questions": len(right["all tokens"]),
         "exact match": {name: round(fmean(values), 4) for name, values in right.items()},

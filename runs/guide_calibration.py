@@ -10,6 +10,7 @@ likely. "auto": of all settings of `trust.enough_cells` the one that spends fewe
 
 import argparse
 import json
+import sys
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +28,9 @@ from arr_coc.core.selector import Selector
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.evaluate.guide import auc
 from arr_coc.evaluate.guide_pages import page_samples
+
+sys.path.insert(0, str(Path(__file__).parent))  # also where this is not the script that runs
+from guide import load
 
 WHOLE = 0.95
 """Share of questions of which "auto" is to keep all evidence."""
@@ -118,6 +122,7 @@ def main() -> None:
         }
         trusted[f"{low}-{high}"] = {"questions": len(part), **means}
     result = {
+        "guide": load(None)[1],
         "presence": {
             "yes": len(presence[True]), "no": len(presence[False]), "auc": auc(presence[True], presence[False]),
             "fit": fit_presence(presence[True], presence[False]),
