@@ -226,6 +226,21 @@ def test_a_run_does_not_go_on_with_other_weights(model: ARRCOCModel, tmp_path: P
         evaluate(few, progress=False)
 
 
+def test_a_run_does_not_go_on_with_another_lora(model: ARRCOCModel, tmp_path: Path) -> None:
+    few = settings(tmp_path, allocators=(str(tmp_path / "own"),), methods=("arr-coc sparse",), budgets=(9,))
+    own = ARRCOCModel.wrap(model.base, model.processor)
+    own.loras.add("partial", rank=2)
+    own.save_pretrained(tmp_path / "own")
+    evaluate(few, progress=False)
+    header, _ = read_results(tmp_path / "run.jsonl")
+    assert len(header["weights"]["LoRAs"]) == 16
+    with torch.no_grad():
+        own.loras.parameters_of("partial")[0].add_(1)
+    own.save_pretrained(tmp_path / "own")
+    with pytest.raises(ValueError, match="its weights"):
+        evaluate(few, progress=False)
+
+
 def test_times_are_of_evenly_spread_questions_and_change_no_answer(folder: Path, tmp_path: Path) -> None:
     names = ("full", "arr-coc", "downsample", "fastv", "scope")
     evaluate(settings(tmp_path, timed=2, methods=names, budgets=(9,)), progress=False)

@@ -238,6 +238,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
                 ("stem", model.stem),
                 ("compressors", some_of(model.convs, CONVS)),
                 ("tower compressors", some_of(model.convs, TOWERS)),
+                ("LoRAs", model.loras if model.loras.kinds else None),
                 *layers,
             )
             if module is not None
