@@ -101,9 +101,11 @@ $python runs/evidence.py runs/results/evidence.json
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
-#    The LoRAs: the tower's by its own lesson, then both together, twice; two processes, as one with two images a step. An hour
-#    and three quarters of two cores. (The bundled ones came from a script that these recipes replaced: docs/LOG.md, fourth
-#    and fourteenth sitting. What these lines made is in runs/retaught, where it says how it compares.)
+#    The LoRAs: the tower's by its own lesson, then both together, twice, in two processes, as one with two images a step; then
+#    both together from there in two runs side by side, and the mean of where these two began and where they ended; and so once
+#    more on large pages. Three hours of two cores. (The bundled ones came from a script that these recipes replaced:
+#    docs/LOG.md, fourth, fourteenth and sixteenth sitting. What these lines made is in runs/retaught, where it says how it
+#    compares.)
 pair() {  # pair NAME RECIPE [KEY=VALUE ...]: teach, in two processes of a thread each
     OMP_NUM_THREADS=1 arr="$python -m torch.distributed.run --nproc-per-node 2 -m arr_coc" teach "$@"
 }
@@ -112,7 +114,18 @@ pair eyes partial init="$out/allocator" answer=0 steps=320 warmup=30
 pair both coarse init="$out/eyes" together=true hint=0.2 steps=300 warmup=30 "$wide"
 pair eyes-2 partial init="$out/both" answer=0 steps=700 warmup=30 lr=1e-3 seed=1
 pair both-2 coarse init="$out/eyes-2" together=true hint=0.2 steps=200 warmup=15 lr=8e-4 seed=2 'budgets=[64,160,273]' "$less"
-$python runs/mean_lora.py "$out/both-2" --out "$out/early"
+side_by_side() {  # side_by_side NAME START STEPS SEED SEED [KEY=VALUE ...]: two runs from START, and the mean of all three
+    local name=$1 start=$2 steps=$3 first=$4 second=$5 seed; shift 5
+    for seed in "$first" "$second"; do
+        OMP_NUM_THREADS=1 teach "$name-$seed" coarse init="$start" together=true hint=0.2 steps="$steps" seed="$seed" "$@" &
+    done
+    wait
+    [ -d "$out/$name" ] || cp -r "$start" "$out/$name"
+    $python runs/mean_lora.py "$start" "$out/$name-$first" "$out/$name-$second" --out "$out/$name"
+}
+side_by_side mean "$out/both-2" 230 3 4 warmup=15 lr=8e-4 'budgets=[64,160,273]' "$less"
+side_by_side mean-2 "$out/mean" 64 5 6 warmup=8 lr=6e-4 'budgets=[64,160,273]' 'sizes=[1024,2048,2048]'
+cp -r "$out/mean-2/partial" "$out/mean-2/coarse" "$out/early"
 teach compressor compressor init=none steps=520
 cp "$out"/compressor/conv*.safetensors "$out/early"
 #    Compressors inside the tower, each by itself: features, which need conv4 and conv16 in the allocator, then answers twice.

@@ -2,13 +2,13 @@
 
     python runs/unseen_font.py bundled=bundled NAME=FOLDER [...] --pages 40 --out OUT.json
 
-Validation pages, 1024 x 1024 px: every second one in a font that is neither taught nor tested (two oblique cuts of the
+Validation pages: every second one in a font that is neither taught nor tested (two oblique cuts of the
 monospaced font, two of the sans, one with serifs), the others in fonts of training, in which LoRAs hardly differ. Some
 questions of each; the model answers from all tokens, and with the LoRAs of each allocator in `sparse` from 64 and 273
 cells and in `saccade`. Beside exact match: of the first allocator's answers, how many are right where another's are
 wrong (`lost`), and the other way round (`won`).
 
-Cost: 4 s a question and allocator on one core. `--part 1/2` takes every second pair of pages, `--join` joins results.
+Cost: 1 s a question and allocator on one core. `--part 1/2` takes every second pair of pages, `--join` joins results.
 """
 
 import argparse
@@ -43,7 +43,7 @@ Answers = dict[str, list[float]]
 
 
 def answers(
-    allocators: dict[str, str], numbers: Iterable[int], questions: int
+    allocators: dict[str, str], numbers: Iterable[int], questions: int, size: int
 ) -> Iterator[tuple[str, Answers]]:
     """Of each page its set, `unseen` or `taught`, and which answers are right."""
     models = {
@@ -53,7 +53,7 @@ def answers(
     for number in track(list(numbers), description="pages"):
         font = FONTS[number // 2 % len(FONTS)] if number % 2 else None
         with patch("arr_coc.world.page.TRAIN_FONTS", (font,)) if font else nullcontext():
-            page = draw_page(SEED + number, (1024, 1024), "validation", void=False)
+            page = draw_page(SEED + number, (size, size), "validation", void=False)
         step = max(1, len(page.questions) // questions)
         sessions = {name: model.session(page.image) for name, model in models.items()}
         right: Answers = defaultdict(list)
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("allocators", nargs="*", help="NAME=FOLDER; the folder `bundled` is the bundled one")
     parser.add_argument("--pages", type=int, default=40)
     parser.add_argument("--questions", type=int, default=5, help="of a page")
+    parser.add_argument("--size", type=int, default=1024, help="side of a page in px")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--join", type=Path, nargs="+", default=[], help="results of parts")
     parser.add_argument("--out", type=Path, required=True)
@@ -100,7 +101,9 @@ def main() -> None:
         allocators = dict(name.split("=", 1) for name in arguments.allocators)
         part, parts = map(int, arguments.part.split("/"))
         pairs = range(arguments.pages // 2)[part - 1 :: parts]
-        rows = answers(allocators, (2 * pair + one for pair in pairs for one in (0, 1)), arguments.questions)
+        numbers = [2 * pair + one for pair in pairs for one in (0, 1)]
+        numbers = [2 * pair + one for pair in pairs for one in (0, 1)]
+        rows = answers(allocators, numbers, arguments.questions, arguments.size)
     answered: dict[str, Answers] = defaultdict(lambda: defaultdict(list))
     for kind, right in rows:
         for way, values in right.items():
