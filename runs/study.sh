@@ -120,7 +120,7 @@ side_by_side() {  # side_by_side NAME START STEPS SEED SEED [KEY=VALUE ...]: two
         OMP_NUM_THREADS=1 teach "$name-$seed" coarse init="$start" together=true hint=0.2 steps="$steps" seed="$seed" "$@" &
     done
     wait
-    [ -d "$out/$name" ] || cp -r "$start" "$out/$name"
+    [ -d "$out/$name" ] || { cp -r "$start" "$out/$name" && rm -f "$out/$name"/curve.*; }  # a mean has no curve
     $python runs/mean_lora.py "$start" "$out/$name-$first" "$out/$name-$second" --out "$out/$name"
 }
 side_by_side mean "$out/both-2" 230 3 4 warmup=15 lr=8e-4 'budgets=[64,160,273]' "$less"

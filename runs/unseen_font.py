@@ -102,7 +102,6 @@ def main() -> None:
         part, parts = map(int, arguments.part.split("/"))
         pairs = range(arguments.pages // 2)[part - 1 :: parts]
         numbers = [2 * pair + one for pair in pairs for one in (0, 1)]
-        numbers = [2 * pair + one for pair in pairs for one in (0, 1)]
         rows = answers(allocators, numbers, arguments.questions, arguments.size)
     answered: dict[str, Answers] = defaultdict(lambda: defaultdict(list))
     for kind, right in rows:
