@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 import torch
@@ -102,3 +104,25 @@ def test_the_pane_hands_over_to_the_form(image: str) -> None:
     taken = handlers.on_take(tab, image, QUESTION)
     assert (taken[0], taken[3], taken[4]) == (image, "", QUESTION)
     assert tab.form_image == image
+
+
+def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, begun, go = Looking(Encoded()), Event(), Event()
+
+    def unreadable(_: Any) -> None:
+        begun.set()
+        go.wait()
+        raise ValueError("no picture")
+
+    monkeypatch.setattr("arr_coc.app.looking.see", unreadable)
+    thread = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 50))
+    thread.start()
+    begun.wait()
+    assert looking.end()
+    go.set()
+    assert not looking.end(patience=30)
+    thread.join()
+    begun.clear()
+    late = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 50), daemon=True)
+    late.start()
+    assert not begun.wait(0.2)

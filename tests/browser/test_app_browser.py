@@ -307,8 +307,10 @@ def test_an_upload_fades_the_answer_until_the_next(open_app: Open) -> None:
 
 def test_the_page_says_what_it_offers(open_app: Open) -> None:
     page = open_app()
-    pictures = page.locator("#samples button img")
-    sizes = pictures.evaluate_all("all => all.map(i => [i.naturalWidth, i.alt])")
+    thumbnails = page.locator("#samples button img")
+    thumbnails.nth(3).wait_for()  # the answer that the app opens with may stand before them
+    page.wait_for_function("[...document.querySelectorAll('#samples button img')].every(i => i.complete)")
+    sizes = thumbnails.evaluate_all("all => all.map(i => [i.naturalWidth, i.alt])")
     assert sizes == [[THUMBNAIL, ""]] * 4
     assert page.get_by_role("button", name=COUNTED).is_visible()
     line = "document.querySelector('#model').innerText"

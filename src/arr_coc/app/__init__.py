@@ -98,7 +98,7 @@ def launch(
         ready: called with the address once the page can be opened.
 
     Returns:
-        Whether a model is still at work, so that the process would end only after that.
+        Whether a model or the guide is still at work: the process would end only after that, or abort.
 
     Raises:
         ValueError: as `build_app`, a model is named that isn't there, or the port is taken.

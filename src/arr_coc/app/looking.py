@@ -88,6 +88,13 @@ class Looking:
                 self._first = view(see(image), question, budget)
             return self._first
 
+    def end(self, patience: float = 0.0) -> bool:
+        """Begin no more looks; whether one still runs after so many seconds.
+
+        A thread of the server that is inside torch when the process ends would take it down with an abort.
+        """
+        return not self._lock.acquire(timeout=patience)
+
 
 def same(one: ImageSource, other: ImageSource) -> bool:
     """Whether two sources are one picture: one object, or one path."""

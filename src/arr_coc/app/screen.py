@@ -81,6 +81,7 @@ class App(gr.Blocks):
     """The app as Gradio's blocks; `launch` has defaults of its own, each of which can be replaced."""
 
     models: Models
+    looking: Looking
     lazy: bool
 
     def launch(self, *settings: Any, **more: Any) -> Any:
@@ -102,6 +103,11 @@ class App(gr.Blocks):
         """Stop serving; what waits for a model is cancelled."""
         self.models.close()
         super().close(verbose=verbose)
+
+    def end(self, patience: float = 0.0) -> bool:
+        """After `close`: whether a model or the guide still runs, having waited so many seconds for each."""
+        running = [self.models.busy(patience), self.looking.end(patience)]
+        return any(running)
 
 
 def look() -> dict[str, Any]:
@@ -155,7 +161,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         )
         headline = StatusLine("", elem_id="model")
         last = gr.BrowserState(None, storage_key=KEPT_BY_BROWSER, secret=KEPT_BY_BROWSER)
-        looking = Looking(models.encoded)
+        looking = app.looking = Looking(models.encoded)
         with gr.Row(elem_id="looking", equal_height=False):
             with gr.Column(scale=4, min_width=300, elem_id="looking-form"):
                 gr.HTML(

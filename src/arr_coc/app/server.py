@@ -41,7 +41,7 @@ LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 """Names of this machine that nobody else can have."""
 WRONG_HOST, FORBIDDEN, UNKNOWN = 421, 403, 404
 PATIENCE = 5.0
-"""Seconds for which the end waits for what a model is doing."""
+"""Seconds for which the end waits for what a model is doing, and for the guide."""
 ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that end the server."""
 
@@ -128,7 +128,7 @@ def serve(
         allow_hosts: names by which the server may be called, beside the machine's own.
 
     Returns:
-        Whether a model is still at work after `PATIENCE`, such as one that is being downloaded.
+        Whether a model or the guide is still at work after `PATIENCE`, as when one is being downloaded.
 
     Raises:
         ValueError: the port is taken, or the app can't be built.
@@ -157,7 +157,7 @@ def serve(
             raise ValueError(f"port {port} of {host} can't be used: choose another with --port") from error
         finally:
             app.close(verbose=False)
-    return app is not None and app.models.busy(PATIENCE)
+    return app is not None and app.end(PATIENCE)
 
 
 def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict[str, Any]:
