@@ -129,6 +129,47 @@ class TestStages:
         for name in sorted(reached(plain)):
             torch.testing.assert_close(mine[name].grad, theirs[name].grad)
 
+    @pytest.mark.parametrize(
+        ("stage", "changes", "runs"),
+        [
+            ("partial", {}, True),
+            ("partial", {"echo_pixels": 4096}, False),
+            ("partial", {"echo_pixels": 100_000}, True),
+            ("coarse", {}, False),
+            ("coarse", {"gestalts": ("resize", "pool4")}, True),
+            ("coarse", {"together": True}, True),
+            ("coarse", {"together": True, "echo_pixels": 4096}, False),
+        ],
+    )
+    def test_the_whole_tower_runs_where_something_is_asked_of_it(
+        self, stage: str, changes: dict[str, Any], runs: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taught = learner(stage, **changes)
+        whole: list[Any] = []
+        features = type(taught.model.adapter).features
+
+        def counted(adapter: Any, inputs: Any, *others: Any) -> Any:
+            result = features(adapter, inputs, *others)
+            if result.layout.sizes == [108]:
+                whole.append(result)
+            return result
+
+        monkeypatch.setattr(type(taught.model.adapter), "features", counted)
+        image = picture(1, (96, 72))  # 12 x 9 cells, 6,912 pixels
+        figures = taught.image_loss(ImageRows(image, ROWS[:1], "here", number=0)).figures
+        assert bool(whole) is runs
+        assert ("echo" in figures) is (runs and "gestalts" not in changes)
+        taught.image_loss(ImageRows(image, ROWS, "here", number=0))  # the second row lacks an answer
+        assert whole
+
+    def test_answers_teach_the_same_without_the_whole_tower(self) -> None:
+        item = ImageRows(IMAGE, ROWS[:1], "here", number=0)
+        plain, sparing = learner("coarse", together=True, echo=0), learner("coarse", together=True)
+        sparing.model.loras.load_state_dict(plain.model.loras.state_dict())
+        mine, theirs = (taught.image_loss(item).figures for taught in (plain, sparing))
+        assert mine["answer"] == theirs["answer"]
+        assert mine["sparse answer"] == theirs["sparse answer"]
+
     def test_one_learns_what_the_whole_tower_sees(self) -> None:
         taught = learner("partial", answer=0.0)
         values = losses(taught, ITEM, 0.02, 12)
@@ -172,7 +213,7 @@ class TestStages:
         whole = model.adapter.features(session.inputs("?"))
         batch = session.batch(["What?", "Where is it now?"], ["left", "under the table"])
         every = torch.arange(30)
-        compacted = assembled(model, "prune", batch, whole, every, whole.select([every]), None)
+        compacted = assembled(model, "prune", batch, whole.layout, every, whole.select([every]), None)
         adapter = model.adapter_for("prune")
         tail = parts.prompt_tail(session)
         assert 1 <= tail < 20

@@ -25,7 +25,7 @@ from torch import Tensor
 from arr_coc.core.attending import compute_retention_mask
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
-from arr_coc.seam import VisualFeatures
+from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.features import Compacted
 from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress
 from arr_coc.seam.likelihood import compacted_costs, hinted_costs
@@ -80,27 +80,32 @@ class PartsLearner(Learner):
         session = Session(self.model, item.image)
         if self.recipe.stage == "tower":
             return self._tower_loss(session, rows)
-        with torch.no_grad():
-            whole = self.model.adapter.features(session.inputs("?"))
+        whole = None
+        if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
+            with torch.no_grad():
+                whole = self.model.adapter.features(session.inputs("?"))
         answers = self._own_or_right(session, whole, rows)
         draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
         terms: dict[str, list[Tensor]] = {}
         idle: dict[str, list[Tensor]] = {}
         if self.recipe.stage == "compressor":
+            assert whole is not None, "it compresses what the whole tower has encoded"
             for name in CONVS:
                 conv = self.model.convs[name]
                 batch = session.batch([row.question for row in rows], answers)
                 with recomputed(self.model.adapter_for(PRUNE).model, self.recipe.checkpointing):
-                    compacted = assembled(self.model, PRUNE, batch, whole, None, None, conv(whole))
+                    parts = (whole.layout, None, standing_tokens(whole), conv(whole))
+                    compacted = assembled(self.model, PRUNE, batch, *parts)
                     costs = compacted_costs(self.model.adapter_for(PRUNE), compacted)
                 terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
         else:
             gestalt = self._gestalt(session, whole, draws) if self.recipe.stage == "coarse" else None
-            sets = list(self._kept_sets(session, whole, rows, item, draws))
+            layout = self.model.adapter.layout(session.inputs("?")) if whole is None else whole.layout
+            sets = list(self._kept_sets(session, whole, layout, rows, item, draws))
             for number in range(self.most(len(sets))):  # with the others, the last one again
                 some, keep = sets[min(number, len(sets) - 1)]
                 batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
-                for name, term in self._part(session, whole, batch, keep, gestalt, item).items():
+                for name, term in self._part(session, whole, layout, batch, keep, gestalt, item).items():
                     (terms if number < len(sets) else idle).setdefault(name, []).append(term)
         means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
         return self._sum(means, [term for parts in idle.values() for term in parts])
@@ -112,14 +117,33 @@ class PartsLearner(Learner):
         figures = {"loss": total, **terms}
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
-    def _gestalt(self, session: Session, whole: VisualFeatures, draws: random.Random) -> VisualFeatures:
+    def _needs_whole(self, item: ImageRows, rows: Sequence[Row]) -> bool:
+        """Whether the whole tower has to run: as a teacher, or for what boxes, answers or a gestalt lack."""
+        recipe = self.recipe
+        return (
+            recipe.stage == "compressor"
+            or self._echoes(item)
+            or (self.layer.trained and not all(row.marked for row in rows))
+            or (recipe.answer > 0 and not all(row.answers for row in rows))
+            or (recipe.stage == "coarse" and any(COMPRESSORS[name].reads_tokens for name in recipe.gestalts))
+        )
+
+    def _echoes(self, item: ImageRows) -> bool:
+        """Whether the whole tower's features of an image teach."""
+        recipe, (width, height) = self.recipe, item.image.size
+        teaches = recipe.echo > 0 and (recipe.stage == "partial" or recipe.together)
+        return teaches and (recipe.echo_pixels is None or width * height <= recipe.echo_pixels)
+
+    def _gestalt(
+        self, session: Session, whole: VisualFeatures | None, draws: random.Random
+    ) -> VisualFeatures:
         """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
         model, names, inputs = self.model, self.recipe.gestalts, session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
         adapter = model.adapter_for(SACCADE)
         with torch.set_grad_enabled(self.recipe.together and torch.is_grad_enabled()):
             if COMPRESSORS[name].factor is None:
-                few = min(CELLS, max(1, len(whole.cells[0]) // 4))
+                few = min(CELLS, max(1, model.adapter.layout(inputs).sizes[0] // 4))
                 with recomputed(adapter.model, self.recipe.checkpointing):
                     return adapter.features(model.adapter.coarse(inputs, few))
             if COMPRESSORS[name].inside:
@@ -129,7 +153,8 @@ class PartsLearner(Learner):
     def _part(
         self,
         session: Session,
-        whole: VisualFeatures,
+        whole: VisualFeatures | None,
+        layout: Layout,
         batch: Mapping[str, Any],
         keep: Tensor,
         gestalt: VisualFeatures | None,
@@ -142,15 +167,17 @@ class PartsLearner(Learner):
         if recipe.stage == "coarse" and not recipe.together:
             with torch.no_grad():
                 fine = adapter.encode_cells(inputs, [keep])
-            return self._answers_of(mode, session, batch, whole, keep, fine, gestalt)
+            return self._answers_of(mode, session, batch, layout, keep, fine, gestalt)
         with recomputed(adapter.model, recipe.checkpointing):
             fine = adapter.encode_cells(inputs, [keep])
-        terms = {"echo": recipe.echo * echo_loss(*same_cells(fine, whole, keep))} if recipe.echo else {}
+        terms = {}
+        if whole is not None and self._echoes(item):
+            terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, whole, keep))
         for name, weight in recipe.lessons.items():
             terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
-        terms |= self._answers_of(mode, session, batch, whole, keep, fine, gestalt)
+        terms |= self._answers_of(mode, session, batch, layout, keep, fine, gestalt)
         if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
-            alone = self._answers_of(SPARSE, session, batch, whole, keep, fine, None)
+            alone = self._answers_of(SPARSE, session, batch, layout, keep, fine, None)
             terms |= {f"{SPARSE.name} {name}": term for name, term in alone.items()}
         return terms
 
@@ -194,16 +221,17 @@ class PartsLearner(Learner):
     def _kept_sets(
         self,
         session: Session,
-        whole: VisualFeatures,
+        whole: VisualFeatures | None,
+        layout: Layout,
         rows: Sequence[Row],
         item: ImageRows,
         draws: random.Random,
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Numbers of rows, and the cells [K] that are kept for them: fewer than half, as in the modes."""
-        grid = whole.grids[0][1:]
+        grid = layout.grids[0][1:]
         cells = grid[0] * grid[1]
         count = min(cells, max(2, min(draws.choice(self.recipe.budgets), (cells - 1) // 2)))
-        evidence = self._evidence(session, whole, rows, item, count)
+        evidence = self._evidence(session, whole, grid, rows, item, count)
         share, every = max(1, round(count * SHARE)), evidence.any(0)
         for start in range(0, len(rows), share):
             if start and (start // share + 1) * count > IN_ALL:
@@ -216,22 +244,29 @@ class PartsLearner(Learner):
 
     @torch.no_grad()
     def _evidence(
-        self, session: Session, whole: VisualFeatures, rows: Sequence[Row], item: ImageRows, count: int
+        self,
+        session: Session,
+        whole: VisualFeatures | None,
+        grid: tuple[int, int],
+        rows: Sequence[Row],
+        item: ImageRows,
+        count: int,
     ) -> Tensor:
         """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
-        grid = whole.grids[0][1:]
         masks = torch.stack([row.evidence(grid, item.image.size) for row in rows])
         blind = [i for i, row in enumerate(rows) if not row.marked]
-        if self.layer.trained and self.most(len(blind)):
+        if whole is not None and self.layer.trained and self.most(len(blind)):
             questions = [rows[i].question for i in blind or [0]]
             logits = self.relevance(session, whole, questions, "encoded").logits[: len(blind)]
             for i, scores in zip(blind, logits.flatten(1), strict=True):
                 masks[i] = compute_retention_mask(scores, max(1, count // 4)).view(grid).cpu()
         return masks
 
-    def _own_or_right(self, session: Session, whole: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+    def _own_or_right(self, session: Session, whole: VisualFeatures | None, rows: Sequence[Row]) -> list[str]:
         if not self.recipe.answer:
             return [""] * len(rows)
+        if whole is None:
+            return [row.answers[0] for row in rows]
         return self.answers(session, whole, rows)
 
 
@@ -309,7 +344,7 @@ def assembled(
     model: ARRCOCModel,
     mode: str | Mode,
     batch: Mapping[str, Any],
-    whole: VisualFeatures,
+    layout: Layout,
     keep: Tensor | None,
     fine: VisualFeatures | None,
     gestalt: VisualFeatures | None,
@@ -320,19 +355,23 @@ def assembled(
         model: the model.
         mode: whose LoRAs are at work.
         batch: of `Session.batch` with answers.
-        whole: the image, for where its cells are.
+        layout: of the image: where its cells are.
         keep: long [K], the kept cells; None: none.
-        fine: the kept cells, encoded; None: none.
+        fine: the kept cells, encoded, and tokens that are no cell; None: none.
         gestalt: what is read before them; None: nothing.
     """
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
     kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
-    if fine is None:  # tokens that are no cell belong to the prompt
-        rest = whole.select(whole.tokens_to_keep([kept]))
-        fine = rest if any(rest.counts) else None
     parts = [None if part is None else part.repeat(rows) for part in (fine, gestalt)]
-    layout = whole.repeat(rows).layout
-    return adapter.assemble(batch, layout, [kept] * rows, parts[0], parts[1], use_cache=False)
+    every = Layout(layout.counts * rows, layout.grids * rows, layout.cells * rows)
+    return adapter.assemble(batch, every, [kept] * rows, parts[0], parts[1], use_cache=False)
+
+
+def standing_tokens(whole: VisualFeatures) -> VisualFeatures | None:
+    """The tokens of an image that are no cell, which belong to every prompt; None where there are none."""
+    none = torch.zeros(0, dtype=torch.long, device=whole.tokens[0].device)
+    rest = whole.select(whole.tokens_to_keep([none]))
+    return rest if any(rest.counts) else None
 
 
 def prompt_tail(session: Session) -> int:

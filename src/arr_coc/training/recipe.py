@@ -132,7 +132,9 @@ class Recipe(BaseModel):
     answer: Weight = 1.0
     """weight of the loss of the answer"""
     echo: Weight = 1.0
-    """weight of the whole tower's lesson, in stages partial and tower"""
+    """weight of the whole tower's lesson, in stages partial, tower and, with together, coarse"""
+    echo_pixels: Annotated[int, Field(ge=4096, le=1_000_000_000)] | None = None
+    """pixels of the largest image that the whole tower teaches (partial, coarse); none: any"""
     compressors: Towers = ("tower4", "tower16")
     """compressors inside the tower that learn, in stage tower"""
     gestalts: Gestalts = ("resize",)
