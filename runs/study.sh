@@ -102,10 +102,9 @@ mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
 #    The LoRAs: the tower's by its own lesson, then both together, twice, in two processes, as one with two images a step; then
-#    both together from there in two runs side by side, and the mean of where these two began and where they ended; and so once
-#    more on large pages. Three hours of two cores. (The bundled ones came from a script that these recipes replaced:
-#    docs/LOG.md, fourth, fourteenth and sixteenth sitting. What these lines made is in runs/retaught, where it says how it
-#    compares.)
+#    both together from there in two runs side by side, and the mean of where these two began and where they ended; so once
+#    more on large pages, and a third time with many short steps, in which the whole tower teaches pages of 1,024 px and
+#    smaller alone. Four hours of two cores (docs/LOG.md, fourteenth, sixteenth and seventeenth sitting).
 pair() {  # pair NAME RECIPE [KEY=VALUE ...]: teach, in two processes of a thread each
     OMP_NUM_THREADS=1 arr="$python -m torch.distributed.run --nproc-per-node 2 -m arr_coc" teach "$@"
 }
@@ -125,7 +124,9 @@ side_by_side() {  # side_by_side NAME START STEPS SEED SEED [KEY=VALUE ...]: two
 }
 side_by_side mean "$out/both-2" 230 3 4 warmup=15 lr=8e-4 'budgets=[64,160,273]' "$less"
 side_by_side mean-2 "$out/mean" 64 5 6 warmup=8 lr=6e-4 'budgets=[64,160,273]' 'sizes=[1024,2048,2048]'
-cp -r "$out/mean-2/partial" "$out/mean-2/coarse" "$out/early"
+side_by_side mean-3 "$out/mean-2" 900 11 12 warmup=30 lr=1e-3 questions=6 echo_pixels=1100000 'budgets=[64,64,96,160,273]' \
+    'sizes=[768,1024,1024,1536,2048,2048]'
+cp -r "$out/mean-3/partial" "$out/mean-3/coarse" "$out/early"
 teach compressor compressor init=none steps=520
 cp "$out"/compressor/conv*.safetensors "$out/early"
 #    Compressors inside the tower, each by itself: features, which need conv4 and conv16 in the allocator, then answers twice.

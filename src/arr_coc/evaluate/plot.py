@@ -248,14 +248,32 @@ def _name(axes: Axes, lines: Sequence[_Line]) -> None:
     start = min(x for _, x, _ in first)
     _column(axes, [entry for entry in first if entry[1] <= 1.5 * start], left=True)
     rest = sorted((entry for entry in first if entry[1] > 1.5 * start), key=lambda entry: entry[1])
+    below: list[tuple[_Line, float, float]] = []
     while rest:
         near = [entry for entry in rest if entry[1] <= 1.25 * rest[0][1]]
         rest = rest[len(near) :]
-        below = [entry for entry in near if len(near) == 1 or entry[0].kind == "ours"]
-        _column(axes, [entry for entry in near if entry not in below], left=False)
-        for line, x, y in below:
-            weight = "bold" if line.kind == "ours" else "normal"
-            _write(axes, line.name, (x, y), (0, -13), line.style["color"], ha="center", weight=weight)
+        alone = [entry for entry in near if len(near) == 1 or entry[0].kind == "ours"]
+        _column(axes, [entry for entry in near if entry not in alone], left=False)
+        if below and alone and min(x for _, x, _ in alone) > 2 * below[0][1]:
+            _stack(axes, below)
+            below = []
+        below += alone
+    _stack(axes, below)
+
+
+def _stack(axes: Axes, entries: Sequence[tuple[_Line, float, float]]) -> None:
+    """Names below points that are not far apart: lower where the name of a higher one stands already."""
+    free = np.inf
+    for line, x, y in sorted(entries, key=lambda entry: -entry[2]):
+        own = axes.transData.transform((x, y))[1]
+        place = min(own - 13 * DPI / 72, free)
+        free = place - _PITCH * DPI / 72
+        colour, weight = line.style["color"], "bold" if line.kind == "ours" else "normal"
+        leader = dict(arrowstyle="-", color=colour, lw=0.6, alpha=0.7, shrinkA=1, shrinkB=5, relpos=(0.5, 1))
+        _write(
+            axes, line.name, (x, y), (0, (place - own) * 72 / DPI), colour,
+            ha="center", weight=weight, arrowprops=leader,
+        )  # fmt: skip
 
 
 def _column(axes: Axes, entries: Sequence[tuple[_Line, float, float]], left: bool) -> None:
