@@ -2,6 +2,7 @@
 
     python bench/follow.py --pages 100 --rounds 15 --out bench/results/follow.json
     python bench/follow.py --shape 2B --rounds 2 --settings session --out bench/results/follow-2b.json
+    python bench/follow.py --pages 50 --times OLD.json --out ...      after weights were taught again
     python bench/follow.py --table bench/results/follow.json OTHER.json
 
 Whoever chooses tokens by a question is truths that the second question finds its own gone. Here are five
@@ -62,6 +63,7 @@ from arr_coc.world import PAGES
 
 TURNS = 5
 SETTINGS = ("session", "chat")
+TIMES = ("ms", "ratio", "cost")
 OURS = "sparse@64,sparse@273,prune@64,prune@273,sparse@64+keep1,prune@64+keep1"
 WAYS = f"{STOCK},{OURS},fastv@64,fastv@273,visionzip@64,visionzip@273"
 MOST = 8
@@ -203,6 +205,15 @@ def rows_of(
     return rows
 
 
+def with_times(rows: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the times of others of the same setting, way and turn, which weights don't change."""
+    times = {
+        (row["setting"], row["way"], row["turn"]): {name: row[name] for name in TIMES if name in row}
+        for row in timed
+    }
+    return [row | times.get((row["setting"], row["way"], row["turn"]), {}) for row in rows]
+
+
 def break_even(rows: Sequence[dict[str, Any]], setting: str, name: str, unit: str) -> dict[str, Any]:
     """From how many questions on stock costs less than a way; how many to choose for before keeping all.
 
@@ -289,8 +300,10 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     sources = list(pages(max(args.pages, args.rounds, 1), args.size, args.seed))
     answered = sources[: 0 if args.shape else args.pages]
     scores = score(ways, answered, settings) if answered else {}
-    costs = cost(ways, sources, settings, args.rounds)
+    costs = cost(ways, sources, settings, 0 if args.times else args.rounds)
     rows = rows_of(settings, names, scores, costs)
+    was = json.loads(args.times.read_text(encoding="utf-8")) if args.times else None
+    rows = rows if was is None else with_times(rows, was["rows"])
     overall = {
         f"{setting} {name}": {"score": round(float(scores[setting, name][:, 1:].mean()), 4)}
         | retained(scores[setting, name][:, 1:], scores[setting, STOCK][:, 1:])
@@ -303,9 +316,10 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             "shape": shape if args.shape else "bundled",
             **facts,
             "pages": len(answered),
-            "rounds": args.rounds,
+            "rounds": args.rounds if was is None else was["circumstances"]["rounds"],
             "seed": args.seed,
             "seconds": round(time.monotonic() - begun),
+            **({} if was is None else {"times": {"command": was["command"], **was["circumstances"]}}),
         },
         "rows": rows,
         "questions 2 to 5": overall,
@@ -328,6 +342,9 @@ def main() -> None:
     parser.add_argument("--depth", type=int, help="layers of both halves of the shape, for a smoke test")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="bfloat16", help="of the shape")
+    parser.add_argument(
+        "--times", type=Path, help="take the times of this result: what answers was taught again"
+    )
     parser.add_argument("--table", type=Path, nargs="+", help="result files to show; nothing is measured")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Every kind of image file a user may have. Run: pytest tests/test_images.py"""
+"""Every kind of image file a user may have. Run: pytest tests/core/test_images.py"""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import os
 import time
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,11 @@ from image_files import corners, encoded, junk_exif, png_header
 
 def same(a: Image.Image, b: Image.Image) -> bool:
     return a.size == b.size and a.tobytes() == b.tobytes()
+
+
+def noise() -> Image.Image:
+    """A picture that takes some time to decode."""
+    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (400, 500, 3), dtype=np.uint8))
 
 
 def refused(source: Any, *words: str) -> str:
@@ -197,6 +204,35 @@ class TestFileObjects:
 
 
 RAMP = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
+
+
+class TestThreads:
+    """Pillow decodes an opened image at its first use: two threads at once spoil it, or raise."""
+
+    @staticmethod
+    def together(source: Any) -> list[Image.Image]:
+        ready = Barrier(8)
+
+        def opened(_: int) -> Image.Image:
+            ready.wait()
+            return open_image(source)
+
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(opened, range(8)))
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF"])
+    def test_they_may_share_an_opened_image(self, kind: str) -> None:
+        data = encoded(noise(), kind)
+        right = open_image(data)
+        for _ in range(10):
+            assert all(same(image, right) for image in self.together(Image.open(io.BytesIO(data))))
+
+    def test_they_may_share_a_file(self, tmp_path: Path) -> None:
+        noise().save(tmp_path / "a.png")
+        right = open_image(tmp_path / "a.png")
+        for _ in range(10):
+            with (tmp_path / "a.png").open("rb") as file:
+                assert all(same(image, right) for image in self.together(file))
 
 
 class TestPixels:

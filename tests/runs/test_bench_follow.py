@@ -149,6 +149,18 @@ def test_retained_is_over_stock(follow: Any) -> None:
     assert follow.retained(ours, np.zeros((2, 2))) == {}
 
 
+def test_times_of_another_result_are_taken_by_setting_way_and_turn(follow: Any) -> None:
+    new = [
+        {"setting": "session", "way": way, "turn": turn, "score": 0.5}
+        for way in ("stock", "sparse@64")
+        for turn in (1, 2)
+    ]
+    old = [{"setting": "session", "way": "sparse@64", "turn": 2, "score": 0.9, "ms": 3.0, "cost": 0.1}]
+    merged = follow.with_times(new, old)
+    assert merged[:3] == new[:3]
+    assert merged[3] == new[3] | {"ms": 3.0, "cost": 0.1}
+
+
 def test_rows_of_another_command_join_the_table(follow: Any, capsys: pytest.CaptureFixture[str]) -> None:
     ours = [{"setting": "session", "way": "stock", "turn": 1, "score": 0.5, "ms": 3.0}]
     follow.show([*ours, {"setting": "server", "way": "plugin@64", "turn": 2, "score": 0.25}])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -243,6 +245,17 @@ class TestRoundTrip:
         with pytest.raises(ValueError, match="bundled model is missing") as error:
             ARRCOCModel.from_pretrained()
         one_line(error)
+
+    def test_threads_may_load_at_once(self) -> None:
+        ready = Barrier(4)
+
+        def loaded(_: int) -> dict[str, Tensor]:
+            ready.wait()
+            return ARRCOCModel.from_pretrained().base.state_dict()
+
+        with ThreadPoolExecutor(4) as pool:
+            first, *others = pool.map(loaded, range(4))
+        assert all(torch.equal(value, other[name]) for other in others for name, value in first.items())
 
     def test_dtype_and_device(self, base_folder: Path) -> None:
         model = ARRCOCModel.from_pretrained(base_folder, dtype=torch.bfloat16, device="cpu")

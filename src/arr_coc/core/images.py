@@ -15,6 +15,8 @@ import io
 import os
 import re
 import warnings
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -45,6 +47,9 @@ _PROGRAMS = {
     "WMF",
 }  # Pillow hands these to Ghostscript or the system, so they are not decoded here
 
+_SHARED = Lock()
+"""For what threads may share: two that decode one opened image, or read one file, spoil it for both."""
+
 
 def open_image(source: ImageSource) -> Image.Image:
     """Open an image and make it RGB and upright.
@@ -64,7 +69,8 @@ def open_image(source: ImageSource) -> Image.Image:
     """
     if isinstance(source, Image.Image):
         file = getattr(source, "filename", "")
-        return _upright_rgb(source, f"image {str(file)!r}" if file else f"image of mode {source.mode}")
+        name = f"image {str(file)!r}" if file else f"image of mode {source.mode}"
+        return _upright_rgb(source, name, _SHARED)
     if isinstance(source, np.ndarray):
         return _upright_rgb(array_picture(source, MAX_PIXELS), "image array")
     if isinstance(source, bytes | bytearray | memoryview):
@@ -75,7 +81,8 @@ def open_image(source: ImageSource) -> Image.Image:
     if hasattr(other, "is_floating_point"):
         return _upright_rgb(tensor_picture(other, MAX_PIXELS), "image tensor")
     if hasattr(other, "read"):
-        return _open_file(other)
+        with _SHARED:
+            return _open_file(other)
     raise ValueError(
         f"the image is a {type(source).__name__}: give a path, bytes, a file opened with 'rb', an array, a "
         "tensor or a PIL image"
@@ -155,14 +162,17 @@ def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
             return _upright_rgb(image, name)
 
 
-def _upright_rgb(image: Image.Image, name: str) -> Image.Image:
+def _upright_rgb(
+    image: Image.Image, name: str, decoding: AbstractContextManager[object] | None = None
+) -> Image.Image:
     width, height = image.size
     if width < 1 or height < 1:
         raise ValueError(f"{name} is {width}x{height} px: give an image of at least 1x1 px")
     if width * height > MAX_PIXELS:
         raise ValueError(_too_large(name, width * height, f"{width}x{height} px, "))
     try:
-        image.load()  # an animation stands at its first frame
+        with decoding or nullcontext():
+            image.load()  # an animation stands at its first frame
         image = _grow(_to_rgb(_upright(image)))
         image.info = {}  # with the orientation that was applied: opened again, it must not turn again
         return image

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +50,9 @@ BUNDLED_ABOUT = (
 BUNDLED_CELLS = 1056
 """Cells of the largest pages on which the bundled model was taught to answer: 32 x 33, of 1024 px a side and
 a stretch (stage 3 of `runs/bundled.sh`). Its LoRA for coarse views was taught beyond."""
+
+_BUILDING = Lock()
+"""transformers changes what is global while it builds a model: of two threads, one would lack weights."""
 
 ALLOCATOR_FILES = (
     CONFIG_NAME,
@@ -191,9 +195,10 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
         )
     with reading(f"the weights of {source!r} don't fit its config.json", again):
         state = {key: value for path in files.weights for key, value in load_file(path).items()}
-        loaded: Any = made.from_pretrained(
-            None, config=config, state_dict=state, dtype=dtype or "auto", output_loading_info=True
-        )
+        with _BUILDING:
+            loaded: Any = made.from_pretrained(
+                None, config=config, state_dict=state, dtype=dtype or "auto", output_loading_info=True
+            )
         model, report = loaded
         model.config.name_or_path = model.name_or_path = source
         model.generation_config = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -45,7 +46,7 @@ def check(out: Path, recipe: Recipe) -> None:
         settings = (out / RECIPE).read_text(encoding="utf-8") if RECIPE in names else None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(_unusable(out, error)) from error
-    goes_on = f"choose another folder for the result, or start from it with init={out}"
+    goes_on = f"choose another folder for the result, or start from it with {shlex.quote(f'init={out}')}"
     if PLOT in names and settings is not None:
         raise ValueError(f"{str(out)!r} holds a finished run: {goes_on}")
     if settings is not None and last_checkpoint(out) is not None:
