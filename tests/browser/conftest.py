@@ -44,7 +44,7 @@ def browser() -> Iterator[Browser]:
 def tab(browser: Browser) -> Iterator[Page]:
     """A tab of the browser, for all tests of a module."""
     context = browser.new_context(reduced_motion="reduce")
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(60_000)
     yield context.new_page()
     context.close()
 
