@@ -18,6 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 import divided_runs
 from arr_coc.model import ARRCOCModel
+from arr_coc.training import sharding
 from arr_coc.training.launch import FSDP
 from arr_coc.training.learner import IDLE, Learner
 from arr_coc.training.parts import PartsLearner
@@ -91,6 +92,7 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     return sum(float((one[key].float() - other[key].float()).square().sum()) for key in one) ** 0.5
 
 
+@pytest.mark.skipif(not sharding.DIVIDES_CPUS, reason="this torch divides nothing over CPUs")
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_learns_what_one_process_does(
     divided: Path, base: Path, data: tuple[str, ...], tmp_path: Path, name: str
@@ -119,6 +121,12 @@ def test_it_learns_what_one_process_does(
     assert moved > 1e-3
     assert apart < 5e-3 * moved, (apart, moved)
     assert not list((divided / name).glob("checkpoint-*"))  # it is finished
+
+
+def test_a_torch_that_divides_nothing_over_cpus_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "DIVIDES_CPUS", False)
+    with pytest.raises(ValueError, match=r"torch \d\S+ can't divide a model over CPUs: install a newer one"):
+        sharding.make_mesh(torch.device("cpu"))
 
 
 def test_a_launch_that_divides_nothing_is_an_error() -> None:

@@ -32,6 +32,8 @@ from arr_coc.training.launch import FSDP
 
 Made = TypeVar("Made")
 
+DIVIDES_CPUS = hasattr(torch.cpu.Stream, "record_event")
+"""Whether FSDP2 runs on CPUs: its streams lack what it calls in torch 2.6."""
 DDP_IGNORES = "_ddp_params_and_buffers_to_ignore"
 """The attribute by which a module names what DistributedDataParallel leaves alone."""
 
@@ -51,7 +53,16 @@ def in_turns(make: Callable[[], Made]) -> Made:
 
 
 def make_mesh(device: torch.device) -> DeviceMesh:
-    """All processes of the run and their devices, of which `device` is this one's."""
+    """All processes of the run and their devices, of which `device` is this one's.
+
+    Raises:
+        ValueError: this torch divides nothing over CPUs.
+    """
+    if device.type == "cpu" and not DIVIDES_CPUS:
+        raise ValueError(
+            f"torch {torch.__version__} can't divide a model over CPUs: install a newer one, or launch "
+            "without FSDP"
+        )
     return init_device_mesh(device.type, (distributed.get_world_size(),))
 
 
