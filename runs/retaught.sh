@@ -2,7 +2,7 @@
 # After the LoRAs for reading in part were taught again: every row of a result file that they change, measured anew and
 # joined to the rows that they don't change, whose questions are the same.
 #
-# Cost      three quarters of an hour on two free cores, one process on each.
+# Cost      an hour on two free cores, one process on each.
 # Resumable killed, the same line goes on: a measurement that is finished has a file NAME.done in $OUT.
 # Then      python runs/long_plot.py, python -m arr_coc report runs/results/sparse.jsonl.gz --out early (docs/early.png),
 #           python runs/readme.py, and whatever a document says of these figures in words.
@@ -43,6 +43,7 @@ second() {
     rows compress-2048 "arr-coc sparse,$saccades" 256,529 40 --size 2048 --per-image 8
     once again $python runs/looks.py "$out/looks.json" --questions 24 --parts again
     once order $python runs/looks.py "$out/looks.json" --questions 32 --parts order
+    once follow $python bench/follow.py --pages 50 --times bench/results/follow.json --out "$out/follow.json"
     [ -z "${PAGES:-}" ] || rows compress-browser "arr-coc sparse,$saccades,arr-coc saccade tower4" 256 60 --data "rendered:$PAGES"
 }
 first & second
@@ -55,3 +56,4 @@ done
 for name in looks long-text transcription guide-answers; do
     sed "s|$out/|runs/results/|g" "$out/$name.json" > "runs/results/$name.json"
 done
+sed "s|$out/|bench/results/|g" "$out/follow.json" > bench/results/follow.json
