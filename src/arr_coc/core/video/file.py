@@ -235,7 +235,12 @@ class VideoFile:
                 if streams[0].codec_context is None:
                     raise ValueError(f"{self.name} has a codec that is not known: convert it to H.264")
                 streams[0].thread_type = "AUTO"
-                yield container, streams[0]
+                try:
+                    yield container, streams[0]
+                finally:
+                    # PyAV lets go of a decoder with Python's lock held, and a decoder's thread that wants to
+                    # log waits for that lock: this waits for the threads without it.
+                    streams[0].codec_context.flush_buffers()
 
 
 def _reason(error: Exception) -> str:
