@@ -58,6 +58,11 @@ class Layout:
         counts = [frames * height * width for frames, height, width in grids]
         return cls(counts, grids, [torch.arange(count, device=device) for count in counts])
 
+    def repeat(self, times: int) -> Layout:
+        """The layout of the same images `times` times."""
+        placeholders = None if self.placeholders is None else self.placeholders * times
+        return Layout(self.counts * times, self.grids * times, self.cells * times, placeholders)
+
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
         """Turn kept cells [K_i] (raster indices) into kept tokens, with all tokens that are no cell."""
         chosen = []

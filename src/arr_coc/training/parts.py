@@ -363,8 +363,7 @@ def assembled(
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
     kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
     parts = [None if part is None else part.repeat(rows) for part in (fine, gestalt)]
-    every = Layout(layout.counts * rows, layout.grids * rows, layout.cells * rows)
-    return adapter.assemble(batch, every, [kept] * rows, parts[0], parts[1], use_cache=False)
+    return adapter.assemble(batch, layout.repeat(rows), [kept] * rows, parts[0], parts[1], use_cache=False)
 
 
 def standing_tokens(whole: VisualFeatures) -> VisualFeatures | None:

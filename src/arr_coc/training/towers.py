@@ -74,9 +74,10 @@ def gestalt_costs(
         gestalt: of that image.
     """
     adapter, rows = model.adapter_for(COMPRESS), len(batch["input_ids"])
-    every = Layout(layout.counts * rows, layout.grids * rows, layout.cells * rows)
     none = [torch.zeros(0, dtype=torch.long, device=model.device)] * rows
-    compacted = adapter.assemble(batch, every, none, None, gestalt.repeat(rows), use_cache=False)
+    compacted = adapter.assemble(
+        batch, layout.repeat(rows), none, None, gestalt.repeat(rows), use_cache=False
+    )
     return compacted_costs(adapter, compacted)
 
 
