@@ -294,6 +294,19 @@ def in_bfloat16(family: str) -> Tiny:
     return Tiny(family, copy.deepcopy(built.model).bfloat16(), built.processor)
 
 
+@cache
+def in_float64(family: str) -> Tiny:
+    """A copy of a family's tiny model in float64, where what is equal in exact arithmetic differs by 1e-14.
+
+    In float32 the same sums in another order (a batch beside one row) differ by what the release of torch
+    makes of them: logits by 5e-6 with 2.14, by 2.4e-5 with 2.6.
+    """
+    built = tiny(family)
+    model = copy.deepcopy(built.model).double()
+    model.set_experts_implementation("eager")  # torch's grouped product knows no float64
+    return Tiny(family, model, built.processor)
+
+
 def save_tiny(family: str, folder: Any) -> None:
     """Save a tiny model and its processor as an ordinary model folder."""
     built = tiny(family)

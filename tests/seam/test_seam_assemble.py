@@ -25,9 +25,10 @@ from arr_coc.seam import (
     gestalt_columns,
     gestalt_positions,
 )
-from tiny import KINDS, MASKABLE, Tiny, picture, prompts, some_cells, tiny
+from tiny import KINDS, MASKABLE, Tiny, in_float64, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
+EXACT = 1e-12  # float64
 LOOSE = 5e-3  # padding moves the chunks of a recurrent layer
 ROWS = [
     ("What is the number on the door?", [picture(1, (48, 40))]),
@@ -39,9 +40,12 @@ every_family = pytest.mark.parametrize("family", KINDS)
 maskable_families = pytest.mark.parametrize("family", MASKABLE)
 
 
-def setup(family: str, rows: list = ROWS) -> tuple[Tiny, FamilyAdapter, dict, VisualFeatures]:
-    built = tiny(family)
+def setup(
+    family: str, rows: list = ROWS, dtype: torch.dtype = torch.float32
+) -> tuple[Tiny, FamilyAdapter, dict, VisualFeatures]:
+    built = in_float64(family) if dtype == torch.float64 else tiny(family)
     inputs = prompts(built, rows)
+    inputs = {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
     adapter = adapter_for(built.model, built.processor)
     return built, adapter, inputs, adapter.features(inputs)
 
@@ -295,20 +299,20 @@ class TestWithGestalt:
 
     @every_family
     def test_batch_equals_single(self, family: str) -> None:
-        built, adapter, inputs, features = setup(family)
+        built, adapter, inputs, features = setup(family, dtype=torch.float64)
         keep = ragged(features)
         result = assembled(adapter, inputs, features, keep, pooled(features), use_cache=False)
         batch = built.model(**result.kwargs, use_cache=False).logits
         padding = (result.columns == PAD).sum(dim=1)
         assert padding[0] != padding[1]
         for row, prompt in enumerate(ROWS):
-            _, _, alone, one = setup(family, [prompt])
+            _, _, alone, one = setup(family, [prompt], torch.float64)
             single = assembled(adapter, alone, one, [keep[row]], pooled(one), use_cache=False)
             logits = built.model(**single.kwargs, use_cache=False).logits[0]
             real = int((single.columns != PAD).sum())
             assert real == int((result.columns[row] != PAD).sum())
             error = (batch[row, -real:] - logits[-real:]).abs().max()
-            assert error < (TOLERANCE if family in MASKABLE else LOOSE)
+            assert error < (EXACT if family in MASKABLE else LOOSE)
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
     def test_several_images_and_rows_without(self, family: str) -> None:

@@ -29,7 +29,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
@@ -70,6 +73,17 @@ class _Untyped:
 class Command(_Untyped, TyperCommand):
     """One command."""
 
+    def get_help(self, ctx: Any) -> str:
+        """Its help, and below it the examples, a line each (typer up to 0.25 joins an epilog to one)."""
+        text = super().get_help(ctx)  # empty where typer has printed it already, which it does in colour
+        if self.name not in EXAMPLES:
+            return text
+        examples = "\n".join(("Examples:", *(f"  {line}" for line in EXAMPLES[self.name])))
+        console = Console(highlight=False)
+        with console.capture() as printed:
+            console.print(Padding(Text(examples), 1))
+        return "\n\n".join(filter(None, (text, printed.get().rstrip())))
+
 
 class Commands(_Untyped, TyperGroup):
     """All of them."""
@@ -100,8 +114,7 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
     text = (inspect.getdoc(function) or "").split("\nArgs:")[0].strip()
     # Lines are broken where the terminal ends, not where the source does.
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-    examples = "\n".join(("Examples:", *(f"  {line}" for line in EXAMPLES[name]))) if name in EXAMPLES else ""
-    commands.command(name, cls=Command, help=escape(text), epilog=escape(examples) or None)(function)
+    commands.command(name, cls=Command, help=escape(text))(function)
 
 
 register_command("ask", ask.command)
