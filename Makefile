@@ -10,7 +10,7 @@
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
-#   make test-all      test, test-transformers of RELEASES, test-vllm and test-lmms, one after the other; what came of
+#   make test-all      test, test-oldest, test-transformers of RELEASES, test-vllm and test-lmms, one by one; what came of
 #                each is written to integrations/last-run.json, which is committed (.ci/run runs the first alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
@@ -61,7 +61,7 @@ test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
 
 test-all: $(VENV)/installed-dev
-	$(BIN)/python .ci/suites.py test=$(VENV) test-vllm=$(SERVED) test-lmms=$(LMMS) \
+	$(BIN)/python .ci/suites.py test=$(VENV) test-oldest=$(OLDEST) test-vllm=$(SERVED) test-lmms=$(LMMS) \
 	    $(foreach release,$(RELEASES),"test-transformers VERSION=$(release)=.venv-transformers-$(release)")
 
 lint: $(VENV)/installed-dev

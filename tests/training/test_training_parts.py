@@ -21,7 +21,7 @@ from arr_coc.seam.likelihood import IGNORED, answer_costs, compacted_costs, hint
 from arr_coc.session import Session
 from arr_coc.training import parts
 from arr_coc.training.lessons import LESSONS
-from arr_coc.training.parts import PartsLearner, assembled, echo_loss, kept_cells
+from arr_coc.training.parts import LessonImage, PartsLearner, assembled, echo_loss, kept_cells
 from arr_coc.training.recipe import Recipe, built_in, load_recipe
 from arr_coc.training.rows import ImageRows, Row
 from arr_coc.training.towers import prepare_towers
@@ -118,7 +118,8 @@ class TestStages:
         taught = learner("coarse", together=True)
         session = Session(taught.model, IMAGE)
         whole = taught.model.adapter.features(session.inputs("?"))
-        assert taught._gestalt(session, whole, random.Random(0)).tokens[0].requires_grad
+        image = LessonImage(ITEM, session, whole.layout, whole)
+        assert taught._gestalt(image, random.Random(0)).tokens[0].requires_grad
 
     def test_together_memory_for_time_changes_nothing(self) -> None:
         plain, saving = (learner("coarse", together=True, checkpointing=saves) for saves in (False, True))
@@ -182,7 +183,7 @@ class TestStages:
         taught = PartsLearner(model, Recipe(stage="coarse", steps=1, lora=2, gestalts=(name,)))
         session = Session(model, IMAGE)
         whole = model.adapter.features(session.inputs("?"))
-        mine = taught._gestalt(session, whole, random.Random(0))
+        mine = taught._gestalt(LessonImage(ITEM, session, whole.layout, whole), random.Random(0))
         if name == "resize":  # of a picture this small the mode makes none
             assert len(mine.cells[0]) <= len(whole.cells[0]) // 4
             return

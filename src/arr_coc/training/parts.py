@@ -14,9 +14,10 @@ what a trained layer looks at. The base model is frozen, and so is all that the 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +52,23 @@ IN_ALL = 420
 """Cells of the kept sets of an image in all."""
 
 
+class LessonImage(NamedTuple):
+    """An image while it is taught: with its rows, its session, where its cells are, and its tokens where the
+    whole tower has run.
+    """
+
+    item: ImageRows
+    session: Session
+    layout: Layout
+    whole: VisualFeatures | None
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of its cells."""
+        _, height, width = self.layout.grids[0]
+        return height, width
+
+
 class PartsLearner(Learner):
     """A model and what it learns for reading in part, as one module with a loss; as `Learner`."""
 
@@ -80,15 +98,13 @@ class PartsLearner(Learner):
         session = Session(self.model, item.image)
         if self.recipe.stage == "tower":
             return self._tower_loss(session, rows)
-        whole = None
-        if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
-            with torch.no_grad():
-                whole = self.model.adapter.features(session.inputs("?"))
-        answers = self._own_or_right(session, whole, rows)
+        image = self._look(session, item, rows)
+        answers = self._own_or_right(image, rows)
         draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
         terms: dict[str, list[Tensor]] = {}
         idle: dict[str, list[Tensor]] = {}
         if self.recipe.stage == "compressor":
+            whole = image.whole
             assert whole is not None, "it compresses what the whole tower has encoded"
             for name in CONVS:
                 conv = self.model.convs[name]
@@ -99,16 +115,23 @@ class PartsLearner(Learner):
                     costs = compacted_costs(self.model.adapter_for(PRUNE), compacted)
                 terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
         else:
-            gestalt = self._gestalt(session, whole, draws) if self.recipe.stage == "coarse" else None
-            layout = self.model.adapter.layout(session.inputs("?")) if whole is None else whole.layout
-            sets = list(self._kept_sets(session, whole, layout, rows, item, draws))
+            gestalt = self._gestalt(image, draws) if self.recipe.stage == "coarse" else None
+            sets = list(self._kept_sets(image, rows, draws))
             for number in range(self.most(len(sets))):  # with the others, the last one again
                 some, keep = sets[min(number, len(sets) - 1)]
                 batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
-                for name, term in self._part(session, whole, layout, batch, keep, gestalt, item).items():
+                for name, term in self._part(image, batch, keep, gestalt).items():
                     (terms if number < len(sets) else idle).setdefault(name, []).append(term)
         means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
         return self._sum(means, [term for parts in idle.values() for term in parts])
+
+    def _look(self, session: Session, item: ImageRows, rows: Sequence[Row]) -> LessonImage:
+        """An image as its lessons need it."""
+        if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
+            with torch.no_grad():
+                whole = self.model.adapter.features(session.inputs("?"))
+            return LessonImage(item, session, whole.layout, whole)
+        return LessonImage(item, session, self.model.adapter.layout(session.inputs("?")), None)
 
     def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
         """The sum of the terms, and each as a figure; idle ones count nothing, but have their way back."""
@@ -134,65 +157,60 @@ class PartsLearner(Learner):
         teaches = recipe.echo > 0 and (recipe.stage == "partial" or recipe.together)
         return teaches and (recipe.echo_pixels is None or width * height <= recipe.echo_pixels)
 
-    def _gestalt(
-        self, session: Session, whole: VisualFeatures | None, draws: random.Random
-    ) -> VisualFeatures:
+    def _gestalt(self, image: LessonImage, draws: random.Random) -> VisualFeatures:
         """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
-        model, names, inputs = self.model, self.recipe.gestalts, session.inputs("?")
+        model, names, inputs = self.model, self.recipe.gestalts, image.session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
         adapter = model.adapter_for(SACCADE)
         with torch.set_grad_enabled(self.recipe.together and torch.is_grad_enabled()):
             if COMPRESSORS[name].factor is None:
-                few = min(CELLS, max(1, model.adapter.layout(inputs).sizes[0] // 4))
+                few = min(CELLS, max(1, image.layout.sizes[0] // 4))
                 with recomputed(adapter.model, self.recipe.checkpointing):
                     return adapter.features(model.adapter.coarse(inputs, few))
             if COMPRESSORS[name].inside:
                 adapter = model.chooser.adapter_with(name)
-            return compress(name, adapter, inputs, whole, model.convs)
+            return compress(name, adapter, inputs, image.whole, model.convs)
 
     def _part(
         self,
-        session: Session,
-        whole: VisualFeatures | None,
-        layout: Layout,
+        image: LessonImage,
         batch: Mapping[str, Any],
         keep: Tensor,
         gestalt: VisualFeatures | None,
-        item: ImageRows,
     ) -> dict[str, Tensor]:
         """The terms of one kept set [K] and the questions that share it."""
-        model, recipe, inputs = self.model, self.recipe, session.inputs("?")
+        model, recipe, inputs = self.model, self.recipe, image.session.inputs("?")
         mode = SPARSE if recipe.stage == "partial" else SACCADE
         adapter = model.adapter_for(mode)
         if recipe.stage == "coarse" and not recipe.together:
             with torch.no_grad():
                 fine = adapter.encode_cells(inputs, [keep])
-            return self._answers_of(mode, session, batch, layout, keep, fine, gestalt)
+            return self._answers_of(mode, image, batch, keep, fine, gestalt)
         with recomputed(adapter.model, recipe.checkpointing):
             fine = adapter.encode_cells(inputs, [keep])
         terms = {}
-        if whole is not None and self._echoes(item):
-            terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, whole, keep))
+        if image.whole is not None and self._echoes(image.item):
+            terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, image.whole, keep))
         for name, weight in recipe.lessons.items():
-            terms[name] = weight * LESSONS[name](item, keep, fine.tokens[0])
-        terms |= self._answers_of(mode, session, batch, layout, keep, fine, gestalt)
+            terms[name] = weight * LESSONS[name](image.item, keep, fine.tokens[0])
+        terms |= self._answers_of(mode, image, batch, keep, fine, gestalt)
         if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
-            alone = self._answers_of(SPARSE, session, batch, layout, keep, fine, None)
+            alone = self._answers_of(SPARSE, image, batch, keep, fine, None)
             terms |= {f"{SPARSE.name} {name}": term for name, term in alone.items()}
         return terms
 
     def _answers_of(
-        self, mode: Mode, session: Session, batch: Mapping[str, Any], *parts: Any
+        self, mode: Mode, image: LessonImage, batch: Mapping[str, Any], *parts: Any
     ) -> dict[str, Tensor]:
-        """The terms of answers from an image in part; `parts` as of `assembled`."""
+        """The terms of answers from an image in part; `parts` as of `assembled`, from `keep` on."""
         recipe, adapter = self.recipe, self.model.adapter_for(mode)
         if not recipe.answer:
             return {}
-        compacted = assembled(self.model, mode, batch, *parts)
+        compacted = assembled(self.model, mode, batch, image.layout, *parts)
         with recomputed(adapter.model, recipe.checkpointing):
             if not recipe.hint:
                 return {"answer": recipe.answer * compacted_costs(adapter, compacted).mean()}
-            costs, hints = hinted_costs(adapter, compacted, max(1, prompt_tail(session)))
+            costs, hints = hinted_costs(adapter, compacted, max(1, prompt_tail(image.session)))
         return {"answer": recipe.answer * costs.mean(), "hint": recipe.hint * hints.mean()}
 
     def _tower_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
@@ -219,19 +237,12 @@ class PartsLearner(Learner):
         return self._sum(terms)
 
     def _kept_sets(
-        self,
-        session: Session,
-        whole: VisualFeatures | None,
-        layout: Layout,
-        rows: Sequence[Row],
-        item: ImageRows,
-        draws: random.Random,
+        self, image: LessonImage, rows: Sequence[Row], draws: random.Random
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Numbers of rows, and the cells [K] that are kept for them: fewer than half, as in the modes."""
-        grid = layout.grids[0][1:]
-        cells = grid[0] * grid[1]
+        cells = math.prod(image.grid)
         count = min(cells, max(2, min(draws.choice(self.recipe.budgets), (cells - 1) // 2)))
-        evidence = self._evidence(session, whole, grid, rows, item, count)
+        evidence = self._evidence(image, rows, count)
         share, every = max(1, round(count * SHARE)), evidence.any(0)
         for start in range(0, len(rows), share):
             if start and (start // share + 1) * count > IN_ALL:
@@ -243,31 +254,25 @@ class PartsLearner(Learner):
             )
 
     @torch.no_grad()
-    def _evidence(
-        self,
-        session: Session,
-        whole: VisualFeatures | None,
-        grid: tuple[int, int],
-        rows: Sequence[Row],
-        item: ImageRows,
-        count: int,
-    ) -> Tensor:
+    def _evidence(self, image: LessonImage, rows: Sequence[Row], count: int) -> Tensor:
         """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
-        masks = torch.stack([row.evidence(grid, item.image.size) for row in rows])
+        masks = torch.stack([row.evidence(image.grid, image.item.image.size) for row in rows])
         blind = [i for i, row in enumerate(rows) if not row.marked]
-        if whole is not None and self.layer.trained and self.most(len(blind)):
+        if image.whole is not None and self.layer.trained and self.most(len(blind)):
             questions = [rows[i].question for i in blind or [0]]
-            logits = self.relevance(session, whole, questions, "encoded").logits[: len(blind)]
-            for i, scores in zip(blind, logits.flatten(1), strict=True):
-                masks[i] = compute_retention_mask(scores, max(1, count // 4)).view(grid).cpu()
+            relevance = self.relevance(image.session, image.whole, questions, "encoded")
+            for i, scores in zip(blind, relevance.logits[: len(blind)].flatten(1), strict=True):
+                kept = compute_retention_mask(scores, max(1, count // 4))
+                masks[i] = kept.view(image.grid).cpu()
         return masks
 
-    def _own_or_right(self, session: Session, whole: VisualFeatures | None, rows: Sequence[Row]) -> list[str]:
+    def _own_or_right(self, image: LessonImage, rows: Sequence[Row]) -> list[str]:
+        """What each question is answered while it is taught: the model's own answer, or the right one."""
         if not self.recipe.answer:
             return [""] * len(rows)
-        if whole is None:
+        if image.whole is None:
             return [row.answers[0] for row in rows]
-        return self.answers(session, whole, rows)
+        return self.answers(image.session, image.whole, rows)
 
 
 def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
