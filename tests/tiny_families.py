@@ -1,12 +1,13 @@
 """Tiny random models of the families beside those of `tiny.py`, with real processors. No downloads.
 
 `build(family)` gives a model and its processor as `tiny.tiny` does, which calls it. Every family is one entry
-of `BUILDERS`.
+of `BUILDERS`, or a file of `tiny_kinds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -77,7 +78,8 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 
-from arr_coc.seam.registry import is_served
+import tiny_kinds
+from arr_coc.seam.registry import ADAPTERS, is_served
 
 WIDTH = 32
 EXPERTS = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
@@ -541,79 +543,6 @@ def vipllava() -> tuple[Any, Any]:
     return config, processor
 
 
-def hy_v4_vl() -> tuple[Any, Any]:
-    # Imported here: transformers has it from 5.24 on.
-    from transformers import HYV4VLConfig, HYV4VLImageProcessor, HYV4VLProcessor, HYV4VLVideoProcessor
-
-    config = HYV4VLConfig(
-        text_config=text(
-            moe_intermediate_size=16,
-            n_routed_experts=4,
-            num_experts_per_tok=2,
-            rope_parameters=mrope(),
-            q_lora_rank=16,
-            kv_lora_rank=16,
-            qk_nope_head_dim=8,
-            qk_rope_head_dim=8,
-            v_head_dim=8,
-            index_head_dim=16,
-            index_n_heads=2,
-        ),
-        vision_config=siglip_tower(out_hidden_size=WIDTH, spatial_merge_size=2, max_image_size=128),
-        **ids(image_token_id="<|image_pad|>", video_token_id="<|video_pad|>"),
-    )
-    sizes = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
-    pictures = HYV4VLImageProcessor(patch_size=4, merge_size=2, size=sizes)
-    return config, HYV4VLProcessor(pictures, words(), HYV4VLVideoProcessor(), chat_template=QWEN)
-
-
-def apertus1p5() -> tuple[Any, Any]:
-    # Imported here: transformers has it from 5.24 on.
-    from transformers import (
-        Apertus1p5Config,
-        Apertus1p5ImageProcessor,
-        Apertus1p5Processor,
-        WavTokenizerFeatureExtractor,
-    )
-
-    first, codes, sounds = len(words()) + 2, 64, 8
-    config = Apertus1p5Config(
-        text_config=text(
-            vocab_size=first + codes + sounds,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        ),
-        vision_config={
-            "codebook_size": codes,
-            "embed_dim": 16,
-            "latent_channels": 16,
-            "base_channels": 32,
-            "channel_multiplier": (1, 1, 1, 1),
-            "num_res_blocks": 1,
-            "attn_resolutions": (),
-        },
-        audio_config={
-            "model_type": "wavtokenizer_encoder",
-            "num_filters": 2,
-            "hidden_size": 32,
-            "codebook_dim": 32,
-            "codebook_size": sounds,
-        },
-        image_token_offset=first,
-        audio_token_offset=first + codes,
-        **ids(image_token_id="<|image_pad|>", audio_token_id="<|audio_pad|>"),
-    )
-    sizes = {"min_pixels": 16 * 16, "max_pixels": 96 * 96}
-    pictures = Apertus1p5ImageProcessor(spatial_factor=8, size=sizes)
-    tokens = words(image_wrapper_token="<|image|>", eol_token="[IMG_BREAK]")
-    processor = Apertus1p5Processor(
-        pictures, WavTokenizerFeatureExtractor(), tokens, chat_template=template("<|image_pad|>")
-    )
-    return config, processor
-
-
-UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
-"""Families that arr-coc has no adapter of, for the generic one."""
-
 _MAKERS: tuple[Callable[[], tuple[Any, Any]], ...] = (
     qwen3_vl_moe,
     qwen3_5_moe,
@@ -630,15 +559,18 @@ _MAKERS: tuple[Callable[[], tuple[Any, Any]], ...] = (
     idefics3,
     smolvlm,
     mistral3,
-    hy_v4_vl,
-    apertus1p5,
 )
 
 
-MADE = tuple(make.__name__ for make in _MAKERS)
-"""The families of this file, whatever the installed transformers serves."""
+MADE = (*(make.__name__ for make in _MAKERS), *(name for name in tiny_kinds.NAMES if name in ADAPTERS))
+"""The families that arr-coc has an adapter of, whatever the installed transformers serves."""
+_MORE = {name: partial(tiny_kinds.make, name) for name in tiny_kinds.NAMES if is_served(name)}
 BUILDERS = {make.__name__: make for make in _MAKERS if is_served(make.__name__)}
+BUILDERS |= {name: make for name, make in _MORE.items() if name in ADAPTERS}
 """Families by name, those that the installed transformers serves."""
+UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
+UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in ADAPTERS}
+"""Families that arr-coc has no adapter of, for the generic one."""
 
 
 def build(family: str) -> tuple[PreTrainedModel, Any]:

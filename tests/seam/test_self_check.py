@@ -18,8 +18,7 @@ from arr_coc.seam.families.generic import nearest_grid
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
-
-UNREGISTERED = ("lighton_ocr", "vipllava")
+from tiny_families import UNREGISTERED
 
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
