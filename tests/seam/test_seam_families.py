@@ -92,6 +92,15 @@ def test_with_a_narrow_window_and_every_token_kept_nothing_changes(family: str) 
     assert torch.equal(model(**whole.kwargs).logits, model(**inputs).logits)
 
 
+@pytest.mark.parametrize(("family", "setting"), [("hy_v4_vl", "index_topk"), ("qwen4_exp", "indexer_budget")])
+def test_as_many_tokens_as_one_may_pick_are_a_window(family: str, setting: str) -> None:
+    if not is_served(family):
+        pytest.skip(f"{family} is {ABSENT}")
+    built = tiny(family)
+    window = adapter_for(built.model, built.processor).window
+    assert window == getattr(built.model.config.text_config, setting)
+
+
 # ---- Gemma 4's dial ----------------------------------------------------------------
 
 

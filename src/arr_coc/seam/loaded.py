@@ -15,6 +15,7 @@ WINDOWED = (
     ("sliding_attention", "sliding_window"),
     ("chunked_attention", "attention_chunk_size"),
     ("indexed_attention", "index_topk"),
+    ("indexed_attention", "indexer_budget"),
 )
 """Kinds of layers that read so many columns at most, near or picked, and the setting that says how many."""
 
