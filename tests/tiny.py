@@ -63,7 +63,16 @@ LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
 FAMILIES = QWEN_FAMILIES + LLAVA_FAMILIES
 EVERY = FAMILIES + tuple(tiny_families.BUILDERS)
 """All model types that a tiny model is at hand of: the laws of the seam run over them."""
-ALIKE = ("qwen3_vl_moe", "qwen3_5_moe", "qwen2_5_omni_thinker", "glm46v", "glm_ocr", "glm4v_moe", "smolvlm")
+ALIKE = (
+    "qwen3_vl_moe",
+    "qwen3_5_moe",
+    "qwen2_5_omni_thinker",
+    "glm46v",
+    "glm_ocr",
+    "glm4v_moe",
+    "glmga",
+    "smolvlm",
+)
 """Those that lie as another one does: longer tests leave them out."""
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if ADAPTERS[family].recurrent is not True)

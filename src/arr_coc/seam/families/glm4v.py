@@ -1,4 +1,4 @@
-"""GLM-4V, GLM-4.5V, GLM-4.6V and GLM-OCR: as Qwen2.5-VL, with learned positions, interpolated.
+"""GLM-4V, GLM-4.5V, GLM-4.6V, GLM-GA and GLM-OCR: as Qwen2.5-VL, with learned positions, interpolated.
 
 The frames of a clip have placeholders of images; which is which stands in `mm_token_type_ids` alone.
 """
@@ -16,7 +16,7 @@ from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 class Glm4vAdapter(Qwen2_5VLAdapter):
     """GLM-4V and what was made after it."""
 
-    model_types = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")
+    model_types = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr", "glmga")
     title = "GLM-4V, GLM-OCR"
     halves = False  # it shrinks by a convolution between its blocks and its merger
 
