@@ -27,9 +27,12 @@ SIZES = {
     "internvl": (72, 24),
     "idefics3": (72, 72),
     "smolvlm": (72, 72),
+    "qianfan_ocr": (72, 24),
+    "aya_vision": (72, 24),
+    "cohere2_vision": (72, 24),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
-TILED = {"internvl": 9, "idefics3": 9, "smolvlm": 9}
+TILED = dict.fromkeys(("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision"), 9)
 """Tokens of the view of the whole, which are no cells."""
 
 

@@ -18,7 +18,7 @@ from arr_coc.seam.families.generic import nearest_grid
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
-from tiny_families import UNREGISTERED
+from tiny_families import BUILDERS, UNREGISTERED
 
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
@@ -94,6 +94,16 @@ class TestRefusals:
 
         model.forward = forward
         self.refused(model, tiny("lighton_ocr").processor, "standard deviations from those")
+
+    @pytest.mark.parametrize("family", ["internvl", "aya_vision", "cohere2_vision"])
+    def test_pictures_in_tiles_are_no_images_of_their_own(self, family: str) -> None:
+        """Each tile would have the whole budget, and a session as many images as tiles."""
+        if family not in BUILDERS:
+            pytest.skip("not in this release of transformers")
+        built = tiny(family)
+        with pytest.raises(ValueError, match=r"cuts a picture of 2048x1024 px into [37];") as error:
+            self_check(GenericAdapter(built.model, built.processor))
+        assert "\n" not in str(error.value)
 
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()

@@ -39,6 +39,7 @@ from arr_coc.modes.cues import pictures
 from arr_coc.modes.whole import VIEW
 from arr_coc.seam.gaze import coupling, gaze_of_words
 from arr_coc.seam.gestalt import find_compressor
+from arr_coc.seam.prompt import template_mark
 from arr_coc.session import Answer, Session
 
 MOST_WORDS = 64
@@ -277,12 +278,15 @@ def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor
     """
     processor = session.model.processor
     belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
-    text = session.prompt(question)
-    start = text.find(question, text.find(processor.image_token))
+    text, mark = session.prompt(question), template_mark(processor, "image") or ""
+    start = text.find(question, text.find(mark))
     if start < 0 or not processor.tokenizer.is_fast:
         return belong
     read = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    behind = len(read["input_ids"]) - read["input_ids"].index(processor.image_token_id) - 1
+    image = processor.tokenizer.convert_tokens_to_ids(mark)
+    if image not in read["input_ids"]:
+        return belong
+    behind = len(read["input_ids"]) - read["input_ids"].index(image) - 1
     if read["input_ids"][-behind:] != ids[-behind:].tolist():
         return belong
     offsets = list(enumerate(read["offset_mapping"][-behind:], start=len(ids) - behind))

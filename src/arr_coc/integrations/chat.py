@@ -25,6 +25,7 @@ from arr_coc.core.question import check_question
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import find_mode
 from arr_coc.seam.decoding import generate_whole, refuse_settings
+from arr_coc.seam.prompt import placeholders
 from arr_coc.seam.template import render
 from arr_coc.session import GREEDY
 from arr_coc.store.checkpoint import BUNDLED
@@ -227,9 +228,8 @@ class Responder:
         return placed, pictures
 
     def _check(self, words: str) -> None:
-        for name in ("image_token", "video_token"):
-            token = getattr(self.model.processor, name, None)
-            if token and token in words:
+        for token in placeholders(self.model.processor):
+            if token in words:
                 raise ValueError(
                     f"the chat's text holds {token!r}, the model's own placeholder; leave it out"
                 )

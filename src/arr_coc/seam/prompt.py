@@ -135,7 +135,7 @@ class VisualPrompt:
     def __init__(self, processor: Any, visuals: Sequence[Visual]) -> None:
         self._processor = processor
         self._kinds = ["image" if isinstance(one, Image.Image) else "video" for one in visuals]
-        self._marks = {kind: getattr(processor, f"{kind}_token", None) for kind in set(self._kinds)}
+        self._marks = {kind: template_mark(processor, kind) for kind in set(self._kinds)}
         self._check_processor()
         text = chat_prompt(processor, "?", self._kinds)
         self._check_written(text)
@@ -150,6 +150,7 @@ class VisualPrompt:
             self.visual["pixel_values_videos"] = StepPixels(steps)
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
+        self._count = self._count_placeholders(prompt["input_ids"])
         self._kind_of_id = _kinds_by_id(prompt)
         self._expansion: Expansion | TextExpansion | None
         if self._kinds == ["image"]:
@@ -160,7 +161,25 @@ class VisualPrompt:
         self._expansion = self._expansion or self._text_expansion(text, prompt)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
-        """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`."""
+        """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`.
+
+        Raises:
+            ValueError: a text that holds the placeholder of a visual token.
+        """
+        inputs = self._inputs(question, history)
+        if self._count_placeholders(inputs["input_ids"]) != self._count:
+            raise ValueError(
+                "the question, or an earlier turn, holds the model's own placeholder; leave it out"
+            )
+        return inputs
+
+    def _count_placeholders(self, ids: Tensor) -> int:
+        """The tokens of a prompt that are the processor's placeholder of images, if it names one."""
+        number = getattr(self._processor, "image_token_id", None)
+        return 0 if number is None else int((ids == number).sum())
+
+    def _inputs(self, question: str, history: Sequence[Turn]) -> dict[str, Any]:
+        """What `inputs` returns, unchecked."""
         text = chat_prompt(self._processor, question, self._kinds, history)
         expansion = self._expansion
         if isinstance(expansion, TextExpansion) and text.count(expansion.before) == 1:
@@ -294,6 +313,27 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
     return Expansion(plain[place], {name: value[middle] for name, value in prompt.items()})
 
 
+def template_mark(processor: Any, kind: str) -> str | None:
+    """The text that a chat template writes for an image, or a video; None where the processor names none.
+
+    In most families it is the placeholder of a visual token; Qianfan-OCR has a mark of its own.
+    """
+    return getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token", None)
+
+
+def placeholders(processor: Any) -> list[str]:
+    """The texts that stand for an image or clip in a template's text, or for a visual token in a prompt.
+
+    Args:
+        processor: whose.
+    """
+    marks = [template_mark(processor, kind) for kind in ("image", "video")]
+    marks += [getattr(processor, name, None) for name in ("image_token", "video_token")]
+    number = getattr(processor, "image_token_id", None)  # Aya's is no `image_token`
+    marks += [None if number is None else processor.tokenizer.convert_ids_to_tokens(number)]
+    return list(dict.fromkeys(mark for mark in marks if mark))
+
+
 def refuse_placeholders(processor: Any, question: str, earlier: Sequence[str]) -> None:
     """Raise a ValueError where a text holds what stands for an image or clip in a prompt.
 
@@ -302,10 +342,9 @@ def refuse_placeholders(processor: Any, question: str, earlier: Sequence[str]) -
         question: the question.
         earlier: the texts of the turns before it.
     """
-    for name in ("image_token", "video_token"):
-        token = getattr(processor, name, None)
+    for token in placeholders(processor):
         for what, texts in (("question", [question]), ("history", earlier)):
-            if token and any(token in text for text in texts):
+            if any(token in text for text in texts):
                 raise ValueError(f"the {what} holds {token!r}, the model's own placeholder; leave it out")
 
 

@@ -1,8 +1,9 @@
 """A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
 
-Two drawn pictures go through the model's own processor. Each prompt must hold a placeholder for every encoded
-token; with all cells kept the logits must be the stock model's to the last bit; and with some dropped they
-must be those of the stock model with the dropped columns masked, as far as its numbers go.
+Two drawn pictures go through the model's own processor, each in one piece, as a large one must that is not
+read. Each prompt must hold a placeholder for every encoded token; with all cells kept the logits must be the
+stock model's to the last bit; and with some dropped they must be those of the stock model with the dropped
+columns masked, as far as its numbers go.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from arr_coc.seam.prompt import VisualPrompt
 
 SIZES = ((448, 448), (672, 448))
 """Width and height of the pictures, px."""
+LARGE = (2048, 1024)
+"""The same of a picture that is prepared and not read: families in tiles cut it."""
 SLACK = 0.05
 """Of the spread of the logits: how far dropping may be from masking. 1e-5 in float32, 0.02 in bfloat16."""
 
@@ -44,6 +47,7 @@ def self_check(adapter: FamilyAdapter) -> None:
     training = model.training
     model.eval()
     try:
+        _check_pieces(adapter, _drawn(LARGE, len(SIZES)))
         for number, size in enumerate(SIZES):
             _check_picture(adapter, _drawn(size, number))
     except Exception as error:  # whatever a model that nobody tried may raise
@@ -56,13 +60,25 @@ def self_check(adapter: FamilyAdapter) -> None:
         model.train(training)
 
 
+def _inputs(adapter: FamilyAdapter, image: Image.Image) -> dict[str, Any]:
+    """A question about a picture, on the model's device."""
+    return {
+        name: value.to(adapter.model.device) if isinstance(value, Tensor) else value
+        for name, value in VisualPrompt(adapter.processor, [image]).inputs("What is it?").items()
+    }
+
+
+def _check_pieces(adapter: FamilyAdapter, image: Image.Image) -> None:
+    """Raise a ValueError if a picture comes in pieces, each of which would be taken for an image."""
+    pieces = len(adapter.patches(_inputs(adapter, image)))
+    if pieces != 1:
+        raise ValueError(f"its processor cuts a picture of {image.width}x{image.height} px into {pieces}")
+
+
 def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     """Raise a ValueError for what doesn't hold on a picture."""
     model = adapter.model
-    inputs: dict[str, Any] = {
-        name: value.to(model.device) if isinstance(value, Tensor) else value
-        for name, value in VisualPrompt(adapter.processor, [image]).inputs("What is it?").items()
-    }
+    inputs = _inputs(adapter, image)
     features = adapter.features(inputs)
     encoded, written = sum(features.counts), int((inputs["input_ids"] == adapter.image_token_id).sum())
     if encoded != written:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arr_coc.seam.families.apertus1p5 import Apertus1p5Adapter
+from arr_coc.seam.families.cohere import AyaVisionAdapter, Cohere2VisionAdapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
@@ -32,6 +33,8 @@ register_family(Gemma3Adapter)
 register_family(Gemma4Adapter)
 register_family(InternVLAdapter)
 register_family(Idefics3Adapter)
+register_family(AyaVisionAdapter)
+register_family(Cohere2VisionAdapter)
 register_family(Mistral3Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)

@@ -9,6 +9,7 @@ import transformers
 from torch import Tensor
 
 from arr_coc.seam.families.tiled import TiledAdapter
+from arr_coc.seam.families.tiles import numbers_by_last
 from arr_coc.seam.registry import takes_any_number
 
 
@@ -45,15 +46,5 @@ class Idefics3Adapter(TiledAdapter):
         return dict(inputs) | {name: inputs[name].flatten(0, 1)[filled][chosen][None] for name in names}
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the tokens before them say.
-
-        Tiles stand apart in the prompt, each behind a token that says which it is. The last of an image is
-        the view of the whole, so the last of a prompt tells by which token such views are announced.
-        """
-        numbers = []
-        for ids in input_ids:
-            runs = (ids == self.image_token_id).int().diff(prepend=ids.new_zeros(1)) == 1
-            announced = ids[runs.nonzero().flatten() - 1]
-            ends = (announced == announced[-1:]).nonzero().flatten() + 1
-            numbers += ends.diff(prepend=ends.new_zeros(1)).tolist()
-        return numbers
+        """As the row and column tokens before them say."""
+        return numbers_by_last(input_ids, self.image_token_id)

@@ -9,9 +9,9 @@ from arr_coc.seam.families.tiles import placeholder_runs
 
 
 class InternVLAdapter(TiledAdapter):
-    """InternVL 2.5, 3 and 3.5 in transformers' own format."""
+    """InternVL 2.5, 3 and 3.5 in transformers' own format, and Qianfan-OCR."""
 
-    model_types = ("internvl",)
+    model_types = ("internvl", "qianfan_ocr")
     title = "InternVL"
     mean = (0.485, 0.456, 0.406)
     std = (0.229, 0.224, 0.225)

@@ -73,3 +73,40 @@ def placeholder_runs(mask: Tensor) -> list[int]:
     edges = F.pad(mask.int(), (1, 1)).diff(dim=1)
     starts, ends = ((edges == step).nonzero()[:, 1] for step in (1, -1))
     return (ends - starts).tolist()
+
+
+def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
+    """The tiles and views of the whole of each image, where the token before a run says which of these it is.
+
+    The last of an image is the view of the whole, so the last of a prompt tells by which token such views are
+    announced.
+
+    Args:
+        input_ids: prompts [B, S].
+        placeholder: id of the placeholder, of which each tile is a run.
+    """
+    numbers = []
+    for before in _tokens_before_runs(input_ids, placeholder):
+        ends = (before == before[-1:]).nonzero().flatten() + 1
+        numbers += ends.diff(prepend=ends.new_zeros(1)).tolist()
+    return numbers
+
+
+def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
+    """The tiles and views of the whole of each image, where the first of it follows a token of its own.
+
+    Args:
+        input_ids: prompts [B, S].
+        placeholder: id of the placeholder, of which each tile is a run.
+    """
+    numbers = []
+    for before in _tokens_before_runs(input_ids, placeholder):
+        starts = (before == before[:1]).nonzero().flatten()
+        numbers += starts.diff(append=starts.new_full((1,), len(before))).tolist()
+    return numbers
+
+
+def _tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[Tensor]:
+    """The token before each unbroken run of placeholders, row by row: long [B, S] -> [runs] each."""
+    starts = F.pad((input_ids == placeholder).int(), (1, 0)).diff(dim=1) == 1
+    return [ids[start.nonzero().flatten() - 1] for ids, start in zip(input_ids, starts, strict=True)]
