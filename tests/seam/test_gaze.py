@@ -226,7 +226,8 @@ def test_only_the_layers_needed_run(family: str) -> None:
     with torch.no_grad():
         features, gestalt = encoded(adapter, inputs)
     decoder = model.get_decoder()
-    with calls_of([*decoder.layers, decoder.norm]) as ran:
+    last = decoder.embedding_norm if family.startswith("lfm") else decoder.norm
+    with calls_of([*decoder.layers, last]) as ran:
         usual = [torch.full((count,), 0.01) for count in gestalt.counts]
         gaze(adapter, inputs, gestalt, range(1), features=features, neutral=usual)
         needed = [0] if adapter.recurrent else []  # its first layer is recurrent and has no number

@@ -73,3 +73,17 @@ def placeholder_runs(mask: Tensor) -> list[int]:
     edges = F.pad(mask.int(), (1, 1)).diff(dim=1)
     starts, ends = ((edges == step).nonzero()[:, 1] for step in (1, -1))
     return (ends - starts).tolist()
+
+
+def placeholder_groups(mask: Tensor) -> list[int]:
+    """The placeholders of each image: runs with a single token between them are of one.
+
+    Args:
+        mask: bool [B, S], true for placeholders.
+    """
+    single = ~mask & mask.roll(1, 1) & mask.roll(-1, 1)
+    single[:, 0] = single[:, -1] = False
+    edges = F.pad((mask | single).int(), (1, 1)).diff(dim=1)
+    starts, ends = (edges == step for step in (1, -1))
+    sums = F.pad(mask.int().cumsum(1), (1, 0))
+    return (sums[ends] - sums[starts]).tolist()
