@@ -226,7 +226,8 @@ def test_only_the_layers_needed_run(family: str) -> None:
     with torch.no_grad():
         features, gestalt = encoded(adapter, inputs)
     decoder = model.get_decoder()
-    last = decoder.norm if hasattr(decoder, "norm") else decoder.hyper_connection_mixer
+    ends = ("norm", "embedding_norm", "hyper_connection_mixer")
+    last = next(getattr(decoder, name) for name in ends if hasattr(decoder, name))
     with calls_of([*decoder.layers, last]) as ran:
         usual = [torch.full((count,), 0.01) for count in gestalt.counts]
         gaze(adapter, inputs, gestalt, range(1), features=features, neutral=usual)

@@ -93,8 +93,9 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     dropped = model(**compacted.kwargs, use_cache=False).logits[0]
     if not bool(dropped.isfinite().all()):
         raise ValueError("with some tokens dropped its logits are not finite")
-    if adapter.recurrent or adapter.window is not None:
-        return  # dropping has no masked equivalent, or only in a short prompt
+    narrow = adapter.window is not None and adapter.window < inputs["input_ids"].shape[1]
+    if adapter.recurrent or narrow:
+        return  # dropping has no masked equivalent, or only in a shorter prompt
     columns = compacted.columns[0]
     real = columns >= 0
     masked = model(**_masked(adapter, inputs, columns)).logits[0, columns[real]]

@@ -10,6 +10,7 @@ from arr_coc.seam.families.glm4v import Glm4vAdapter
 from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
+from arr_coc.seam.families.lfm2_vl import Lfm2VLAdapter
 from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.families.mistral3 import Mistral3Adapter
@@ -35,6 +36,7 @@ register_family(InternVLAdapter)
 register_family(Idefics3Adapter)
 register_family(AyaVisionAdapter)
 register_family(Cohere2VisionAdapter)
+register_family(Lfm2VLAdapter)
 register_family(Mistral3Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)

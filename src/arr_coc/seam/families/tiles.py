@@ -110,3 +110,17 @@ def _tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[Tensor]:
     """The token before each unbroken run of placeholders, row by row: long [B, S] -> [runs] each."""
     starts = F.pad((input_ids == placeholder).int(), (1, 0)).diff(dim=1) == 1
     return [ids[start.nonzero().flatten() - 1] for ids, start in zip(input_ids, starts, strict=True)]
+
+
+def placeholder_groups(mask: Tensor) -> list[int]:
+    """The placeholders of each image: runs with a single token between them are of one.
+
+    Args:
+        mask: bool [B, S], true for placeholders.
+    """
+    single = ~mask & mask.roll(1, 1) & mask.roll(-1, 1)
+    single[:, 0] = single[:, -1] = False
+    edges = F.pad((mask | single).int(), (1, 1)).diff(dim=1)
+    starts, ends = (edges == step for step in (1, -1))
+    sums = F.pad(mask.int().cumsum(1), (1, 0))
+    return (sums[ends] - sums[starts]).tolist()
