@@ -55,7 +55,7 @@ from transformers import (
 )
 
 import tiny_families
-from arr_coc.seam import Compacted, adapter_for
+from arr_coc.seam import ADAPTERS, Compacted, adapter_for
 
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
@@ -65,7 +65,8 @@ EVERY = FAMILIES + tuple(tiny_families.BUILDERS)
 ALIKE = ("qwen3_vl_moe", "qwen3_5_moe", "qwen2_5_omni_thinker", "glm46v", "glm_ocr", "glm4v_moe", "smolvlm")
 """Those that lie as another one does: longer tests leave them out."""
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
-MASKABLE = tuple(family for family in EVERY if not family.startswith("qwen3_5"))
+MASKABLE = tuple(family for family in EVERY if ADAPTERS[family].recurrent is not True)
+"""Those in which dropping a token equals masking it: a recurrent state has no mask."""
 WIDTH = 32
 
 SPECIAL = (
