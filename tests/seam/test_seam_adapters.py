@@ -29,9 +29,10 @@ SIZES = {
     "smolvlm": (72, 72),
     "minicpmv4_6": (96, 48),
     "minicpmv4_7": (96, 48),
+    "molmo2": (40, 40),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
-TILED = {"internvl": 9, "idefics3": 9, "smolvlm": 9}
+TILED = {"internvl": 9, "idefics3": 9, "smolvlm": 9, "molmo2": 9}
 """Tokens of the view of the whole, which are no cells."""
 CUT = ("llava_next", "llava_onevision", "minicpmv4_6", "minicpmv4_7", *TILED)
 CUT = tuple(family for family in CUT if family in EVERY)
