@@ -238,9 +238,9 @@ class TestBatch:
             assert (batch["input_ids"][row, :start] == session.model.adapter.padding_id).all()
             assert batch["attention_mask"][row].tolist() == [0] * start + [1] * (longest - start)
             for name in set(alone) - {"pixel_values", "input_ids", "attention_mask"}:
-                value = batch[name][row]
-                value = value[start:] if name in ("mm_token_type_ids", "token_type_ids") else value
-                assert torch.equal(value, alone[name][0]), name  # also LLaVA-NeXT's image_sizes
+                value = batch[name].chunk(len(QUESTIONS))[row]  # several rows of what is of tiles or cells
+                value = value[:, start:] if name in ("mm_token_type_ids", "token_type_ids") else value
+                assert torch.equal(value, alone[name]), name  # also LLaVA-NeXT's image_sizes
 
     def test_labels_are_the_answer_and_the_end_of_the_turn(self, family: str) -> None:
         session = self.session(family)

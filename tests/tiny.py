@@ -55,8 +55,7 @@ from transformers import (
 )
 
 import tiny_families
-from arr_coc.seam import Compacted, adapter_for
-from arr_coc.seam.registry import ADAPTERS
+from arr_coc.seam import ADAPTERS, Compacted, adapter_for
 
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")
@@ -76,7 +75,7 @@ ALIKE = (
 """Those that lie as another one does: longer tests leave them out."""
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if ADAPTERS[family].recurrent is not True)
-"""Those without recurrent layers: in them a dropped token is as a masked one."""
+"""Those in which dropping a token equals masking it: a recurrent state has no mask."""
 WIDTH = 32
 
 SPECIAL = (

@@ -30,10 +30,17 @@ SIZES = {
     "qianfan_ocr": (72, 24),
     "aya_vision": (72, 24),
     "cohere2_vision": (72, 24),
+    "minicpmv4_6": (96, 48),
+    "minicpmv4_7": (96, 48),
+    "molmo2": (40, 40),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
-TILED = dict.fromkeys(("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision"), 9)
+TILED = ("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision", "molmo2")
+TILED = dict.fromkeys(TILED, 9)
 """Tokens of the view of the whole, which are no cells."""
+CUT = ("llava_next", "llava_onevision", "minicpmv4_6", "minicpmv4_7", *TILED)
+CUT = tuple(family for family in CUT if family in EVERY)
+"""Families whose processors cut a picture into smaller ones."""
 
 
 class TestRegistry:
@@ -138,7 +145,7 @@ def test_resized_pictures_are_recovered(family: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["llava_next", "llava_onevision", "internvl", "idefics3", "smolvlm"])
+@pytest.mark.parametrize("family", CUT)
 @pytest.mark.parametrize("size", [(48, 48), (48, 40), (30, 70), (90, 21)])
 def test_tiled_pictures_lie_right(family: str, size: tuple[int, int]) -> None:
     """The recovered picture shows what the original shows: left dark, right bright, top red."""

@@ -288,12 +288,13 @@ class TestWithGestalt:
         if steps["position_ids"].ndim == 3:
             steps["position_ids"] = steps["position_ids"][1:]  # the text row is only there for masks
         end = adapter.positions(inputs)[..., -1:]  # of the undropped sequence
-        steps.pop("mm_token_type_ids", None)
         for step in range(5):
             token = built.model(**steps, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
             assert torch.equal(token[:, 0], out[:, result.columns.shape[1] + step])
             steps["input_ids"] = torch.cat([steps["input_ids"], token], dim=1)
             steps["attention_mask"] = F.pad(steps["attention_mask"], (0, 1), value=1)
+            if "mm_token_type_ids" in steps:
+                steps["mm_token_type_ids"] = F.pad(steps["mm_token_type_ids"], (0, 1))
             following = (end + 1 + step).expand(*steps["position_ids"].shape[:-1], 1)
             steps["position_ids"] = torch.cat([steps["position_ids"], following], dim=-1)
 

@@ -102,16 +102,17 @@ class TestLaws:
             steps = masked(adapter, inputs, compacted.columns)
         else:
             steps = adapter.compact(inputs, features, ragged(features), use_cache=False).kwargs
-            if not adapter.plain_positions:
-                steps["position_ids"] = steps["position_ids"][1:]  # the text row is only there for masks
+            if not adapter.plain_positions:  # the text row is only there for masks
+                steps["position_ids"] = steps["position_ids"][1:]
         end = adapter.positions(inputs)[..., -1:]  # of the undropped sequence
-        steps = {name: value for name, value in steps.items() if name != "mm_token_type_ids"}
         expected = []
         for step in range(8):
             token = built.model(**steps, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
             expected.append(token)
             steps["input_ids"] = torch.cat([steps["input_ids"], token], dim=1)
             steps["attention_mask"] = torch.nn.functional.pad(steps["attention_mask"], (0, 1), value=1)
+            if "mm_token_type_ids" in steps:
+                steps["mm_token_type_ids"] = torch.nn.functional.pad(steps["mm_token_type_ids"], (0, 1))
             following = (end + 1 + step).expand(*steps["position_ids"].shape[:-1], 1)
             steps["position_ids"] = torch.cat([steps["position_ids"], following], dim=-1)
         assert torch.equal(out, torch.cat(expected, dim=1))

@@ -139,6 +139,7 @@ class VisualPrompt:
         self._check_processor()
         text = chat_prompt(processor, "?", self._kinds)
         self._check_written(text)
+        self._written = {mark: text.count(mark) for mark in self._marks.values() if mark}
         clips, reader = _clips(visuals), getattr(processor, "video_processor", None)
         by_steps = bool(clips) and takes_steps(reader)
         self._media = _media(visuals, reader, by_steps)
@@ -182,7 +183,8 @@ class VisualPrompt:
         """What `inputs` returns, unchecked."""
         text = chat_prompt(self._processor, question, self._kinds, history)
         expansion = self._expansion
-        if isinstance(expansion, TextExpansion) and text.count(expansion.before) == 1:
+        own = all(text.count(mark) == count for mark, count in self._written.items())
+        if isinstance(expansion, TextExpansion) and own and text.count(expansion.before) == 1:
             return self._as_prompt(text.replace(*expansion)) | self.visual
         ids = self._tokenize(text)
         if not isinstance(expansion, Expansion) or ids.count(expansion.token) != 1:

@@ -145,3 +145,8 @@ def question_tokens(
     turn = torch.zeros_like(content)
     turn[within] = True
     return content & turn
+
+
+def outside(ids: Tensor, begin: int, end: int) -> Tensor:
+    """The tokens that stand between no `begin` and its `end`: [B, S] -> bool [B, S]."""
+    return (ids == begin).cumsum(1) == (ids == end).cumsum(1)

@@ -13,7 +13,9 @@ from arr_coc.seam.families.internvl import InternVLAdapter
 from arr_coc.seam.families.lfm2_vl import Lfm2VLAdapter
 from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
+from arr_coc.seam.families.minicpm_v import MiniCPMVAdapter
 from arr_coc.seam.families.mistral3 import Mistral3Adapter
+from arr_coc.seam.families.molmo2 import Molmo2Adapter
 from arr_coc.seam.families.omni import Qwen2_5OmniAdapter, Qwen3OmniAdapter
 from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
@@ -38,6 +40,8 @@ register_family(AyaVisionAdapter)
 register_family(Cohere2VisionAdapter)
 register_family(Lfm2VLAdapter)
 register_family(Mistral3Adapter)
+register_family(MiniCPMVAdapter)
+register_family(Molmo2Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)
 register_family(LlavaOnevisionAdapter)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.question import outside
 
 
 class Apertus1p5Adapter(FamilyAdapter):
@@ -43,5 +44,5 @@ class Apertus1p5Adapter(FamilyAdapter):
         tokens = getattr(self.processor, "tokenizer", None)
         if tokens is None:
             return mask
-        begins, ends = tokens.convert_tokens_to_ids([tokens.boi_token, tokens.image_wrapper_token])
-        return mask & ((input_ids == begins).cumsum(1) == (input_ids == ends).cumsum(1))
+        marks = tokens.convert_tokens_to_ids([tokens.boi_token, tokens.image_wrapper_token])
+        return mask & outside(input_ids, *marks)

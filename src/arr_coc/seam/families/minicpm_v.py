@@ -1,0 +1,101 @@
+"""MiniCPM-V: a view of the whole, then, of a large picture, the slices that it was cut into, row by row.
+
+The cells are those of all slices in one raster; the view of the whole ahead of them always stays. A picture
+that was not cut has the cells of its one view. The prompt says how slices lie: those of a row have no more
+than their two marks between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import isqrt
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.question import outside
+
+
+class Slices(NamedTuple):
+    """How a picture was cut: rows and columns of slices, tokens and (h, w) patches of each of its views."""
+
+    rows: int
+    columns: int
+    tokens: list[int]
+    sizes: list[tuple[int, int]]
+
+
+class MiniCPMVAdapter(FamilyAdapter):
+    """MiniCPM-V 4.6 and 4.7, whose language model is Qwen3.5's."""
+
+    model_types = ("minicpmv4_6", "minicpmv4_7")
+    title = "MiniCPM-V"
+    remark = "the view of the whole, ahead of the slices, always stays; recurrent as Qwen3.5"
+    recurrent = True
+    mean = (0.5, 0.5, 0.5)
+    std = (0.5, 0.5, 0.5)
+
+    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
+        """The tokens of each picture's views."""
+        return [sum(picture.tokens) for picture in self.slices(inputs)]
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The raster of all slices, or of the one view."""
+        layout: list[tuple[Grid, Tensor]] = []
+        for rows, columns, tokens, sizes in self.slices(inputs):
+            height, width = sizes[-1]
+            merge = isqrt(height * width // tokens[-1])  # patches along each side of a cell
+            high, wide = height // merge, width // merge
+            places = torch.arange(rows * columns * high * wide).view(rows, columns, high, wide)
+            cells = sum(tokens) - places.numel() + places.transpose(1, 2).reshape(-1)
+            layout.append(((1, rows * high, columns * wide), cells))
+        return layout
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The slices joined, or the one view."""
+        pixels = inputs["pixel_values"][0]  # patches side by side: (3, p, n * p)
+        side, end, pictures = pixels.shape[1], 0, []
+        for rows, columns, _, sizes in self.slices(inputs):
+            height, width = sizes[-1]
+            end += sum(h * w for h, w in sizes) * side
+            own = pixels[..., end - rows * columns * height * width * side : end]
+            blocks = own.view(3, side, rows, columns, height, width, side).permute(0, 2, 4, 1, 3, 5, 6)
+            pictures.append(blocks.reshape(3, rows * height * side, columns * width * side))
+        return pictures
+
+    def slices(self, inputs: Mapping[str, Any]) -> list[Slices]:
+        """How each picture was cut, as the prompt says.
+
+        Raises:
+            ValueError: slices that make no raster of one size.
+        """
+        sizes = [(height, width) for height, width in inputs["target_sizes"].tolist()]
+        pictures = []
+        for ids in inputs["input_ids"]:
+            steps = F.pad((ids == self.image_token_id).int(), (1, 1)).diff()
+            starts, ends = ((steps == step).nonzero().flatten() for step in (1, -1))
+            marks = ids[starts - 1].tolist()  # each view is announced as one of the whole, or as a slice
+            begin = [number for number, mark in enumerate(marks) if mark == marks[0]]
+            runs = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            for left, right in pairwise([*begin, len(runs)]):
+                own, sizes = sizes[: right - left], sizes[right - left :]
+                cut = runs[left + 1 : right]
+                breaks = [i + 1 for i, (a, b) in enumerate(pairwise(cut)) if b[0] - a[1] > 2]
+                columns, rows = [*breaks, len(cut) or 1][0], len(breaks) + 1
+                if len(own) < right - left or len({*own[1:]}) > 1 or rows * columns != (len(cut) or 1):
+                    raise ValueError(f"{len(cut)} slices of {own[1:]} patches are no raster; use mode='full'")
+                pictures.append(Slices(rows, columns, [b - a for a, b in runs[left:right]], own))
+        return pictures
+
+    def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """As in every family, without the number that its processor writes before each picture."""
+        mask = super().question_mask(input_ids, attention_mask)
+        tokens = getattr(self.processor, "tokenizer", None)
+        if tokens is None:
+            return mask
+        marks = tokens.convert_tokens_to_ids([tokens.image_id_start_token, tokens.image_id_end_token])
+        return mask & outside(input_ids, *marks)
