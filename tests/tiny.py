@@ -333,7 +333,7 @@ def prompts(built: Tiny, rows: Sequence[tuple[str, Sequence[Image.Image]]]) -> d
     given = {"images": pictures} if any(pictures) else {}
     if given and built.family in LLAVA_FAMILIES and not all(pictures):  # their processors take no empty row
         given = {"images": [[image] for row in pictures for image in row]}
-    if built.family == "llava" and given:
+    if built.family in ("llava", "got_ocr2") and given:  # theirs take no nested images
         given = {"images": [image for row in given["images"] for image in row]}
     return dict(built.processor(text=texts, padding=True, return_tensors="pt", **given))
 
