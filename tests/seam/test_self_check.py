@@ -21,7 +21,7 @@ from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, r
 from arr_coc.seam.features import handing_back
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
-from tiny_families import BUILDERS, UNREGISTERED
+from tiny_families import BUILDERS, REFUSED, UNREGISTERED
 
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
@@ -114,6 +114,22 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"cuts a picture of 2048x1024 px into [37];") as error:
             self_check(GenericAdapter(built.model, built.processor))
         assert "\n" not in str(error.value)
+
+    @pytest.mark.parametrize("family", REFUSED)
+    def test_families_in_tiles_that_nobody_registered(self, family: str) -> None:
+        built = tiny(family)
+        line = f"^model type '{family}' has no adapter of its own.*cuts a picture of 2048x1024 px into [37];"
+        with pytest.raises(ValueError, match=line) as caught:
+            ARRCOCModel.wrap(built.model, built.processor)
+        assert "\n" not in str(caught.value)
+
+    def test_tokens_that_the_model_projects_itself(self) -> None:
+        """As Llama 4's, here without tiles."""
+        built = tiny("llama4")
+        processor = copy.deepcopy(built.processor)
+        processor.image_processor.max_patches = 1
+        with pytest.raises(ValueError, match="encoded to something other than tokens of the prompt; use"):
+            ARRCOCModel.wrap(built.model, processor)
 
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()
