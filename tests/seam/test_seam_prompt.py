@@ -181,7 +181,7 @@ def test_what_a_template_writes_and_what_fills_a_prompt_are_both_refused(family:
     placeholder = built.processor.tokenizer.decode([built.model.config.image_token_id])
     assert placeholder != "<image>"
     for mark in ("<image>", placeholder):
-        with pytest.raises(ValueError, match="the question holds .*, the model's own placeholder"):
+        with pytest.raises(ValueError, match=r"the question holds .*, the model's own placeholder"):
             session.inputs(f"What is {mark}?")
 
 
