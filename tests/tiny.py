@@ -285,7 +285,7 @@ def tiny(family: str) -> Tiny:
     """The tiny model of a family (built once, in evaluation mode, float32) and its processor."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        if family in tiny_families.BUILDERS | tiny_families.UNREGISTERED:
+        if family in tiny_families.BUILDERS | tiny_families.UNREGISTERED | tiny_families.REFUSED:
             model, processor = tiny_families.build(family)
         else:
             model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)
@@ -343,7 +343,7 @@ def prompts(built: Tiny, rows: Sequence[tuple[str, Sequence[Image.Image]]]) -> d
     given = {"images": pictures} if any(pictures) else {}
     if given and built.family in LLAVA_FAMILIES and not all(pictures):  # their processors take no empty row
         given = {"images": [[image] for row in pictures for image in row]}
-    if built.family == "llava" and given:
+    if built.family in ("llava", "got_ocr2") and given:  # theirs take no nested images
         given = {"images": [image for row in given["images"] for image in row]}
     return dict(built.processor(text=texts, padding=True, return_tensors="pt", **given))
 

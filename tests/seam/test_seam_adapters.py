@@ -54,7 +54,8 @@ class TestRegistry:
     def test_unknown_model_type_is_named(self) -> None:
         model = SimpleNamespace(config=SimpleNamespace(model_type="gpt2"))
         with pytest.raises(
-            ValueError, match=r"'gpt2' is not supported; supported are apertus1p5, gemma3, .*qwen3_vl"
+            ValueError,
+            match=r"'gpt2' is not supported; supported are apertus1p5, aya_vision, .*gemma3, .*qwen3_vl",
         ):
             adapter_for(model)  # type: ignore[arg-type]
 

@@ -171,6 +171,20 @@ def test_a_question_that_holds_the_placeholder_goes_through_the_processor(family
         prompt.inputs(f"What is {processor.image_token}?")
 
 
+@pytest.mark.parametrize("family", ["aya_vision", "qianfan_ocr"])
+def test_what_a_template_writes_and_what_fills_a_prompt_are_both_refused(family: str) -> None:
+    """In these two they differ: "<image>" becomes a run of another token."""
+    if family not in EVERY:
+        pytest.skip("not in this release of transformers")
+    built = tiny(family)
+    session = ARRCOCModel.wrap(built.model, built.processor, budget=9).session(IMAGE)
+    placeholder = built.processor.tokenizer.decode([built.model.config.image_token_id])
+    assert placeholder != "<image>"
+    for mark in ("<image>", placeholder):
+        with pytest.raises(ValueError, match=r"the question holds .*, the model's own placeholder"):
+            session.inputs(f"What is {mark}?")
+
+
 @pytest.mark.parametrize(
     ("cls", "family"),
     [(Framed, "qwen3_vl"), (Rows, "qwen3_vl"), (Written, "qwen3_vl"), (Lines, "llava")],

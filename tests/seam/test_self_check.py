@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+from transformers.models.timm_wrapper.modeling_timm_wrapper import TimmWrapperModelOutput
 
 from arr_coc import ARRCOCModel
 from arr_coc.seam import GenericAdapter, adapter_for
 from arr_coc.seam.families.generic import nearest_grid
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
+from arr_coc.seam.features import handing_back
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
-from tiny_families import BUILDERS, UNREGISTERED
+from tiny_families import BUILDERS, REFUSED, UNREGISTERED
 
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
@@ -55,6 +58,13 @@ def test_a_batch_equals_its_rows(family: str) -> None:
         expected = built.model(**single.kwargs, use_cache=False).logits[0]
         real = int((single.columns >= 0).sum())
         assert (logits[row, -real:] - expected[-real:]).abs().max() < 1e-4
+
+
+def test_an_output_that_is_not_made_of_tokens_alone_is_handed_back_as_the_usual_one() -> None:
+    """As that of timm's towers, which FastVLM and PerceptionLM have."""
+    tokens = torch.zeros(1, 4, 8)
+    assert handing_back(BaseModelOutput(last_hidden_state=tokens)) is BaseModelOutput
+    assert handing_back(TimmWrapperModelOutput(last_hidden_state=tokens)) is BaseModelOutputWithPooling
 
 
 class TestRefusals:
@@ -104,6 +114,22 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"cuts a picture of 2048x1024 px into [37];") as error:
             self_check(GenericAdapter(built.model, built.processor))
         assert "\n" not in str(error.value)
+
+    @pytest.mark.parametrize("family", REFUSED)
+    def test_families_in_tiles_that_nobody_registered(self, family: str) -> None:
+        built = tiny(family)
+        line = f"^model type '{family}' has no adapter of its own.*cuts a picture of 2048x1024 px into [37];"
+        with pytest.raises(ValueError, match=line) as caught:
+            ARRCOCModel.wrap(built.model, built.processor)
+        assert "\n" not in str(caught.value)
+
+    def test_tokens_that_the_model_projects_itself(self) -> None:
+        """As Llama 4's, here without tiles."""
+        built = tiny("llama4")
+        processor = copy.deepcopy(built.processor)
+        processor.image_processor.max_patches = 1
+        with pytest.raises(ValueError, match="encoded to something other than tokens of the prompt; use"):
+            ARRCOCModel.wrap(built.model, processor)
 
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()

@@ -7,10 +7,16 @@ every release has it; the builders of `tiny_families` and its laws find the file
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-NAMES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py")))
+NEEDS = {"fast_vlm": "timm", "perception_lm": "timm"}
+"""Packages of which a model type's vision tower comes, where that isn't transformers."""
+ABSENT = tuple(name for name, package in NEEDS.items() if find_spec(package) is None)
+REFUSED = ("llama4", "perception_lm")
+"""Model types that the generic adapter doesn't fit, and that have none of their own."""
+NAMES = tuple(sorted({path.stem for path in Path(__file__).parent.glob("[a-z]*.py")} - set(ABSENT)))
 
 
 def make(name: str) -> tuple[Any, Any]:

@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 
 from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.seam.compaction import consecutive_positions
-from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures
+from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures, handing_back
 from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
@@ -320,7 +320,9 @@ class FamilyAdapter(PromptAssembly):
         layout = self.cell_layout(inputs, [len(image) for image in tokens])
         cells = [index.to(tokens[0].device) for _, index in layout]
         packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(tokens, levels, [grid for grid, _ in layout], cells, type(output), packed)
+        return VisualFeatures(
+            tokens, levels, [grid for grid, _ in layout], cells, handing_back(output), packed
+        )
 
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].

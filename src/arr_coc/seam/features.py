@@ -7,11 +7,12 @@ always kept). Every list is per image, in order of appearance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from arr_coc.core.allocation import Grid
 
@@ -187,3 +188,15 @@ class Compacted:
 def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Processor inputs without the crops that may stand beside them."""
     return {name: value for name, value in inputs.items() if name not in (CROP_VALUES, CROP_GRIDS)}
+
+
+def handing_back(output: Any) -> type:
+    """The class in which encoded tokens are handed back to the model: that of the encoder's own output.
+
+    A class that can't be made of tokens alone, as that of timm's towers, gives way to the usual one.
+
+    Args:
+        output: of the encoder.
+    """
+    needed = [one.name for one in fields(output) if one.default is MISSING and one.default_factory is MISSING]
+    return BaseModelOutputWithPooling if set(needed) - {"pooler_output"} else type(output)

@@ -26,6 +26,17 @@ class GenericAdapter(FamilyAdapter):
     title = "any other"
     remark = "single pictures, if the check at loading passes"
 
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """The base model's own output.
+
+        Raises:
+            ValueError: it holds no tokens of the prompt, as Llama 4's, which the model projects itself.
+        """
+        output = super().encode(inputs)
+        if getattr(output, "pooler_output", None) is None:
+            raise ValueError("its images are encoded to something other than tokens of the prompt")
+        return output
+
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """As the encoder returns them, or as many placeholders as follow each other."""
         pictures = len(self.patches(inputs))

@@ -21,6 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.families.tiles import arranged, joined, raster
+from arr_coc.seam.features import handing_back
 from arr_coc.seam.partial import numbered_cells
 
 
@@ -118,7 +119,7 @@ class TiledAdapter(FamilyAdapter):
         output = self.encode(self.only(inputs, chosen))
         encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
         packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(list(encoded.split(kept)), [], layout.grids, [], type(output), packed)
+        return VisualFeatures(list(encoded.split(kept)), [], layout.grids, [], handing_back(output), packed)
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
         """The views of the whole; None where no image has one."""
