@@ -210,7 +210,10 @@ class Session:
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
         device = self.model.device
-        return {k: v.to(device) if isinstance(v, Tensor | StepPixels) else v for k, v in values.items()}
+        moved = {k: v.to(device) if isinstance(v, Tensor | StepPixels) else v for k, v in values.items()}
+        if not self.model.adapter.casts and "pixel_values" in moved:
+            moved["pixel_values"] = moved["pixel_values"].to(self.model.base.dtype)
+        return moved
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
         """Several questions about this image as one left-padded batch, without pixels.

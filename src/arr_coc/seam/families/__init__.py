@@ -9,6 +9,7 @@ from arr_coc.seam.families.glm4v import Glm4vAdapter
 from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
+from arr_coc.seam.families.kimi_k25 import KimiK25Adapter
 from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.families.minicpm_v import MiniCPMVAdapter
@@ -37,6 +38,7 @@ register_family(Idefics3Adapter)
 register_family(Mistral3Adapter)
 register_family(MiniCPMVAdapter)
 register_family(Molmo2Adapter)
+register_family(KimiK25Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)
 register_family(LlavaOnevisionAdapter)
