@@ -20,6 +20,7 @@ from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.families.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.families.step3p7 import Step3p7Adapter
 from arr_coc.seam.registry import register_family
 
 register_family(Qwen3VLAdapter)
@@ -39,6 +40,7 @@ register_family(Mistral3Adapter)
 register_family(MiniCPMVAdapter)
 register_family(Molmo2Adapter)
 register_family(KimiK25Adapter)
+register_family(Step3p7Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)
 register_family(LlavaOnevisionAdapter)

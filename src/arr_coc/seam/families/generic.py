@@ -26,6 +26,17 @@ class GenericAdapter(FamilyAdapter):
     title = "any other"
     remark = "single pictures, if the check at loading passes"
 
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """As in every family.
+
+        Raises:
+            ValueError: an encoder that has nothing to stand in the prompt.
+        """
+        output = super().encode(inputs)
+        if output.pooler_output is None:
+            raise ValueError("its encoder makes features for inner layers alone, and none for the prompt")
+        return output
+
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """As the encoder returns them, or as many placeholders as follow each other."""
         pictures = len(self.patches(inputs))
