@@ -210,7 +210,10 @@ class Session:
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
         device = self.model.device
-        return {k: v.to(device) if isinstance(v, Tensor | StepPixels) else v for k, v in values.items()}
+        moved = {k: v.to(device) if isinstance(v, Tensor | StepPixels) else v for k, v in values.items()}
+        if not self.model.adapter.casts and "pixel_values" in moved:
+            moved["pixel_values"] = moved["pixel_values"].to(self.model.base.dtype)
+        return moved
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
         """Several questions about this image as one left-padded batch, without pixels.
@@ -230,7 +233,12 @@ class Session:
         if answers is not None:
             ends = [tokens(a, add_special_tokens=False)["input_ids"] + [tokens.eos_token_id] for a in answers]
             rows = [with_answer(row, ids) for row, ids in zip(rows, ends, strict=True)]
-        return left_padded(rows, self._visual, self.model.adapter.padding_id)
+        adapter = self.model.adapter
+        batch = left_padded(rows, self._visual, adapter.padding_id)
+        if adapter.plain_positions and not bool(batch["attention_mask"].all()):
+            # A model counts padding along; where positions aren't only relative, its rows then differ.
+            batch["position_ids"] = adapter.positions(batch)
+        return batch
 
     def ask(
         self,

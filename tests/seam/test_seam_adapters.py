@@ -33,12 +33,13 @@ SIZES = {
     "minicpmv4_6": (96, 48),
     "minicpmv4_7": (96, 48),
     "molmo2": (40, 40),
+    "step3p7": (64, 32),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
 TILED = ("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision", "molmo2")
 TILED = dict.fromkeys(TILED, 9)
 """Tokens of the view of the whole, which are no cells."""
-CUT = ("llava_next", "llava_onevision", "minicpmv4_6", "minicpmv4_7", *TILED)
+CUT = ("llava_next", "llava_onevision", "minicpmv4_6", "minicpmv4_7", "step3p7", *TILED)
 CUT = tuple(family for family in CUT if family in EVERY)
 """Families whose processors cut a picture into smaller ones."""
 
@@ -151,6 +152,8 @@ def test_resized_pictures_are_recovered(family: str) -> None:
 def test_tiled_pictures_lie_right(family: str, size: tuple[int, int]) -> None:
     """The recovered picture shows what the original shows: left dark, right bright, top red."""
     width, height = size
+    if family == "step3p7" and height < 32:
+        pytest.skip("so thin a strip is padded to a square")
     ramp = np.zeros((height, width, 3), dtype=np.uint8)
     ramp[..., 1] = np.linspace(0, 255, width)[None]
     ramp[..., 0] = np.linspace(255, 0, height)[:, None]

@@ -27,7 +27,8 @@ ROWS = [
 
 SPARSE = [family for family in EVERY if ADAPTERS[family].sparse]
 families = pytest.mark.parametrize("family", SPARSE)
-OWN = ("gemma4", "mistral3")
+PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4") if family in EVERY)
+OWN = ("gemma4", *PIXTRAL)
 """Families whose towers are called in a way of their own: their tests of hidden cells stand apart."""
 grid_families = pytest.mark.parametrize("family", [family for family in SPARSE if family not in OWN])
 qwen_families = pytest.mark.parametrize("family", QWEN_FAMILIES)
@@ -139,10 +140,11 @@ class TestEncodeCells:
         assert (found.tokens[0] - expected).abs().max() < TOLERANCE
         assert (found.tokens[0] - adapter.features(inputs).select(keep).tokens[0]).abs().max() > 0.01
 
-    def test_some_cells_of_mistral3_are_the_tower_with_the_rest_masked(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("family", PIXTRAL)
+    def test_some_cells_of_pixtral_are_the_tower_with_the_rest_masked(
+        self, family: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        _, adapter, inputs = setup("mistral3", ROWS[1:])
+        _, adapter, inputs = setup(family, ROWS[1:])
         ((_, height, width),) = adapter.layout(inputs).grids
         keep = [some_cells(height * width, 9)]
         found = adapter.encode_cells(inputs, keep)
@@ -303,8 +305,9 @@ class TestCoarse:
         assert torch.equal(mixed["pixel_values"][:120], inputs["pixel_values"][:120])
         assert adapter.layout(mixed).grids[1] == (1, 4, 7)
 
-    def test_coarse_views_of_mistral3(self) -> None:
-        _, adapter, inputs = setup("mistral3")
+    @pytest.mark.parametrize("family", PIXTRAL)
+    def test_coarse_views_of_pixtral(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
         view = adapter.coarse(inputs, 20)
         assert adapter.features(view).grids == adapter.layout(view).grids == [(1, 4, 5), (1, 3, 6), (1, 6, 3)]
         for small, large in zip(adapter.images(view), adapter.images(inputs), strict=True):

@@ -131,6 +131,32 @@ class TestRefusals:
         with pytest.raises(ValueError, match="encoded to something other than tokens of the prompt; use"):
             ARRCOCModel.wrap(built.model, processor)
 
+    def test_positions_that_generate_does_not_heed(self) -> None:
+        """As HyperCLOVA X Vision's doesn't."""
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.prepare_inputs_for_generation
+
+        def prepared(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            return stock(*args, **kwargs) | {"position_ids": None}
+
+        model.prepare_inputs_for_generation = prepared
+        self.refused(model, tiny("lighton_ocr").processor, "`generate` .* doesn't heed `position_ids`")
+
+    def test_an_encoder_for_inner_layers_alone(self) -> None:
+        """As Granite 4 Vision's is."""
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.model.get_image_features
+
+        def inner(pixel_values: Tensor, image_sizes: Any, **more: Any) -> Any:
+            output = stock(pixel_values=pixel_values, image_sizes=image_sizes, **more)
+            output.pooler_output = None
+            return output
+
+        model.model.get_image_features = inner
+        self.refused(
+            model, tiny("lighton_ocr").processor, "encoded to something other than tokens of the prompt; use"
+        )
+
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()
         adapter = GenericAdapter(model, tiny("vipllava").processor)

@@ -62,6 +62,7 @@ class FamilyAdapter(PromptAssembly):
             compute can be told by cell; `merger` and `tower_order` say where.
         halves: the vision tower can be run in two halves, so that a compressor may work between them
             (`encode_merged`).
+        casts: the model turns pixels into its own dtype; else they must come in it.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
             masked equivalent; by default as the model's configuration lists its layers.
 
@@ -85,6 +86,7 @@ class FamilyAdapter(PromptAssembly):
     clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
     halves: ClassVar[bool] = False
+    casts: ClassVar[bool] = True
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
@@ -137,6 +139,8 @@ class FamilyAdapter(PromptAssembly):
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The base model's own output of `get_image_features` for these inputs."""
         arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
+        if not self.casts:
+            arguments["pixel_values"] = arguments["pixel_values"].to(self.model.dtype)
         return self._model_with("get_image_features").get_image_features(**arguments, return_dict=True)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:

@@ -3,7 +3,7 @@
 Two drawn pictures go through the model's own processor, each in one piece, as a large one must that is not
 read. Each prompt must hold a placeholder for every encoded token; with all cells kept the logits must be the
 stock model's to the last bit; and with some dropped they must be those of the stock model with the dropped
-columns masked, as far as its numbers go.
+columns masked, as far as its numbers go, and those by which its own `generate` chooses the next token.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     dropped = model(**compacted.kwargs, use_cache=False).logits[0]
     if not bool(dropped.isfinite().all()):
         raise ValueError("with some tokens dropped its logits are not finite")
+    _check_generate(adapter, adapter.compact(inputs, features, some).kwargs, dropped[-1], float(stock.std()))
     narrow = adapter.window is not None and adapter.window < inputs["input_ids"].shape[1]
     if adapter.recurrent or narrow:
         return  # dropping has no masked equivalent, or only in a shorter prompt
@@ -104,6 +105,25 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
         raise ValueError(
             f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the "
             "tokens masked"
+        )
+
+
+def _check_generate(adapter: FamilyAdapter, kwargs: dict[str, Any], expected: Tensor, spread: float) -> None:
+    """Raise a ValueError where `generate` doesn't go on with the positions that it is given.
+
+    Args:
+        adapter: of the model.
+        kwargs: of a prompt of one row, of which some tokens were dropped.
+        expected: the logits at its end.
+        spread: standard deviation of logits.
+    """
+    options: dict[str, Any] = {"do_sample": False, "num_beams": 1, "max_new_tokens": 1, "output_logits": True}
+    output = adapter.model.generate(**kwargs, **options, return_dict_in_generate=True)
+    error = float((output.logits[0][0].to(expected) - expected).abs().max()) / spread
+    if error > SLACK:
+        raise ValueError(
+            f"with some tokens dropped the logits of its `generate` are {error:.2g} standard deviations from "
+            "those of a call: it doesn't heed `position_ids`"
         )
 
 

@@ -10,6 +10,7 @@ from arr_coc.seam.families.glm4v import Glm4vAdapter
 from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
+from arr_coc.seam.families.kimi_k25 import KimiK25Adapter
 from arr_coc.seam.families.lfm2_vl import Lfm2VLAdapter
 from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
@@ -21,6 +22,7 @@ from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.families.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.families.step3p7 import Step3p7Adapter
 from arr_coc.seam.registry import register_family
 
 register_family(Qwen3VLAdapter)
@@ -42,6 +44,8 @@ register_family(Lfm2VLAdapter)
 register_family(Mistral3Adapter)
 register_family(MiniCPMVAdapter)
 register_family(Molmo2Adapter)
+register_family(KimiK25Adapter)
+register_family(Step3p7Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)
 register_family(LlavaOnevisionAdapter)

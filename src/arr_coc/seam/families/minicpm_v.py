@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.families.tiles import by_gaps, run_spans
 from arr_coc.seam.question import outside
 
 
@@ -76,18 +76,14 @@ class MiniCPMVAdapter(FamilyAdapter):
         sizes = [(height, width) for height, width in inputs["target_sizes"].tolist()]
         pictures = []
         for ids in inputs["input_ids"]:
-            steps = F.pad((ids == self.image_token_id).int(), (1, 1)).diff()
-            starts, ends = ((steps == step).nonzero().flatten() for step in (1, -1))
-            marks = ids[starts - 1].tolist()  # each view is announced as one of the whole, or as a slice
+            runs = run_spans(ids == self.image_token_id)
+            marks = [int(ids[start - 1]) for start, _ in runs]  # each view is of the whole, or a slice
             begin = [number for number, mark in enumerate(marks) if mark == marks[0]]
-            runs = list(zip(starts.tolist(), ends.tolist(), strict=True))
             for left, right in pairwise([*begin, len(runs)]):
                 own, sizes = sizes[: right - left], sizes[right - left :]
-                cut = runs[left + 1 : right]
-                breaks = [i + 1 for i, (a, b) in enumerate(pairwise(cut)) if b[0] - a[1] > 2]
-                columns, rows = [*breaks, len(cut) or 1][0], len(breaks) + 1
-                if len(own) < right - left or len({*own[1:]}) > 1 or rows * columns != (len(cut) or 1):
-                    raise ValueError(f"{len(cut)} slices of {own[1:]} patches are no raster; use mode='full'")
+                if len({*own[1:]}) > 1:
+                    raise ValueError(f"slices of {own[1:]} patches are no raster; use mode='full'")
+                rows, columns = by_gaps(runs[left + 1 : right] or runs[left:right])
                 pictures.append(Slices(rows, columns, [b - a for a, b in runs[left:right]], own))
         return pictures
 

@@ -1,4 +1,4 @@
-"""Mistral Small 3 (Pixtral): as many cells as the picture is large, with a break token after each row.
+"""Mistral Small 3 and Large 4 (Pixtral): as many cells as the picture is large, a break token after each row.
 
 The break tokens are words of the prompt, so they always stay. The tower cuts a picture into patches by a
 convolution that touches each patch once, and tells them apart by positions: so some cells alone can be
@@ -23,11 +23,11 @@ from arr_coc.seam.patching import coarse_views
 
 
 class Mistral3Adapter(FamilyAdapter):
-    """Mistral Small 3. Where it reads another layer of its tower than the last, all cells are encoded."""
+    """Both. Where one reads another layer of its tower than the last, all cells are encoded."""
 
-    model_types = ("mistral3",)
-    title = "Mistral Small 3"
-    remark = "the tokens between rows always stay"
+    model_types = ("mistral3", "mistral_large4")
+    title = "Mistral Small 3, Large 4"
+    remark = "the tokens between rows always stay; Large 4 picks what it reads, of what is kept"
     sparse = True
 
     def __init__(self, model: Any, processor: Any = None) -> None:

@@ -9,6 +9,7 @@ These are functions of tensors alone; tiles are [n, 3, s, s].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -124,3 +125,26 @@ def placeholder_groups(mask: Tensor) -> list[int]:
     starts, ends = (edges == step for step in (1, -1))
     sums = F.pad(mask.int().cumsum(1), (1, 0))
     return (sums[ends] - sums[starts]).tolist()
+
+
+def run_spans(mask: Tensor) -> list[tuple[int, int]]:
+    """Where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair each."""
+    steps = F.pad(mask.int(), (1, 1)).diff()
+    starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
+    return list(zip(starts, ends, strict=True))
+
+
+def by_gaps(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The rows and columns of tiles whose marks say where a row ends: by more than two between two tiles.
+
+    Args:
+        spans: where the placeholders of each tile begin and end.
+
+    Raises:
+        ValueError: rows of different lengths, or tiles of different numbers of cells.
+    """
+    breaks = [i + 1 for i, (one, next_one) in enumerate(pairwise(spans)) if next_one[0] - one[1] > 2]
+    rows, columns = len(breaks) + 1, [*breaks, len(spans)][0]
+    if rows * columns != len(spans) or len({end - start for start, end in spans}) != 1:
+        raise ValueError(f"{len(spans)} tiles make no raster; pass the processor's own input_ids")
+    return rows, columns
