@@ -62,6 +62,8 @@ class FamilyAdapter(PromptAssembly):
             compute can be told by cell; `merger` and `tower_order` say where.
         halves: the vision tower can be run in two halves, so that a compressor may work between them
             (`encode_merged`).
+        prefix: every token of the prompt sees the whole prompt, the question the image and the image the
+            question, so that no part of it can be read once for several questions.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
             masked equivalent; by default as the model's configuration lists its layers.
 
@@ -85,6 +87,7 @@ class FamilyAdapter(PromptAssembly):
     clips: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
     halves: ClassVar[bool] = False
+    prefix: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
