@@ -277,7 +277,7 @@ def tiny(family: str) -> Tiny:
     """The tiny model of a family (built once, in evaluation mode, float32) and its processor."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        if family in tiny_families.BUILDERS | tiny_families.UNREGISTERED:
+        if family not in FAMILIES:
             model, processor = tiny_families.build(family)
         else:
             model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)

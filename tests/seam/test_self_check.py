@@ -18,7 +18,7 @@ from arr_coc.seam.families.generic import nearest_grid
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
-from tiny_families import UNREGISTERED
+from tiny_families import REFUSED, UNREGISTERED
 
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
@@ -64,6 +64,24 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"'lighton_ocr' has no adapter of its own.*{what}") as caught:
             ARRCOCModel.wrap(model, processor)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("family", REFUSED)
+    def test_tokens_that_are_no_cells(self, family: str) -> None:
+        built = tiny(family)
+        with pytest.raises(ValueError, match=rf"'{family}' .*tokens only \d+% .* don't stand for places"):
+            ARRCOCModel.wrap(built.model, built.processor)
+
+    def test_tokens_in_another_order_than_their_places(self) -> None:
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.model.get_image_features
+
+        def turned(pixel_values: Tensor, image_sizes: Any, **more: Any) -> Any:
+            output = stock(pixel_values=pixel_values, image_sizes=image_sizes, **more)
+            output.pooler_output = [tokens.flip(0) for tokens in output.pooler_output]
+            return output
+
+        model.model.get_image_features = turned
+        self.refused(model, tiny("lighton_ocr").processor, "don't stand for places")
 
     def test_without_a_processor(self) -> None:
         self.refused(tiny("lighton_ocr").model, None, "pass its processor")
