@@ -15,6 +15,7 @@ import torch
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.caches import CACHE
 from arr_coc.seam.kept import KeptPrompts, unread
+from arr_coc.seam.registry import is_served
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -42,6 +43,20 @@ def widths(model: ARRCOCModel) -> Any:
     hook = model.base.model.language_model.register_forward_pre_hook(note, with_kwargs=True)
     yield calls
     hook.remove()
+
+
+@pytest.mark.skipif(not is_served("paligemma"), reason="not in this release of transformers")
+def test_an_image_that_sees_the_question_is_not_kept() -> None:
+    built = tiny("paligemma")
+    model = ARRCOCModel.wrap(built.model, built.processor)
+    refusal = "paligemma reads an image together with each question"
+    with pytest.raises(ValueError, match=refusal):
+        model.session(picture(1), keep_image_after=1)
+    session = model.session(picture(1))
+    with pytest.raises(ValueError, match=refusal):
+        session.keep_image()
+    batch = session.batch(["What?"], ["That."])  # an answer sees what stands before it, no more
+    assert batch["token_type_ids"][0].tolist() == (batch["labels"][0] != -100).int().tolist()
 
 
 @pytest.mark.parametrize("images", [IMAGE, [IMAGE, picture(2, (56, 56))]], ids=["one", "two"])

@@ -285,7 +285,7 @@ def tiny(family: str) -> Tiny:
     """The tiny model of a family (built once, in evaluation mode, float32) and its processor."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        if family in tiny_families.BUILDERS | tiny_families.UNREGISTERED | tiny_families.REFUSED:
+        if family not in FAMILIES:
             model, processor = tiny_families.build(family)
         else:
             model, processor = _qwen(family) if family in QWEN_FAMILIES else _llava(family)
@@ -302,6 +302,12 @@ def in_bfloat16(family: str) -> Tiny:
     """A copy of a family's tiny model in bfloat16: a cast of `tiny`'s own would reach every other test."""
     built = tiny(family)
     return Tiny(family, copy.deepcopy(built.model).bfloat16(), built.processor)
+
+
+def in_its_dtype(family: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs for `in_bfloat16`: LFM3-VL, unlike the others, leaves it to the caller to cast the pixels."""
+    cast = {"pixel_values": inputs["pixel_values"].bfloat16()} if family == "lfm3_vl" else {}
+    return inputs | cast
 
 
 @cache
@@ -345,7 +351,16 @@ def prompts(built: Tiny, rows: Sequence[tuple[str, Sequence[Image.Image]]]) -> d
         given = {"images": [[image] for row in pictures for image in row]}
     if built.family in ("llava", "got_ocr2") and given:  # theirs take no nested images
         given = {"images": [image for row in given["images"] for image in row]}
-    return dict(built.processor(text=texts, padding=True, return_tensors="pt", **given))
+    inputs = dict(built.processor(text=texts, padding=True, return_tensors="pt", **given))
+    inputs.pop("labels", None)  # PaliGemma's, of no answer
+    return inputs
+
+
+def with_next_kinds(family: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs whose kinds of tokens go on with one that was generated: text; to PaliGemma, no prompt."""
+    names = [name for name in ("mm_token_type_ids", "token_type_ids") if inputs.get(name) is not None]
+    kind = int(family == "paligemma")
+    return inputs | {name: torch.nn.functional.pad(inputs[name], (0, 1), value=kind) for name in names}
 
 
 def some_cells(total: int, count: int, seed: int = 0) -> torch.Tensor:

@@ -571,12 +571,12 @@ BUILDERS |= {name: make for name, make in _MORE.items() if name in ADAPTERS}
 UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
 UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in {*ADAPTERS, *tiny_kinds.REFUSED}}
 """Families that arr-coc has no adapter of, for the generic one."""
-REFUSED = {name: make for name, make in _MORE.items() if name in tiny_kinds.REFUSED}
-"""Families that it has no adapter of and that the generic one doesn't fit."""
+REFUSED = {name: tiny_kinds.REFUSED[name] for name in _MORE if name in tiny_kinds.REFUSED}
+"""Families that the generic one doesn't fit either, with what is said of them."""
 
 
 def build(family: str) -> tuple[PreTrainedModel, Any]:
     """A model of a family, its weights just drawn, and its processor."""
-    made, processor = (BUILDERS | UNREGISTERED | REFUSED)[family]()
+    made, processor = (BUILDERS | UNREGISTERED | _MORE)[family]()
     model = made if isinstance(made, PreTrainedModel) else AutoModelForImageTextToText.from_config(made)
     return model, processor

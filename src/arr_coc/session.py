@@ -42,7 +42,7 @@ from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.batching import left_padded, with_answer
 from arr_coc.seam.callbacks import NewTokens
 from arr_coc.seam.decoding import generate_whole, refuse_settings, setting
-from arr_coc.seam.kept import KeptPrompts
+from arr_coc.seam.kept import KeptPrompts, check_keeping
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
 from arr_coc.seam.steps import StepPixels, with_whole_pixels
@@ -92,11 +92,7 @@ class Session:
         keep_image_after: int | None = None,
         fps: float | None = None,
     ) -> None:
-        count = keep_image_after
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
-            raise ValueError(
-                f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
-            )
+        check_keeping(keep_image_after, model.adapter)
         processor = model.processor
         if getattr(processor, "chat_template", None) is None:
             raise ValueError(
@@ -163,6 +159,7 @@ class Session:
         As a session with `keep_image_after` does by itself when it comes to that. Called between two
         questions, while nobody waits, it spares the next one the wait.
         """
+        check_keeping(0, self.model.adapter)
         if self._kept is None:
             prompts = KeptPrompts()
             with torch.no_grad():
@@ -228,11 +225,11 @@ class Session:
         Raises:
             ValueError: as `inputs`.
         """
-        tokens = self.model.processor.tokenizer
+        tokens, kind = self.model.processor.tokenizer, int(self.model.adapter.prefix)
         rows = [self.inputs(question) for question in questions]
         if answers is not None:
             ends = [tokens(a, add_special_tokens=False)["input_ids"] + [tokens.eos_token_id] for a in answers]
-            rows = [with_answer(row, ids) for row, ids in zip(rows, ends, strict=True)]
+            rows = [with_answer(row, ids, kind) for row, ids in zip(rows, ends, strict=True)]
         adapter = self.model.adapter
         batch = left_padded(rows, self._visual, adapter.padding_id)
         if adapter.plain_positions and not bool(batch["attention_mask"].all()):

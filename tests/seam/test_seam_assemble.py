@@ -25,7 +25,7 @@ from arr_coc.seam import (
     gestalt_columns,
     gestalt_positions,
 )
-from tiny import KINDS, MASKABLE, Tiny, in_float64, picture, prompts, some_cells, tiny
+from tiny import KINDS, MASKABLE, Tiny, in_float64, picture, prompts, some_cells, tiny, with_next_kinds
 
 TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
 EXACT = 1e-12  # float64
@@ -185,12 +185,15 @@ class TestWithGestalt:
             assert torch.equal(positions[..., row, real], whole[..., row, standing].to(positions.dtype))
             after = kwargs["labels"][row, real]
             assert torch.equal(after[1:], inputs["labels"][row, standing][1:])
-            assert after[0] == (-100 if columns[0] == PAD else inputs["labels"][row, standing][0])
+            start = int(real.nonzero()[0])
+            padded = start > 0 and columns[start - 1] == PAD
+            assert after[0] == (-100 if padded else inputs["labels"][row, standing][0])
 
             assert gestalts.sum() == gestalt.counts[row]
             first = int(gestalts.nonzero()[0])
             assert gestalts[first : first + gestalt.counts[row]].all()
-            assert columns[first - 1] == image_columns[0] - 1
+            if not adapter.prefix:  # where the image stands first
+                assert columns[first - 1] == image_columns[0] - 1
             assert (kwargs["input_ids"][row, gestalts] == adapter.image_token_id).all()
             assert (kwargs["labels"][row, ~real] == -100).all()
             if "mm_token_type_ids" in kwargs:
@@ -291,6 +294,7 @@ class TestWithGestalt:
         for step in range(5):
             token = built.model(**steps, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
             assert torch.equal(token[:, 0], out[:, result.columns.shape[1] + step])
+            steps = with_next_kinds(family, steps)
             steps["input_ids"] = torch.cat([steps["input_ids"], token], dim=1)
             steps["attention_mask"] = F.pad(steps["attention_mask"], (0, 1), value=1)
             if "mm_token_type_ids" in steps:

@@ -33,6 +33,7 @@ from tiny import picture, prompts, save_tiny, some_cells, tiny
 THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
 GLM = tuple(kind for kind in registry.ADAPTERS["glm4v"].model_types if is_served(kind))
 TOLERANCE = 1e-4
+GEMMAS = [family for family in ("gemma3", "gemma4", "gemma4_unified") if is_served(family)]
 
 
 # ---- windows of attention ----------------------------------------------------------------
@@ -63,7 +64,7 @@ def error_of_dropping(adapter: FamilyAdapter, inputs: dict[str, Any]) -> float:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["gemma3", "gemma4"])
+@pytest.mark.parametrize("family", GEMMAS)
 def test_dropping_equals_masking_while_the_prompt_fits_the_window(
     family: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,7 +84,7 @@ def test_dropping_equals_masking_while_the_prompt_fits_the_window(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["gemma3", "gemma4"])
+@pytest.mark.parametrize("family", GEMMAS)
 def test_with_a_narrow_window_and_every_token_kept_nothing_changes(family: str) -> None:
     model, processor = narrow(family, 12)
     adapter = adapter_for(model, processor)

@@ -28,7 +28,8 @@ ROWS = [
 SPARSE = [family for family in EVERY if ADAPTERS[family].sparse]
 families = pytest.mark.parametrize("family", SPARSE)
 PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4") if family in EVERY)
-OWN = ("gemma4", *PIXTRAL)
+GEMMAS = tuple(family for family in SPARSE if family.startswith("gemma4"))
+OWN = (*GEMMAS, *PIXTRAL)
 """Families whose towers are called in a way of their own: their tests of hidden cells stand apart."""
 grid_families = pytest.mark.parametrize("family", [family for family in SPARSE if family not in OWN])
 qwen_families = pytest.mark.parametrize("family", QWEN_FAMILIES)
@@ -79,7 +80,7 @@ class TestEncodeCells:
         assert adapter.sparse
         before, after = adapter.layout(inputs), adapter.features(inputs).layout
         assert before.counts == after.counts
-        if family != "gemma4":  # which scales every picture to its own size
+        if family not in GEMMAS:  # which scales every picture to its own size
             assert before.counts == [30, 45, 45]
         assert before.grids == after.grids
         assert all(torch.equal(a, b) for a, b in zip(before.cells, after.cells, strict=True))
@@ -140,6 +141,13 @@ class TestEncodeCells:
         assert (found.tokens[0] - expected).abs().max() < TOLERANCE
         assert (found.tokens[0] - adapter.features(inputs).select(keep).tokens[0]).abs().max() > 0.01
 
+    def test_cells_of_gemma4_unified_depend_on_no_other(self) -> None:
+        _, adapter, inputs = setup("gemma4_unified")
+        stock = adapter.features(inputs)
+        keep = [some_cells(count, 7 + i) for i, count in enumerate(stock.counts)]
+        found = adapter.encode_cells(inputs, keep)
+        assert max((a - b).abs().max() for a, b in pairs(found, stock.select(keep))) < TOLERANCE
+
     @pytest.mark.parametrize("family", PIXTRAL)
     def test_some_cells_of_pixtral_are_the_tower_with_the_rest_masked(
         self, family: str, monkeypatch: pytest.MonkeyPatch
@@ -169,9 +177,10 @@ class TestEncodeCells:
         ((_, _, width),) = adapter.layout(inputs).grids
         keep = [torch.tensor([0, 1, width])]
         other = dict(inputs)
-        if family == "gemma4":  # patches: of the three cells at the top left alone
+        if family in GEMMAS:  # patches: of the three cells at the top left alone
             x, y = inputs["image_position_ids"][0].unbind(-1)
-            kept = torch.isin(y // 3 * width + x // 3, keep[0]) & (x >= 0)
+            side = adapter.pool
+            kept = torch.isin(y // side * width + x // side, keep[0]) & (x >= 0)
             other["pixel_values"] = torch.where(kept[None, :, None], inputs["pixel_values"], 0.5)
         else:
             other["pixel_values"] = inputs["pixel_values"].clone()
@@ -314,8 +323,9 @@ class TestCoarse:
             back = F.interpolate(small[None], large.shape[1:], mode="bicubic")[0]
             assert (back - large).abs().mean() < 0.05
 
-    def test_coarse_views_of_gemma4(self) -> None:
-        _, adapter, inputs = setup("gemma4")
+    @pytest.mark.parametrize("family", GEMMAS)
+    def test_coarse_views_of_gemma4(self, family: str) -> None:
+        _, adapter, inputs = setup(family)
         view = adapter.coarse(inputs, 20)
         assert adapter.features(view).grids == adapter.layout(view).grids
         assert all(h * w <= 20 for _, h, w in adapter.layout(view).grids)

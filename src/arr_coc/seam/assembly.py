@@ -255,7 +255,7 @@ class PromptAssembly(ABC):
         kwargs = {name: value for name, value in inputs.items() if name not in self.visual_names}
         for name, fill, image in (
             ("mm_token_type_ids", 0, 1),
-            ("token_type_ids", 0, 0),
+            ("token_type_ids", 0, self._image_kind(inputs)),
             ("labels", -100, -100),
         ):
             if kwargs.get(name) is not None:
@@ -271,6 +271,11 @@ class PromptAssembly(ABC):
             "mm_encoder_outputs": visual.as_encoder_outputs(),
         }
         return Compacted(kwargs, columns)
+
+    def _image_kind(self, inputs: Mapping[str, Any]) -> int:
+        """The kind of visual tokens in `token_type_ids`, if there are any."""
+        kinds = inputs.get("token_type_ids")
+        return 0 if kinds is None else int(kinds[inputs["input_ids"] == self.image_token_id].max())
 
     @property
     def padding_id(self) -> int:

@@ -44,7 +44,10 @@ def _watched_attention(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention by sdpa, after a call of the module's observer if it has one."""
+    """Attention by sdpa, after a call of the module's observer if it has one.
+
+    Scores that the model squeezes into a range (`softcap`, Gemma 2), which sdpa can't, are formed here.
+    """
     if module in (watching := _watching.get({})):
         layer, observe = watching[module]
         causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
@@ -52,8 +55,29 @@ def _watched_attention(
         if mask is None and causal and rows > 1:  # sdpa takes a flag; an observer gets only the mask
             mask = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril_()[None, None]
         observe(layer, query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, mask)
+    if kwargs.get("softcap") is not None:
+        return _softcapped(query, key, value, attention_mask, scaling, kwargs["softcap"]), None
     sdpa = AttentionInterface()["sdpa"]
     return sdpa(module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs)
+
+
+def _softcapped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
+) -> Tensor:
+    """Attention whose scores stay within -softcap to softcap: [B, Q, H, d]. No mask: causal."""
+    groups = query.shape[1] // key.shape[1]
+    keys, values = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = softcap * torch.tanh(query @ keys.transpose(-1, -2) * scale / softcap)
+    if mask is None:
+        rows, columns = scores.shape[-2:]
+        mask = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril_(columns - rows)
+    if mask.is_floating_point():
+        scores = scores + mask
+    else:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    shares = scores.softmax(-1, dtype=torch.float32)
+    return (shares.to(query.dtype) @ values).transpose(1, 2).contiguous()
 
 
 AttentionInterface.register(WATCHED, _watched_attention)

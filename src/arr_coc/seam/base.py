@@ -63,6 +63,8 @@ class FamilyAdapter(PromptAssembly):
         halves: the vision tower can be run in two halves, so that a compressor may work between them
             (`encode_merged`).
         casts: the model turns pixels into its own dtype; else they must come in it.
+        prefix: every token of the prompt sees the whole prompt, the question the image and the image the
+            question, so that no part of it can be read once for several questions.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
             masked equivalent; by default as the model's configuration lists its layers.
 
@@ -87,6 +89,7 @@ class FamilyAdapter(PromptAssembly):
     by_cells: ClassVar[bool] = False
     halves: ClassVar[bool] = False
     casts: ClassVar[bool] = True
+    prefix: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:

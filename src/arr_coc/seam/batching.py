@@ -16,8 +16,14 @@ from torch import Tensor
 from arr_coc.seam.features import PROMPT_NAMES
 
 
-def with_answer(row: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
-    """A prompt of one row that goes on with the ids of an answer; `labels` are -100 but at these."""
+def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
+    """A prompt of one row that goes on with the ids of an answer; `labels` are -100 but at these.
+
+    Args:
+        row: the prompt.
+        ids: of the answer.
+        kind: of the answer's tokens, beside those of the prompt's.
+    """
     longer = dict(row)
     new = longer["input_ids"].new_tensor([list(ids)])
     longer["labels"] = torch.cat([torch.full_like(longer["input_ids"], -100), new], 1)
@@ -25,7 +31,7 @@ def with_answer(row: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
     longer["attention_mask"] = torch.ones_like(longer["input_ids"])
     for name in ("mm_token_type_ids", "token_type_ids"):
         if name in longer:
-            longer[name] = F.pad(longer[name], (0, len(ids)))
+            longer[name] = F.pad(longer[name], (0, len(ids)), value=kind)
     return longer
 
 

@@ -195,8 +195,8 @@ def consecutive_positions(attention_mask: Tensor) -> Tensor:
     return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()
 
 
-def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
-    """A compacted prompt of one row with further tokens of text behind it."""
+def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
+    """A compacted prompt of one row with further tokens of text behind it, of this kind."""
     more, longer = len(ids), dict(kwargs)
     new = kwargs["input_ids"].new_tensor([list(ids)])
     longer["input_ids"] = torch.cat([kwargs["input_ids"], new], 1)
@@ -206,5 +206,5 @@ def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int]) -> dict[str,
     longer["position_ids"] = torch.cat([positions, positions[..., -1:] + steps.to(positions)], -1)
     for name in ("mm_token_type_ids", "token_type_ids"):
         if kwargs.get(name) is not None:
-            longer[name] = F.pad(kwargs[name], (0, more))
+            longer[name] = F.pad(kwargs[name], (0, more), value=kind)
     return longer

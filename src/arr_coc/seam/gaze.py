@@ -208,7 +208,7 @@ def gaze_of_answer(
             "least one"
         )
     layers = gaze_layers(len(attention_modules(adapter.model, "language")))
-    kwargs = continued_prompt(compacted.kwargs, answer_ids[:-1])
+    kwargs = continued_prompt(compacted.kwargs, answer_ids[:-1], int(adapter.prefix))
     start = compacted.columns.shape[1] - 1
     received = torch.zeros(len(coarse), device=coarse.device)
 

@@ -127,6 +127,27 @@ class KeptPrompts:
         self._last = last
 
 
+def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
+    """Check after how many questions images are to be kept.
+
+    Args:
+        count: None for never.
+        adapter: of the model.
+
+    Raises:
+        ValueError: it is no count, or the family's images see the question, so that there is nothing to keep.
+    """
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+        raise ValueError(
+            f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
+        )
+    if count is not None and adapter.prefix:
+        raise ValueError(
+            f"{adapter.model.config.model_type} reads an image together with each question: its keys and "
+            "values can't be kept for the next one"
+        )
+
+
 def unread(compacted: Compacted) -> dict[str, Any]:
     """Arguments of `forward` for a continued prompt: what its cache lacks; `generate` sees to that itself."""
     kwargs = dict(compacted.kwargs)

@@ -144,7 +144,8 @@ class VisualPrompt:
         by_steps = bool(clips) and takes_steps(reader)
         self._media = _media(visuals, reader, by_steps)
         whole = self._process(text)
-        self.visual = {name: value for name, value in whole.items() if name not in PROMPT_NAMES}
+        # PaliGemma's adds labels, of no answer.
+        self.visual = {k: value for k, value in whole.items() if k not in (*PROMPT_NAMES, "labels")}
         if by_steps:
             grids = [(t, h, w) for t, h, w in whole["video_grid_thw"].tolist()]
             steps = [ClipSteps(reader, *each) for each in zip(clips, grids, strict=True)]

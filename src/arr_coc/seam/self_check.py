@@ -1,9 +1,10 @@
 """A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
 
 Two drawn pictures go through the model's own processor, each in one piece, as a large one must that is not
-read. Each prompt must hold a placeholder for every encoded token; with all cells kept the logits must be the
-stock model's to the last bit; and with some dropped they must be those of the stock model with the dropped
-columns masked, as far as its numbers go, and those by which its own `generate` chooses the next token.
+read. Each prompt must hold a placeholder for every encoded token; most tokens must change the most where the
+picture does, which the queries of a resampler don't; with all cells kept the logits must be the stock model's
+to the last bit; and with some dropped they must be those of the stock model with the dropped columns masked,
+as far as its numbers go, and those by which its own `generate` chooses the next token.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.base import FamilyAdapter, VisualFeatures
 from arr_coc.seam.prompt import VisualPrompt
 
 SIZES = ((448, 448), (672, 448))
@@ -25,6 +26,9 @@ LARGE = (2048, 1024)
 """The same of a picture that is prepared and not read: families in tiles cut it."""
 SLACK = 0.05
 """Of the spread of the logits: how far dropping may be from masking. 1e-5 in float32, 0.02 in bfloat16."""
+
+PLACED = 0.5
+"""Of the tokens: how many must change the most with their own quarter of the picture; 0.25 is chance."""
 
 
 @torch.no_grad()
@@ -83,6 +87,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     encoded, written = sum(features.counts), int((inputs["input_ids"] == adapter.image_token_id).sum())
     if encoded != written:
         raise ValueError(f"{encoded} encoded tokens for {written} placeholders")
+    _check_places(adapter, image, features)
     everything = [torch.arange(len(cells), device=cells.device) for cells in features.cells]
     stock = model(**inputs).logits
     whole = model(**adapter.compact(inputs, features, everything).kwargs).logits
@@ -124,6 +129,28 @@ def _check_generate(adapter: FamilyAdapter, kwargs: dict[str, Any], expected: Te
         raise ValueError(
             f"with some tokens dropped the logits of its `generate` are {error:.2g} standard deviations from "
             "those of a call: it doesn't heed `position_ids`"
+        )
+
+
+def _check_places(adapter: FamilyAdapter, image: Image.Image, features: VisualFeatures) -> None:
+    """Raise a ValueError where tokens don't stand for the cells of their grid: no quarter moves its own."""
+    (_, height, width), cells = features.grids[0], features.cell_tokens(0).float()
+    middle = image.width // 2, image.height // 2
+    changes = []
+    for y in (0, middle[1]):
+        for x in (0, middle[0]):
+            other = image.copy()
+            box = (x, y, x + middle[0], y + middle[1])
+            other.paste(ImageOps.invert(image.crop(box)), box[:2])
+            moved = adapter.features(_inputs(adapter, other)).cell_tokens(0).float()
+            changes.append((moved - cells).norm(dim=-1))
+    rows, columns = torch.arange(height) * 2 // height, torch.arange(width) * 2 // width
+    quarter = (rows[:, None] * 2 + columns).flatten().to(cells.device)
+    placed = float((torch.stack(changes).argmax(0) == quarter).float().mean())
+    if placed < PLACED:
+        raise ValueError(
+            f"of its tokens only {placed:.0%} change the most with their own quarter of the picture, so they "
+            "don't stand for places in it"
         )
 
 

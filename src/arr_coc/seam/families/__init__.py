@@ -5,13 +5,14 @@ from __future__ import annotations
 from arr_coc.seam.families.apertus1p5 import Apertus1p5Adapter
 from arr_coc.seam.families.cohere import AyaVisionAdapter, Cohere2VisionAdapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
-from arr_coc.seam.families.gemma4 import Gemma4Adapter
+from arr_coc.seam.families.gemma4 import Gemma4Adapter, Gemma4UnifiedAdapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
 from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
 from arr_coc.seam.families.kimi_k25 import KimiK25Adapter
 from arr_coc.seam.families.lfm2_vl import Lfm2VLAdapter
+from arr_coc.seam.families.lfm3_vl import Lfm3VLAdapter
 from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.families.minicpm_v import MiniCPMVAdapter
@@ -19,6 +20,7 @@ from arr_coc.seam.families.mistral3 import Mistral3Adapter
 from arr_coc.seam.families.molmo2 import Molmo2Adapter
 from arr_coc.seam.families.omni import Qwen2_5OmniAdapter, Qwen3OmniAdapter
 from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
+from arr_coc.seam.families.paligemma import PaliGemmaAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.families.qwen3_5 import Qwen3_5Adapter
 from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
@@ -36,11 +38,14 @@ register_family(HYV4VLAdapter)
 register_family(Apertus1p5Adapter)
 register_family(Gemma3Adapter)
 register_family(Gemma4Adapter)
+register_family(Gemma4UnifiedAdapter)
+register_family(PaliGemmaAdapter)
 register_family(InternVLAdapter)
 register_family(Idefics3Adapter)
 register_family(AyaVisionAdapter)
 register_family(Cohere2VisionAdapter)
 register_family(Lfm2VLAdapter)
+register_family(Lfm3VLAdapter)
 register_family(Mistral3Adapter)
 register_family(MiniCPMVAdapter)
 register_family(Molmo2Adapter)

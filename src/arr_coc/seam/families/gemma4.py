@@ -39,13 +39,18 @@ class Gemma4Adapter(FamilyAdapter):
         """Patches along each side of a cell."""
         return self.model.config.vision_config.pooling_kernel_size
 
+    @property
+    def patch_px(self) -> int:
+        """Px along each side of a patch."""
+        return self.model.config.vision_config.patch_size
+
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """Every token is a cell."""
         return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches."""
-        p = self.model.config.vision_config.patch_size
+        p = self.patch_px
         pictures = []
         for rows, (_, height, width) in zip(inputs["pixel_values"], self._grids(inputs), strict=True):
             h, w = height * self.pool, width * self.pool
@@ -69,26 +74,16 @@ class Gemma4Adapter(FamilyAdapter):
         rows = [self._rows(layout.grids[i], keep[i].to(inputs["pixel_values"].device)) for i in chosen]
         pixels = [inputs["pixel_values"][i][index] for i, index in zip(chosen, rows, strict=True)]
         places = [inputs["image_position_ids"][i][index] for i, index in zip(chosen, rows, strict=True)]
-        tower = self.model.base_model.vision_tower
         padded = pad_sequence(places, batch_first=True, padding_value=-1)  # (n, P', 2)
-        padding = (padded == -1).all(-1)
-        embedded = tower.patch_embedder(pad_sequence(pixels, batch_first=True), padded, padding)
-        hidden = tower.encoder(
-            inputs_embeds=embedded, attention_mask=~padding, pixel_position_ids=padded
-        ).last_hidden_state
-        pooled = self._pooled(tower, hidden, padding)
-        tokens = iter(
-            self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype)).split(
-                [count for count in counts if count]
-            )
-        )
-        none = hidden.new_zeros(0, self.model.config.get_text_config().hidden_size)
-        encoded = [next(tokens) if count else none for count in counts]
-        return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
+        encoded = self._encoded(pad_sequence(pixels, batch_first=True), padded)
+        tokens = iter(encoded.split([count for count in counts if count]))
+        none = encoded.new_zeros(0, encoded.shape[1])
+        parts = [next(tokens) if count else none for count in counts]
+        return VisualFeatures(parts, [], layout.grids, [], BaseModelOutputWithPooling)
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The pictures scaled down and cut into patches again."""
-        p, k = self.model.config.vision_config.patch_size, self.pool
+        p, k = self.patch_px, self.pool
         rows, places = [], []
         for picture in coarse_views(self.patches(inputs), self._grids(inputs), cells, k * p):
             h, w = (length // p for length in picture.shape[1:])
@@ -113,6 +108,22 @@ class Gemma4Adapter(FamilyAdapter):
         x = (cells % width * k)[:, None, None] + within  # (K, 1, k)
         return (y * width * k + x).flatten()
 
+    def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """The tokens [K of all images, D] of whole cells, whose patches stand cell by cell.
+
+        Args:
+            pixels: [n, P, 3 * p * p].
+            places: [n, P, 2], -1 for padding.
+        """
+        tower = self.model.base_model.vision_tower
+        padding = (places == -1).all(-1)
+        embedded = tower.patch_embedder(pixels, places, padding)
+        hidden = tower.encoder(
+            inputs_embeds=embedded, attention_mask=~padding, pixel_position_ids=places
+        ).last_hidden_state
+        pooled = self._pooled(tower, hidden, padding)
+        return self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype))
+
     def _pooled(self, tower: Any, hidden: Tensor, padding: Tensor) -> Tensor:
         """What the tower makes of the patches of kept cells, which stand cell by cell: [K of all images, D].
 
@@ -128,3 +139,21 @@ class Gemma4Adapter(FamilyAdapter):
         if tower.config.standardize:
             pooled = (pooled - tower.std_bias.float()) * tower.std_scale.float()
         return pooled
+
+
+class Gemma4UnifiedAdapter(Gemma4Adapter):
+    """Gemma 4 without a vision tower: a cell is one patch, and depends on no other."""
+
+    model_types = ("gemma4_unified",)
+    title = "Gemma 4 Unified"
+    pool = 1
+
+    @property
+    def patch_px(self) -> int:
+        """Px along each side of a cell."""
+        return self.model.config.vision_config.model_patch_size
+
+    def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """As the model embeds patches."""
+        output = self.encode({"pixel_values": pixels, "image_position_ids": places})
+        return torch.cat(list(output.pooler_output))
