@@ -13,7 +13,7 @@ from arr_coc.training.guide.crops import crop_page
 from arr_coc.training.guide.easy import easy_page
 from arr_coc.training.guide.lessons import Crops, Examples, stream
 from arr_coc.training.guide.page import OpenPage, adapted, drawn_page, open_pages
-from arr_coc.training.guide.relevance import CELL, OFFERED, make_example
+from arr_coc.training.guide.relevance import CELL, QUESTIONS, make_example
 from arr_coc.world import draw_page
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import KINDS
@@ -85,7 +85,7 @@ def test_kinds_are_even_and_nothing_is_asked_of_what_was_cut_off(plain):
     ]
     assert kinds.count("global") == 12
     assert kinds.count("title") > 6
-    assert len(kinds) <= 12 * OFFERED
+    assert len(kinds) <= 12 * QUESTIONS
 
 
 def test_a_page_without_words_is_asked_nothing_in_vain(pages, tmp_path):

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from arr_coc.core.guide.coupling import cell_logits
 from arr_coc.core.guide.guide import MULTIPLE, Guide
-from arr_coc.core.guide.head import Judgement
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
@@ -39,9 +38,6 @@ SIDES = (512, 768, 1024, 1024, 1280)
 """Longest sides in px of what is learned on at once."""
 QUESTIONS = 6
 """Questions of a page that are learned at once."""
-OFFERED = 12
-"""Questions of a page that are judged first: of these the ones with the largest losses are learned (selective
-backpropagation, Jiang et al. 2019), for most are found well already and teach next to nothing."""
 POINTED = frozenset(
     ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
 )
@@ -162,10 +158,10 @@ def _answers(question: Inquired, printed: set[str]) -> bool:
 
 
 def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
-    """At most OFFERED lessons, a kind of question as likely as any other."""
+    """At most QUESTIONS lessons, a kind of question as likely as any other."""
     chosen: list[Lesson] = []
     pools = {kind: rng.sample(each, len(each)) for kind, each in lessons.items()}
-    while pools and len(chosen) < OFFERED:
+    while pools and len(chosen) < QUESTIONS:
         kind = rng.choice(sorted(pools))
         chosen.append(pools[kind].pop())
         if not pools[kind]:
@@ -173,81 +169,52 @@ def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
     return chosen
 
 
-class Losses(NamedTuple):
-    """Losses of questions, [Q] each: of where the evidence is among all cells, of each cell judged alone, of
-    whether the page answers, of the scope; and the share of the evidence among twice as many best cells.
-    """
-
-    compete: Tensor
-    alone: Tensor
-    present: Tensor
-    scope: Tensor
-    twice: Tensor
-
-    @property
-    def total(self) -> Tensor:
-        """What is learned."""
-        return self.compete + 0.5 * self.alone + 0.5 * self.present + 0.3 * self.scope
-
-
 def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, float]]:
-    """The loss of an example's hardest questions, and the parts of that of all of its questions.
+    """The loss of an example, and its parts with the share of evidence among as many best cells and twice
+    that.
 
     Args:
         guide: its reader, pages and head learn; its eyes and words do not.
         example: a window with at least one question.
     """
-    pixels = example.pixels.to(guide.threshold.device)
+    device = guide.threshold.device
+    pixels = example.pixels.to(device)
     with torch.no_grad():
         sights = guide.look(pixels)
     page = guide.compose(pixels, sights)
-    lessons = example.lessons
-    with torch.no_grad():
-        searches = guide.search(page, [lesson.text for lesson in lessons])
-        every = _losses(guide.weigh(page, searches), lessons, pixels)
-        hardest = every.total.topk(min(QUESTIONS, len(lessons))).indices.tolist()
-    aside = _aside_loss(guide, example.asides)
-    losses = _losses(guide.weigh(page, [searches[i] for i in hardest]), [lessons[i] for i in hardest], pixels)
-    return losses.total.mean() + 0.3 * aside, _parts(every, lessons, aside.detach())
-
-
-def _losses(judged: Judgement, lessons: Sequence[Lesson], pixels: Tensor) -> Losses:
-    """The losses of some lessons about a window."""
+    judged = guide.judge(page, [lesson.text for lesson in example.lessons])
     height, width = pixels.shape[1:]
     cells = cell_logits(judged.logits, (height, width), (height // CELL, width // CELL)).flatten(1)  # (Q, N)
-    target = torch.stack([lesson.evidence for lesson in lessons]).flatten(1).to(cells)
+    target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).to(device).float()
     count = target.sum(1)
-    whole, odd, present = (
-        torch.tensor(each, device=cells.device, dtype=torch.float32)
-        for each in zip(*((x.kind == "global", x.kind == "anomaly", x.present) for x in lessons), strict=True)
-    )
+    kinds = [lesson.kind for lesson in example.lessons]
+    whole = torch.tensor([float(kind == "global") for kind in kinds], device=device)
+    odd = torch.tensor([float(kind == "anomaly") for kind in kinds], device=device)
+    present = torch.tensor([float(lesson.present) for lesson in example.lessons], device=device)
     pointed = count > 0
-    compete = -(cells.log_softmax(1) * target).sum(1) / count.clamp_min(1)
+    log = cells.log_softmax(1)
+    compete = -(log * target).sum(1) / count.clamp_min(1)
     compete = compete - count.clamp_min(1).log() * pointed  # nothing left to learn is 0
     alone = F.binary_cross_entropy_with_logits(cells, target, reduction="none").sum(1) / count.clamp_min(8)
-    answerable = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none")
-    scope = sum(
-        F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-        for logits, truth in ((judged.whole, whole), (judged.odd, odd))
+    judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
+        1 - whole
     )
-    kept = target.gather(1, cells.argsort(1, descending=True)).cumsum(1)
-    at = (count.long() * 2).clamp(1, cells.shape[1]) - 1
-    twice = kept.gather(1, at[:, None])[:, 0] / count.clamp_min(1)
+    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
+        judged.odd, odd
+    )
+    scope = scope + _aside_loss(guide, example.asides)
     local = 1 - whole
-    return Losses(compete * pointed, alone * local, answerable * local, torch.as_tensor(scope), twice)
-
-
-def _parts(losses: Losses, lessons: Sequence[Lesson], aside: Tensor) -> dict[str, float]:
-    """What a curve tells of the losses of lessons."""
-    pointed = torch.tensor([bool(lesson.evidence.any()) for lesson in lessons], device=losses.twice.device)
-    scope = losses.scope.mean() + aside
-    parts = {
-        "loss": (losses.total.mean() + 0.3 * aside).item(),
-        "compete": losses.compete.sum().item() / max(1, int(pointed.sum())),
-        "present": losses.present.mean().item(),
-        "scope": scope.item(),
-    }
-    return parts | ({"twice": losses.twice[pointed].mean().item()} if pointed.any() else {})
+    loss = (
+        (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean() + 0.3 * scope
+    )
+    parts = {"loss": loss.item(), "compete": (compete * pointed).sum().item() / max(1, int(pointed.sum()))}
+    parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
+    if pointed.any():
+        rank = cells.argsort(1, descending=True)
+        kept = target.gather(1, rank).cumsum(1)
+        at = (count.long() * 2).clamp(1, cells.shape[1]) - 1
+        parts["twice"] = (kept.gather(1, at[:, None])[:, 0] / count.clamp_min(1))[pointed].mean().item()
+    return loss, parts
 
 
 def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
