@@ -25,13 +25,14 @@ SIZES = {
     "gemma3": (48, 48),
     "gemma4": (96, 96),
     "paligemma": (24, 24),
+    "ovis2": (48, 48),
     "gemma4_unified": (96, 96),
     "internvl": (72, 24),
     "idefics3": (72, 72),
     "smolvlm": (72, 72),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
-TILED = {"internvl": 9, "idefics3": 9, "smolvlm": 9}
+TILED = {"internvl": 9, "idefics3": 9, "smolvlm": 9, "ovis2": 9}
 """Tokens of the view of the whole, which are no cells."""
 
 

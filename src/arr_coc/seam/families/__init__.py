@@ -15,6 +15,7 @@ from arr_coc.seam.families.llava import LlavaAdapter
 from arr_coc.seam.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
 from arr_coc.seam.families.mistral3 import Mistral3Adapter
 from arr_coc.seam.families.omni import Qwen2_5OmniAdapter, Qwen3OmniAdapter
+from arr_coc.seam.families.ovis2 import Ovis2Adapter
 from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
 from arr_coc.seam.families.paligemma import PaliGemmaAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
@@ -39,6 +40,7 @@ register_family(InternVLAdapter)
 register_family(Idefics3Adapter)
 register_family(Lfm2VLAdapter)
 register_family(Lfm3VLAdapter)
+register_family(Ovis2Adapter)
 register_family(Mistral3Adapter)
 register_family(LlavaAdapter)
 register_family(LlavaNextAdapter)
