@@ -25,6 +25,7 @@ SIZES = {
     "gemma3": (48, 48),
     "gemma4": (96, 96),
     "paligemma": (24, 24),
+    "ovis2": (48, 48),
     "gemma4_unified": (96, 96),
     "internvl": (72, 24),
     "idefics3": (72, 72),
@@ -38,7 +39,7 @@ SIZES = {
     "step3p7": (64, 32),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
-TILED = ("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision", "molmo2")
+TILED = ("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision", "molmo2", "ovis2")
 TILED = dict.fromkeys(TILED, 9)
 """Tokens of the view of the whole, which are no cells."""
 CUT = ("llava_next", "llava_onevision", "minicpmv4_6", "minicpmv4_7", "step3p7", *TILED)

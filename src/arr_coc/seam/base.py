@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from arr_coc.seam.tower_compressor import TowerCompressor
 
 
+BESIDE = ("visual_indicator_features",)
+"""What models take from their encoders beside tokens: in Ovis2 the embeddings of the words around them."""
+
+
 class FamilyAdapter(PromptAssembly):
     """Base class of the adapters: what differs between families is in its abstract methods and attributes.
 
@@ -327,9 +331,9 @@ class FamilyAdapter(PromptAssembly):
         layout = self.cell_layout(inputs, [len(image) for image in tokens])
         cells = [index.to(tokens[0].device) for _, index in layout]
         packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(
-            tokens, levels, [grid for grid, _ in layout], cells, handing_back(output), packed
-        )
+        beside = {name: output[name] for name in BESIDE if getattr(output, name, None) is not None}
+        grids = [grid for grid, _ in layout]
+        return VisualFeatures(tokens, levels, grids, cells, handing_back(output), packed, beside)
 
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].

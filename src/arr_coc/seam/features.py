@@ -87,6 +87,7 @@ class VisualFeatures:
             some of the cells have been dropped.
         kind: the model's own output class, for handing the features back.
         packed: the model takes the tokens of all images as one tensor, not as a list.
+        beside: by name what else the model takes from its encoder, the same whichever tokens are kept.
     """
 
     tokens: list[Tensor]
@@ -95,6 +96,7 @@ class VisualFeatures:
     cells: list[Tensor]
     kind: type
     packed: bool = False
+    beside: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def counts(self) -> list[int]:
@@ -165,7 +167,7 @@ class VisualFeatures:
         """A new value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs one."""
         # Packed ones as pieces of one token: whatever splits pieces by prompts then splits these as well.
         tokens = torch.cat(self.tokens)[:, None] if self.packed else self.tokens
-        fields: dict[str, Any] = {"pooler_output": tokens}
+        fields: dict[str, Any] = {"pooler_output": tokens} | self.beside
         if self.levels:
             fields["deepstack_features"] = self.levels
         return {"image": self.kind(**fields)}

@@ -19,6 +19,7 @@ from arr_coc.seam.families.minicpm_v import MiniCPMVAdapter
 from arr_coc.seam.families.mistral3 import Mistral3Adapter
 from arr_coc.seam.families.molmo2 import Molmo2Adapter
 from arr_coc.seam.families.omni import Qwen2_5OmniAdapter, Qwen3OmniAdapter
+from arr_coc.seam.families.ovis2 import Ovis2Adapter
 from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter
 from arr_coc.seam.families.paligemma import PaliGemmaAdapter
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
@@ -46,6 +47,7 @@ register_family(AyaVisionAdapter)
 register_family(Cohere2VisionAdapter)
 register_family(Lfm2VLAdapter)
 register_family(Lfm3VLAdapter)
+register_family(Ovis2Adapter)
 register_family(Mistral3Adapter)
 register_family(MiniCPMVAdapter)
 register_family(Molmo2Adapter)
