@@ -25,6 +25,7 @@ from arr_coc.seam import (
     gestalt_columns,
     gestalt_positions,
 )
+from arr_coc.seam.decoding import heeding_positions
 from tiny import KINDS, MASKABLE, Tiny, in_float64, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
@@ -282,7 +283,7 @@ class TestWithGestalt:
         result = assembled(adapter, inputs, features, keep, gestalt)
         tiled = family in ("llava_next", "llava_onevision")  # rows of even + 1 tokens: all middles are whole
         assert result.kwargs["position_ids"].is_floating_point() is not tiled
-        out = built.model.generate(**result.kwargs, max_new_tokens=5, do_sample=False)
+        out = heeding_positions(built.model).generate(**result.kwargs, max_new_tokens=5, do_sample=False)
 
         steps = dict(assembled(adapter, inputs, features, keep, gestalt, use_cache=False).kwargs)
         if steps["position_ids"].ndim == 3:

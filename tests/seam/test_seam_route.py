@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import MistralConfig
 
 from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
+from arr_coc.seam.decoding import heeding_positions
 from tiny import EVERY, MASKABLE, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
 TOLERANCE = 1e-4  # fp32, logits of standard deviation 2; measured: at most 1.4e-5, with torch 2.6 4.2e-5
@@ -96,7 +97,8 @@ class TestLaws:
         built, adapter, inputs, features = setup(family)
         compacted = adapter.compact(inputs, features, ragged(features))
         length = compacted.columns.shape[1]
-        out = built.model.generate(**compacted.kwargs, max_new_tokens=8, do_sample=False)[:, length:]
+        model = heeding_positions(built.model)
+        out = model.generate(**compacted.kwargs, max_new_tokens=8, do_sample=False)[:, length:]
 
         if family in MASKABLE:  # reference: the stock model on the whole prompt, dropped columns masked
             steps = masked(adapter, inputs, compacted.columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arr_coc.seam.families.apertus1p5 import Apertus1p5Adapter
+from arr_coc.seam.families.exaone4_5 import Exaone4_5Adapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
@@ -25,6 +26,7 @@ register_family(Qwen3_5Adapter)
 register_family(Qwen2_5OmniAdapter)
 register_family(Qwen3OmniAdapter)
 register_family(Glm4vAdapter)
+register_family(Exaone4_5Adapter)
 register_family(PaddleOCRVLAdapter)
 register_family(HYV4VLAdapter)
 register_family(Apertus1p5Adapter)
