@@ -6,6 +6,7 @@ Run: pytest tests/seam/test_self_check.py
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -94,6 +95,30 @@ class TestRefusals:
 
         model.forward = forward
         self.refused(model, tiny("lighton_ocr").processor, "standard deviations from those")
+
+    def test_positions_that_generate_does_not_heed(self) -> None:
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.prepare_inputs_for_generation
+
+        @functools.wraps(stock)  # `generate` reads its arguments' names
+        def prepare(*args: Any, **more: Any) -> dict[str, Any]:
+            return stock(*args, **more) | {"position_ids": None}
+
+        model.prepare_inputs_for_generation = prepare
+        self.refused(model, tiny("lighton_ocr").processor, "`generate` gives other logits than `forward`")
+
+    def test_pixels_that_lie_otherwise_than_it_takes_them(self) -> None:
+        processor = copy.copy(tiny("lighton_ocr").processor)
+        processor.image_processor = pictures = copy.copy(processor.image_processor)
+        stock = pictures.preprocess
+
+        def preprocess(*args: Any, **more: Any) -> Any:
+            output = stock(*args, **more)
+            output["pixel_values"] = output["pixel_values"].transpose(-1, -2)
+            return output
+
+        pictures.preprocess = preprocess
+        self.refused(tiny("lighton_ocr").model, processor, "its pixels are not the picture's")
 
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()

@@ -1,13 +1,14 @@
 """A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
 
 Two drawn pictures go through the model's own processor. Each prompt must hold a placeholder for every encoded
-token; with all cells kept the logits must be the stock model's to the last bit; and with some dropped they
-must be those of the stock model with the dropped columns masked, as far as its numbers go.
+token; the pixels must show the picture; with all cells kept the logits must be the stock model's to the last
+bit; with some dropped they must be those of the stock model with the dropped columns masked, as far as its
+numbers go; and `generate` must go on from there as `forward` does on a prompt that is a token longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,26 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.base import FamilyAdapter, VisualFeatures
+from arr_coc.seam.decoding import generate_whole
 from arr_coc.seam.prompt import VisualPrompt
 
 SIZES = ((448, 448), (672, 448))
 """Width and height of the pictures, px."""
 SLACK = 0.05
 """Of the spread of the logits: how far dropping may be from masking. 1e-5 in float32, 0.02 in bfloat16."""
+
+UNLIKE = 0.1
+"""Mean difference above which a picture in [0, 1] is not another one resized; 0.25 of two random ones."""
+STEPS = {
+    "max_new_tokens": 2,
+    "min_new_tokens": 2,
+    "do_sample": False,
+    "num_beams": 1,
+    "return_dict_in_generate": True,
+    "output_logits": True,
+}
+"""Arguments of the `generate` that is checked."""
 
 
 @torch.no_grad()
@@ -63,6 +77,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
         name: value.to(model.device) if isinstance(value, Tensor) else value
         for name, value in VisualPrompt(adapter.processor, [image]).inputs("What is it?").items()
     }
+    _check_pixels(adapter, inputs, image)
     features = adapter.features(inputs)
     encoded, written = sum(features.counts), int((inputs["input_ids"] == adapter.image_token_id).sum())
     if encoded != written:
@@ -77,6 +92,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     dropped = model(**compacted.kwargs, use_cache=False).logits[0]
     if not bool(dropped.isfinite().all()):
         raise ValueError("with some tokens dropped its logits are not finite")
+    _check_steps(adapter, inputs, features, some, SLACK * float(stock.std()))
     if adapter.recurrent or adapter.window is not None:
         return  # dropping has no masked equivalent, or only in a short prompt
     columns = compacted.columns[0]
@@ -88,6 +104,45 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
             f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the "
             "tokens masked"
         )
+
+
+def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], image: Image.Image) -> None:
+    """Raise a ValueError where the pixels of a square picture, which nobody crops, show another one."""
+    if image.width != image.height:
+        return
+    pixels = adapter.images(inputs)[0].cpu()
+    same = image.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.BICUBIC)
+    error = float((pixels - torch.from_numpy(np.array(same)).permute(2, 0, 1) / 255).abs().mean())
+    if error > UNLIKE:
+        raise ValueError(f"its pixels are not the picture's: they differ by {error:.2g} of white on average")
+
+
+def _check_steps(
+    adapter: FamilyAdapter,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    keep: Sequence[Tensor],
+    tolerance: float,
+) -> None:
+    """Raise a ValueError where `generate` gives a token other logits than `forward` without a cache."""
+    compacted = adapter.compact(inputs, features, keep)
+    output = generate_whole(adapter.model, inputs, compacted, **STEPS)
+    new, length = output.sequences[:, inputs["input_ids"].shape[1] :], inputs["input_ids"].shape[1]
+    for step, logits in enumerate(output.logits):
+        said = {"input_ids": new[:, :step], "attention_mask": torch.ones_like(new[:, :step])}
+        longer = {
+            name: torch.cat([value, said.get(name, torch.zeros_like(new[:, :step])).to(value)], dim=1)
+            if isinstance(value, Tensor) and value.shape == (1, length)
+            else value
+            for name, value in inputs.items()
+        }
+        prompt = adapter.compact(longer, features, keep, use_cache=False)
+        expected = adapter.model(**prompt.kwargs, use_cache=False).logits[0, -1]
+        if not bool((logits[0] - expected).abs().max() <= tolerance):
+            raise ValueError(
+                "with some tokens dropped `generate` gives other logits than `forward`, as if it forgot the "
+                "positions of what is left"
+            )
 
 
 def _masked(adapter: FamilyAdapter, inputs: Mapping[str, Any], columns: Tensor) -> dict[str, Any]:
