@@ -255,6 +255,7 @@ class PromptAssembly(ABC):
         kwargs = {name: value for name, value in inputs.items() if name not in self.visual_names}
         for name, fill, image in (
             ("mm_token_type_ids", 0, 1),
+            ("moe_mm_token_type_ids", 0, 1),
             ("token_type_ids", 0, 0),
             ("labels", -100, -100),
         ):
