@@ -569,12 +569,14 @@ BUILDERS = {make.__name__: make for make in _MAKERS if is_served(make.__name__)}
 BUILDERS |= {name: make for name, make in _MORE.items() if name in ADAPTERS}
 """Families by name, those that the installed transformers serves."""
 UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
-UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in ADAPTERS}
+UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in (*ADAPTERS, "minimax_m3_vl")}
 """Families that arr-coc has no adapter of, for the generic one."""
+UNFIT = {name: make for name, make in _MORE.items() if name not in (*ADAPTERS, *UNREGISTERED)}
+"""Families that the generic one doesn't fit."""
 
 
 def build(family: str) -> tuple[PreTrainedModel, Any]:
     """A model of a family, its weights just drawn, and its processor."""
-    made, processor = (BUILDERS | UNREGISTERED)[family]()
+    made, processor = (BUILDERS | UNREGISTERED | UNFIT)[family]()
     model = made if isinstance(made, PreTrainedModel) else AutoModelForImageTextToText.from_config(made)
     return model, processor

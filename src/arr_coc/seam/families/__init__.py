@@ -7,6 +7,7 @@ from arr_coc.seam.families.exaone4_5 import Exaone4_5Adapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
+from arr_coc.seam.families.glm5_next import Glm5NextAdapter
 from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
@@ -26,6 +27,7 @@ register_family(Qwen3_5Adapter)
 register_family(Qwen2_5OmniAdapter)
 register_family(Qwen3OmniAdapter)
 register_family(Glm4vAdapter)
+register_family(Glm5NextAdapter)
 register_family(Exaone4_5Adapter)
 register_family(PaddleOCRVLAdapter)
 register_family(HYV4VLAdapter)
