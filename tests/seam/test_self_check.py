@@ -19,7 +19,7 @@ from arr_coc.seam.families.generic import nearest_grid
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
-from tiny_families import UNREGISTERED
+from tiny_families import UNFIT, UNREGISTERED
 
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
@@ -119,6 +119,12 @@ class TestRefusals:
 
         pictures.preprocess = preprocess
         self.refused(tiny("lighton_ocr").model, processor, "its pixels are not the picture's")
+
+    @pytest.mark.skipif("minimax_m3_vl" not in UNFIT, reason="this release of transformers lacks it")
+    def test_layers_that_find_columns_by_positions(self) -> None:
+        built = tiny("minimax_m3_vl")
+        with pytest.raises(ValueError, match=r"'minimax_m3_vl' .* take positions for numbers of columns"):
+            ARRCOCModel.wrap(built.model, built.processor)
 
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()
