@@ -133,9 +133,9 @@ def _check_steps(
     output = generate_whole(adapter.model, inputs, compacted, **STEPS)
     new, length = output.sequences[:, inputs["input_ids"].shape[1] :], inputs["input_ids"].shape[1]
     for step, logits in enumerate(output.logits):
-        said = {"input_ids": new[:, :step], "attention_mask": torch.ones_like(new[:, :step])}
+        added = {"input_ids": new[:, :step], "attention_mask": torch.ones_like(new[:, :step])}
         longer = {
-            name: torch.cat([value, said.get(name, torch.zeros_like(new[:, :step])).to(value)], dim=1)
+            name: torch.cat([value, added.get(name, torch.zeros_like(new[:, :step])).to(value)], dim=1)
             if isinstance(value, Tensor) and value.shape == (1, length)
             else value
             for name, value in inputs.items()
