@@ -26,6 +26,11 @@ class HunyuanVLAdapter(HYV4VLAdapter):
     remark = "newlines, and the tokens that begin and end a picture, stay"
     text_row = False
 
+    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
+        """As the grids have them: some releases of transformers divide the tokens otherwise."""
+        merge = self.model.config.vision_config.spatial_merge_size
+        return [t * (h // merge) * (w // merge + 1) + 2 for t, h, w in inputs["image_grid_thw"].tolist()]
+
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The cells between the token that begins a picture, newlines, and the token that ends it."""
         inside = super().cell_layout(inputs, [count - 2 for count in counts])
