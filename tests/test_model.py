@@ -23,7 +23,7 @@ from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
 from arr_coc.modes import MODES
 from arr_coc.seam import PAD
 from arr_coc.seam.caches import CACHE
-from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED
+from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED, heeding_positions
 from tiny import KINDS, MASKABLE, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -87,7 +87,8 @@ class TestEveryFamily:
             features = model.adapter.features(inputs)
             keep = [allocation.keep for allocation in out.allocations]
             compacted = model.adapter.compact(inputs, features, keep)
-            again = tiny(family).model.generate(**compacted.kwargs, do_sample=False, max_new_tokens=6)
+            base = heeding_positions(tiny(family).model)
+            again = base.generate(**compacted.kwargs, do_sample=False, max_new_tokens=6)
         assert torch.equal(out.sequences[:, -6:], again[:, -6:])
         assert [a.grid for a in out.allocations] == features.grids
         assert [a.kept for a in out.allocations] == [int(0.3 * a.total + 0.5) for a in out.allocations]

@@ -122,7 +122,7 @@ class TestGenerate:
 
         prepared = model.prepare(inputs | {"use_cache": False}, mode=mode)
         steps = prepared.compacted.kwargs
-        if steps["position_ids"].ndim == 3:
+        if steps["position_ids"].ndim == 3 and model.adapter.text_row:
             steps["position_ids"] = steps["position_ids"][1:]  # the text row is only there for masks
         end = model.adapter.positions(inputs)[..., -1:]  # of the undropped sequence
         steps.pop("mm_token_type_ids", None)

@@ -6,6 +6,7 @@ Run: pytest tests/seam/test_self_check.py
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -143,17 +144,6 @@ class TestRefusals:
         with pytest.raises(ValueError, match="encoded to something other than tokens of the prompt; use"):
             ARRCOCModel.wrap(built.model, processor)
 
-    def test_positions_that_generate_does_not_heed(self) -> None:
-        """As HyperCLOVA X Vision's doesn't."""
-        model = copy.deepcopy(tiny("lighton_ocr").model)
-        stock = model.prepare_inputs_for_generation
-
-        def prepared(*args: Any, **kwargs: Any) -> dict[str, Any]:
-            return stock(*args, **kwargs) | {"position_ids": None}
-
-        model.prepare_inputs_for_generation = prepared
-        self.refused(model, tiny("lighton_ocr").processor, "`generate` .* doesn't heed `position_ids`")
-
     def test_an_encoder_for_inner_layers_alone(self) -> None:
         """As Granite 4 Vision's is."""
         model = copy.deepcopy(tiny("lighton_ocr").model)
@@ -168,6 +158,30 @@ class TestRefusals:
         self.refused(
             model, tiny("lighton_ocr").processor, "encoded to something other than tokens of the prompt; use"
         )
+
+    def test_positions_that_generate_does_not_heed(self) -> None:
+        model = copy.deepcopy(tiny("lighton_ocr").model)
+        stock = model.prepare_inputs_for_generation
+
+        @functools.wraps(stock)  # `generate` reads its arguments' names
+        def prepare(*args: Any, **more: Any) -> dict[str, Any]:
+            return stock(*args, **more) | {"position_ids": None}
+
+        model.prepare_inputs_for_generation = prepare
+        self.refused(model, tiny("lighton_ocr").processor, "`generate` gives other logits than `forward`")
+
+    def test_pixels_that_lie_otherwise_than_it_takes_them(self) -> None:
+        processor = copy.copy(tiny("lighton_ocr").processor)
+        processor.image_processor = pictures = copy.copy(processor.image_processor)
+        stock = pictures.preprocess
+
+        def preprocess(*args: Any, **more: Any) -> Any:
+            output = stock(*args, **more)
+            output["pixel_values"] = output["pixel_values"].transpose(-1, -2)
+            return output
+
+        pictures.preprocess = preprocess
+        self.refused(tiny("lighton_ocr").model, processor, "its pixels are not the picture's")
 
     def test_training_mode_is_as_it_was(self) -> None:
         model = copy.deepcopy(tiny("vipllava").model).train()

@@ -15,7 +15,13 @@ NEEDS = {"fast_vlm": "timm", "perception_lm": "timm"}
 """Packages of which a model type's vision tower comes, where that isn't transformers."""
 ABSENT = tuple(name for name, package in NEEDS.items() if find_spec(package) is None)
 TILES, QUERIES = r"cuts a picture of 2048x1024 px into [37];", r"tokens only \d+% .* don't stand for places"
-REFUSED = {"llama4": TILES, "perception_lm": TILES, "aria": QUERIES, "idefics2": QUERIES}
+REFUSED = {
+    "llama4": TILES,
+    "perception_lm": TILES,
+    "aria": QUERIES,
+    "idefics2": QUERIES,
+    "minimax_m3_vl": "take positions for numbers of columns",
+}
 """Model types that have no adapter and that the generic one doesn't fit, with what is said of them."""
 NAMES = tuple(sorted({path.stem for path in Path(__file__).parent.glob("[a-z]*.py")} - set(ABSENT)))
 

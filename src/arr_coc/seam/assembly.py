@@ -43,11 +43,13 @@ class PromptAssembly(ABC):
         model: the loaded transformers model.
         visual_names: processor outputs that belong to the images, not to the prompt.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
+        text_row: above three-row positions the model takes a row that numbers the columns.
     """
 
     model: Any
     visual_names: tuple[str, ...]
     plain_positions: bool
+    text_row: bool = True
     _warnings: set[int]
 
     @abstractmethod
@@ -91,7 +93,8 @@ class PromptAssembly(ABC):
         position_ids = inputs.get("position_ids")
         if position_ids is None:
             return self.prompt_positions(inputs, self.attention_mask(inputs))
-        return position_ids[1:] if position_ids.ndim == 3 and position_ids.shape[0] == 4 else position_ids
+        numbered = self.text_row and position_ids.ndim == 3 and position_ids.shape[0] == 4
+        return position_ids[1:] if numbered else position_ids
 
     # ---- the compacted prompt -------------------------------------------------------------------------
 
@@ -249,12 +252,13 @@ class PromptAssembly(ABC):
         visual: VisualFeatures,
     ) -> Compacted:
         """The arguments of the base model for some columns of a prompt, with their mask and positions."""
-        if positions.ndim == 3:  # the text row on top only numbers the columns, for building masks
+        if positions.ndim == 3 and self.text_row:  # it only numbers the columns, for building masks
             positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 
         kwargs = {name: value for name, value in inputs.items() if name not in self.visual_names}
         for name, fill, image in (
             ("mm_token_type_ids", 0, 1),
+            ("moe_mm_token_type_ids", 0, 1),
             ("token_type_ids", 0, self._image_kind(inputs)),
             ("labels", -100, -100),
         ):

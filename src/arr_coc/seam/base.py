@@ -162,6 +162,7 @@ class FamilyAdapter(PromptAssembly):
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
         """`IMAGE` where a token of an image stands, `VIDEO` where one of a clip does, else 0: int [B, S]."""
         ids, video = inputs["input_ids"], getattr(self.model.config, "video_token_id", None)
+        video = -1 if video is None else video
         return (ids == self.image_token_id).int() * IMAGE + (ids == video).int() * VIDEO
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:

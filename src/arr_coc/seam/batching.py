@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.seam.features import PROMPT_NAMES
+from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
 
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> di
     longer["labels"] = torch.cat([torch.full_like(longer["input_ids"], -100), new], 1)
     longer["input_ids"] = torch.cat([longer["input_ids"], new], 1)
     longer["attention_mask"] = torch.ones_like(longer["input_ids"])
-    for name in ("mm_token_type_ids", "token_type_ids"):
+    for name in KIND_NAMES:
         if name in longer:
             longer[name] = F.pad(longer[name], (0, len(ids)), value=kind)
     return longer

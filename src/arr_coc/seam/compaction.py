@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from arr_coc.seam.features import Grid, Layout
+from arr_coc.seam.features import KIND_NAMES, Grid, Layout
 
 Span = tuple[int, Tensor]
 """The place of one image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
@@ -204,7 +204,7 @@ def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 
     steps = torch.arange(1, more + 1, device=new.device)
     positions = kwargs["position_ids"]
     longer["position_ids"] = torch.cat([positions, positions[..., -1:] + steps.to(positions)], -1)
-    for name in ("mm_token_type_ids", "token_type_ids"):
+    for name in KIND_NAMES:
         if kwargs.get(name) is not None:
             longer[name] = F.pad(kwargs[name], (0, more), value=kind)
     return longer

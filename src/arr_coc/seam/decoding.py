@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +20,12 @@ import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.seam import Compacted
 from arr_coc.seam.caches import cache_of, mark_caches
 from arr_coc.seam.callbacks import show_whole_prompt
+from arr_coc.seam.features import Compacted
 
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
@@ -49,6 +50,19 @@ NUMBERED_BY_PROMPT = Version("5.24")
 """The first transformers that gives `prefix_allowed_tokens_fn` the number of the prompt in every case;
 before, returned sequences without beams were numbered apart.
 """
+
+FORGETFUL = ("exaone4_5",)
+"""Model types whose `generate` counts positions along the columns, in place of those that it is given."""
+
+
+def heeding_positions(model: Any) -> Any:
+    """The model, or a view of one that is `FORGETFUL`, with the same modules, whose `generate` isn't."""
+    if model.config.model_type not in FORGETFUL:
+        return model
+    view: Any = copy.copy(model)
+    prepare = GenerationMixin.prepare_inputs_for_generation
+    view.__dict__["prepare_inputs_for_generation"] = types.MethodType(prepare, view)
+    return view
 
 
 def named_arguments(
@@ -202,7 +216,8 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
     apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
     copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
     show_whole_prompt(kwargs, ids, length, copies)
-    output = base.generate(**kwargs)
+    heeding = base if kwargs.get("position_ids") is None else heeding_positions(base)
+    output = heeding.generate(**kwargs)
     mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)

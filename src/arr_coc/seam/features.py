@@ -16,7 +16,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from arr_coc.core.allocation import Grid
 
-PROMPT_NAMES = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
+KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
+"""The processor's outputs with the kind of every token of a prompt."""
+PROMPT_NAMES = ("input_ids", "attention_mask", *KIND_NAMES)
 """The processor's outputs with a value for every token of a prompt."""
 
 CROP_VALUES, CROP_GRIDS = "crop_values", "crop_grids"

@@ -165,6 +165,8 @@ def _explicit(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, An
     own.pop("mm_encoder_outputs", None)
     if not adapter.plain_positions:
         positions = adapter.positions(kwargs)
-        numbers = consecutive_positions(adapter.attention_mask(kwargs))
-        own["position_ids"] = torch.cat([numbers[None].to(positions), positions])
+        if adapter.text_row:
+            numbers = consecutive_positions(adapter.attention_mask(kwargs))
+            positions = torch.cat([numbers[None].to(positions), positions])
+        own["position_ids"] = positions
     return own

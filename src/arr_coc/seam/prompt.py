@@ -27,16 +27,12 @@ from torch import Tensor
 from arr_coc.core.question import check_question
 from arr_coc.core.video import FrameSource
 from arr_coc.core.visuals import Visual
-from arr_coc.seam.features import PROMPT_NAMES
+from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.steps import ClipSteps, StepPixels, outline, takes_steps
 from arr_coc.seam.template import render
 
 Turn = tuple[str, str]
 """A question that was asked, and the answer that came."""
-
-
-KIND_NAMES = ("mm_token_type_ids", "token_type_ids")
-"""The processor's outputs that tell visual tokens from text."""
 
 
 class Expansion(NamedTuple):
@@ -153,7 +149,7 @@ class VisualPrompt:
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
         self._count = self._count_placeholders(prompt["input_ids"])
-        self._kind_of_id = _kinds_by_id(prompt)
+        self._kinds_of_ids = {name: _kinds_by_id(prompt, name) for name in KIND_NAMES if name in prompt}
         self._expansion: Expansion | TextExpansion | None
         if self._kinds == ["image"]:
             added = processor.tokenizer.added_tokens_decoder
@@ -251,11 +247,11 @@ class VisualPrompt:
     def _as_prompt(self, text: str) -> dict[str, Tensor]:
         """The tensors [1, S] of an expanded text, by the rules that processors follow."""
         ids = torch.tensor([self._tokenize(text)])
-        kinds = torch.zeros_like(ids)
-        for token, kind in self._kind_of_id.items():
-            kinds[ids == token] = kind
         tensors = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        tensors |= dict.fromkeys(KIND_NAMES, kinds)
+        for name, kind_of_id in self._kinds_of_ids.items():
+            tensors[name] = torch.zeros_like(ids)
+            for token, kind in kind_of_id.items():
+                tensors[name][ids == token] = kind
         return {name: tensors[name] for name in self._names if name in tensors}
 
     def _process(self, text: str) -> Any:
@@ -274,11 +270,9 @@ class VisualPrompt:
         return first is None or not text.startswith(first)
 
 
-def _kinds_by_id(prompt: dict[str, Tensor]) -> dict[int, int]:
-    """The kinds of visual tokens by their ids, as a prompt of the processor's has them."""
-    kinds = next((prompt[name] for name in KIND_NAMES if name in prompt), None)
-    if kinds is None:
-        return {}
+def _kinds_by_id(prompt: dict[str, Tensor], name: str) -> dict[int, int]:
+    """The kinds of visual tokens by their ids, as a prompt of the processor's has them under a name."""
+    kinds = prompt[name]
     visual = kinds > 0
     return dict(zip(prompt["input_ids"][visual].tolist(), kinds[visual].tolist(), strict=True))
 

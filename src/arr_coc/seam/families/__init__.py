@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from arr_coc.seam.families.apertus1p5 import Apertus1p5Adapter
 from arr_coc.seam.families.cohere import AyaVisionAdapter, Cohere2VisionAdapter
+from arr_coc.seam.families.exaone4_5 import Exaone4_5Adapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter, Gemma4UnifiedAdapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
+from arr_coc.seam.families.glm5_next import Glm5NextAdapter
+from arr_coc.seam.families.hunyuan_vl import HunyuanVLAdapter
 from arr_coc.seam.families.hy_v4_vl import HYV4VLAdapter
 from arr_coc.seam.families.idefics3 import Idefics3Adapter
 from arr_coc.seam.families.internvl import InternVLAdapter
@@ -34,8 +37,11 @@ register_family(Qwen3_5Adapter)
 register_family(Qwen2_5OmniAdapter)
 register_family(Qwen3OmniAdapter)
 register_family(Glm4vAdapter)
+register_family(Glm5NextAdapter)
+register_family(Exaone4_5Adapter)
 register_family(PaddleOCRVLAdapter)
 register_family(HYV4VLAdapter)
+register_family(HunyuanVLAdapter)
 register_family(Apertus1p5Adapter)
 register_family(Gemma3Adapter)
 register_family(Gemma4Adapter)

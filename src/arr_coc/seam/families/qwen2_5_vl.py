@@ -49,7 +49,9 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]."""
+        """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]; or counted."""
+        if self.plain_positions:
+            return super().prompt_positions(inputs, attention_mask)
         ids = inputs["input_ids"]
         kinds = inputs.get("mm_token_type_ids")
         kinds = self.token_kinds(inputs) if kinds is None else kinds
