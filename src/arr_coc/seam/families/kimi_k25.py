@@ -16,7 +16,7 @@ from arr_coc.seam.patching import to_picture
 
 
 class KimiK25Adapter(FamilyAdapter):
-    """Kimi K2.5, and the base class of families whose patches stand row by row."""
+    """Kimi K2.5."""
 
     model_types = ("kimi_k25",)
     title = "Kimi K2.5"
