@@ -230,12 +230,7 @@ class Session:
         if answers is not None:
             ends = [tokens(a, add_special_tokens=False)["input_ids"] + [tokens.eos_token_id] for a in answers]
             rows = [with_answer(row, ids, kind) for row, ids in zip(rows, ends, strict=True)]
-        adapter = self.model.adapter
-        batch = left_padded(rows, self._visual, adapter.padding_id)
-        if adapter.plain_positions and not bool(batch["attention_mask"].all()):
-            # A model counts padding along; where positions aren't only relative, its rows then differ.
-            batch["position_ids"] = adapter.positions(batch)
-        return batch
+        return left_padded(rows, self._visual, self.model.adapter)
 
     def ask(
         self,

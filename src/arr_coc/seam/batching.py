@@ -1,19 +1,22 @@
 """Several prompts about the same images as one batch, padded on the left.
 
 with_answer(row, ids)                    a prompt that goes on with an answer, and its labels
-left_padded(rows, visual, padding_id)    the batch
+left_padded(rows, visual, adapter)       the batch
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
+
+if TYPE_CHECKING:
+    from arr_coc.seam.base import FamilyAdapter
 
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
@@ -36,17 +39,17 @@ def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> di
 
 
 def left_padded(
-    rows: Sequence[Mapping[str, Any]], visual: Mapping[str, Any], padding_id: int
+    rows: Sequence[Mapping[str, Any]], visual: Mapping[str, Any], adapter: FamilyAdapter
 ) -> dict[str, Any]:
     """One batch of prompts of one row each about the same images, without their pixels.
 
     Args:
         rows: the prompts, all with labels or none.
         visual: what the processor made of the images.
-        padding_id: the token id for padding columns.
+        adapter: of the model, which says by which token columns are padded.
     """
     longest = max(row["input_ids"].shape[1] for row in rows)
-    fill = {"input_ids": padding_id, "labels": -100}
+    fill = {"input_ids": adapter.padding_id, "labels": -100}
     columns = [name for name in (*PROMPT_NAMES, "labels") if name in rows[0]]
     batch = {
         name: torch.cat(
@@ -59,4 +62,8 @@ def left_padded(
         name: value.repeat(len(rows), *[1] * (value.ndim - 1)) if isinstance(value, Tensor) else value
         for name, value in about.items()
     }
-    return batch | repeated
+    batch |= repeated
+    if adapter.plain_positions and not bool(batch["attention_mask"].all()):
+        # A model counts padding along; where positions aren't only relative, its rows then differ.
+        batch["position_ids"] = adapter.positions(batch)
+    return batch

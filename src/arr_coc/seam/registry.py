@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from typing import Any, NamedTuple
@@ -141,8 +142,8 @@ def check_model_type(model_type: str) -> None:
     """Check that a model type is of a registered family, or one that the generic adapter may serve.
 
     Raises:
-        ValueError: it isn't, and the message lists the registered ones; or the installed transformers can't
-            give it encoded images.
+        ValueError: it isn't, and the message names some that are, the nearest first; or the installed
+            transformers can't give it encoded images.
     """
     served = is_served(model_type)
     if model_type in ADAPTERS and not served:
@@ -150,7 +151,9 @@ def check_model_type(model_type: str) -> None:
             f"model type {model_type!r} is {ABSENT}, or takes no encoded images there; install a newer one"
         )
     if not served:
+        some = difflib.get_close_matches(str(model_type), ADAPTERS, 3) or list(ADAPTERS)[:3]
         raise ValueError(
-            f"model type {model_type!r} is not supported; supported are {', '.join(sorted(ADAPTERS))} "
-            "(a new family is one FamilyAdapter and `arr_coc.seam.register_family`)"
+            f"model type {model_type!r} is not supported; supported are {', '.join(some)} and "
+            f"{len(ADAPTERS) - len(some)} others that `arr-coc info` lists (a new family is one "
+            "FamilyAdapter and `arr_coc.seam.register_family`)"
         )

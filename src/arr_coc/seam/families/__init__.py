@@ -5,6 +5,7 @@ from __future__ import annotations
 from arr_coc.seam.families.apertus1p5 import Apertus1p5Adapter
 from arr_coc.seam.families.cohere import AyaVisionAdapter, Cohere2VisionAdapter
 from arr_coc.seam.families.exaone4_5 import Exaone4_5Adapter
+from arr_coc.seam.families.fast_vlm import FastVLMAdapter
 from arr_coc.seam.families.gemma3 import Gemma3Adapter
 from arr_coc.seam.families.gemma4 import Gemma4Adapter, Gemma4UnifiedAdapter
 from arr_coc.seam.families.glm4v import Glm4vAdapter
@@ -60,5 +61,6 @@ register_family(Molmo2Adapter)
 register_family(KimiK25Adapter)
 register_family(Step3p7Adapter)
 register_family(LlavaAdapter)
+register_family(FastVLMAdapter)
 register_family(LlavaNextAdapter)
 register_family(LlavaOnevisionAdapter)
