@@ -10,6 +10,7 @@ from torch import Tensor
 
 from arr_coc.seam.families.tiled import TiledAdapter
 from arr_coc.seam.families.tiles import numbers_by_first, numbers_by_last
+from arr_coc.seam.question import outside
 
 
 class AyaVisionAdapter(TiledAdapter):
@@ -35,10 +36,7 @@ class AyaVisionAdapter(TiledAdapter):
         mask = super().question_mask(input_ids, attention_mask)
         marks = (getattr(self.processor, f"{end}_of_img_token", None) for end in ("start", "end"))
         ids = [self.processor.tokenizer.convert_tokens_to_ids(mark) for mark in marks if mark]
-        if len(ids) != 2:
-            return mask
-        began, ended = ((input_ids == one).cumsum(1) for one in ids)
-        return mask & (began == ended)
+        return mask & outside(input_ids, *ids) if len(ids) == 2 else mask
 
 
 class Cohere2VisionAdapter(AyaVisionAdapter):
