@@ -104,6 +104,7 @@ def colours() -> bytes:
         ("a.png", colours(), r"has colours \(mode RGB\): write one grey value a place"),
         ("a.npy", b"", "is no PNG and no .npz: write one of them"),
     ],
+    ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else None,  # archives hold the time
 )
 def test_what_is_no_map_is_named_in_a_line(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
     (tmp_path / name).write_bytes(content)
