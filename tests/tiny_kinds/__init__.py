@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from packaging.version import Version
 
 NEEDS = {"fast_vlm": "timm", "perception_lm": "timm"}
 """Packages of which a model type's vision tower comes, where that isn't transformers."""
@@ -29,6 +31,8 @@ def _scatters_by_short_numbers() -> bool:
 
 if not _scatters_by_short_numbers():  # torch 2.6
     ABSENT += ["qwen4_exp", "glm5_next"]
+if Version(transformers.__version__) < Version("5.20"):  # whose own model takes pictures of one size alone
+    ABSENT.append("minicpmv4_6")
 TILES, QUERIES = r"cuts a picture of 2048x1024 px into [37];", r"tokens only \d+% .* don't stand for places"
 REFUSED = {
     "llama4": TILES,

@@ -72,8 +72,10 @@ def make() -> tuple[Any, Any]:
     )
     auto = modeling_gemma3n.AutoModel.from_config
 
-    def from_config(part: Any) -> nn.Module:
-        return Tower(part.hidden_size) if part is config.vision_config else auto(part)
+    vision = config.vision_config
+
+    def from_config(config: Any) -> nn.Module:
+        return Tower(config.hidden_size) if config is vision else auto(config)
 
     with mock.patch.object(modeling_gemma3n, "AutoModel", SimpleNamespace(from_config=from_config)):
         model = Gemma3nForConditionalGeneration(config)

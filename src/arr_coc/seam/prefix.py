@@ -74,7 +74,10 @@ def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
 def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
     """A value of `mm_encoder_outputs` with a part of the image's tokens, in every level."""
     visual = kwargs["mm_encoder_outputs"]["image"]
-    fields: dict[str, Any] = {"pooler_output": [tokens[part] for tokens in visual.pooler_output]}
+    own = visual.pooler_output
+    # Packed tokens are pieces of one token each.
+    packed = isinstance(own, Tensor)
+    fields: dict[str, Any] = {"pooler_output": own[part] if packed else [tokens[part] for tokens in own]}
     if getattr(visual, "deepstack_features", None):
         fields["deepstack_features"] = [
             [tokens[part] for tokens in level] for level in visual.deepstack_features
