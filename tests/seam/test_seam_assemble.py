@@ -40,7 +40,7 @@ from tiny import (
 )
 
 TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
-EXACT = 1e-12  # float64
+EXACT = 1e-6  # float64: 4e-15, and 6e-8 where a model forms its norms in float32 (Step 3.7)
 LOOSE = 5e-3  # padding moves the chunks of a recurrent layer
 ROWS = [
     ("What is the number on the door?", [picture(1, (48, 40))]),

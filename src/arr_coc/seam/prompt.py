@@ -164,8 +164,10 @@ class VisualPrompt:
         Raises:
             ValueError: a text that holds the placeholder of a visual token.
         """
-        inputs = self._inputs(question, history)
-        if self._count_placeholders(inputs["input_ids"]) != self._count:
+        text = chat_prompt(self._processor, question, self._kinds, history)
+        own = all(text.count(mark) == count for mark, count in self._written.items())
+        inputs = self._inputs(text) if own else None
+        if inputs is None or self._count_placeholders(inputs["input_ids"]) != self._count:
             raise ValueError(
                 "the question, or an earlier turn, holds the model's own placeholder; leave it out"
             )
@@ -176,12 +178,10 @@ class VisualPrompt:
         number = getattr(self._processor, "image_token_id", None)
         return 0 if number is None else int((ids == number).sum())
 
-    def _inputs(self, question: str, history: Sequence[Turn]) -> dict[str, Any]:
-        """What `inputs` returns, unchecked."""
-        text = chat_prompt(self._processor, question, self._kinds, history)
+    def _inputs(self, text: str) -> dict[str, Any]:
+        """What `inputs` returns for the text of a prompt, unchecked."""
         expansion = self._expansion
-        own = all(text.count(mark) == count for mark, count in self._written.items())
-        if isinstance(expansion, TextExpansion) and own and text.count(expansion.before) == 1:
+        if isinstance(expansion, TextExpansion) and text.count(expansion.before) == 1:
             return self._as_prompt(text.replace(*expansion)) | self.visual
         ids = self._tokenize(text)
         if not isinstance(expansion, Expansion) or ids.count(expansion.token) != 1:
