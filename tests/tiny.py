@@ -308,12 +308,6 @@ def in_bfloat16(family: str) -> Tiny:
     return Tiny(family, copy.deepcopy(built.model).bfloat16(), built.processor)
 
 
-def in_its_dtype(family: str, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Inputs for `in_bfloat16`: LFM3-VL, unlike the others, leaves it to the caller to cast the pixels."""
-    cast = {"pixel_values": inputs["pixel_values"].bfloat16()} if family == "lfm3_vl" else {}
-    return inputs | cast
-
-
 @cache
 def in_float64(family: str) -> Tiny:
     """A copy of a family's tiny model in float64, where what is equal in exact arithmetic differs by 1e-14.

@@ -21,7 +21,6 @@ from tiny import (
     POSITIONLESS,
     Tiny,
     in_bfloat16,
-    in_its_dtype,
     picture,
     prompts,
     some_cells,
@@ -269,7 +268,7 @@ class TestLaws:
     def test_bfloat16(self, family: str) -> None:
         """In bfloat16 identity is exact, and dropping equals masking within a tenth of the logits'
         spread."""
-        built, inputs = in_bfloat16(family), in_its_dtype(family, prompts(tiny(family), ROWS))
+        built, inputs = in_bfloat16(family), prompts(tiny(family), ROWS)
         adapter = adapter_for(built.model, built.processor)
         features = adapter.features(inputs)
         if not adapter.casts:  # as the stock model wants them

@@ -29,7 +29,7 @@ from arr_coc.seam.compaction import consecutive_positions
 from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures, handing_back
 from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
-from arr_coc.seam.question import TemplateMarkers, question_tokens, template_markers
+from arr_coc.seam.question import TemplateMarkers, outside, question_tokens, template_markers
 
 if TYPE_CHECKING:
     from arr_coc.seam.tower_compressor import TowerCompressor
@@ -375,7 +375,18 @@ class FamilyAdapter(PromptAssembly):
             question_tokens(ids, attends, images, special, self.processor, self.markers)
             for ids, attends in zip(input_ids, attended.bool(), strict=True)
         ]
-        return torch.stack(rows)
+        mask = torch.stack(rows)
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        if tokenizer is None or self.name_marks is None:
+            return mask
+        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids([*self.name_marks]))
+
+    @property
+    def name_marks(self) -> tuple[str, str] | None:
+        """The tokens between which the processor writes text about an image, its size or the name of a tile;
+        None where it writes none.
+        """
+        return None
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:

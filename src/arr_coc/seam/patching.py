@@ -40,6 +40,20 @@ def to_picture(
     return blocks.permute(4, 0, 2, 5, 1, 3, 6).reshape(-1, h * p, w * p)
 
 
+def to_pictures(rows: Tensor, grids: Sequence[Grid], merge: int, patch: int, frames: int) -> list[Tensor]:
+    """The pictures that patches, one picture's behind the other's, were cut from; as `to_picture`.
+
+    Args:
+        rows: [patches of all pictures, 3 * frames * patch**2], or with the three sides of a patch apart.
+        grids: the patch grid (t, h, w) of each picture.
+        merge: patches along each side of a cell; 1 where they stand row by row.
+        patch: px along each side of a patch.
+        frames: frames of a patch.
+    """
+    pictures = rows.flatten(1).split([t * h * w for t, h, w in grids])
+    return [to_picture(*each, merge, patch, frames) for each in zip(pictures, grids, strict=True)]
+
+
 def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
     """The patches of a picture [3, h, w]: [(h/patch) * (w/patch), 3 * frames * patch**2]."""
     m, p = merge, patch

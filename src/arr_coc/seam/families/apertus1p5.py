@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.question import outside
 
 
 class Apertus1p5Adapter(FamilyAdapter):
@@ -38,11 +37,8 @@ class Apertus1p5Adapter(FamilyAdapter):
         sizes = inputs["image_sizes"].tolist()
         return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
 
-    def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """As in every family, without the size in words that its processor writes before each picture."""
-        mask = super().question_mask(input_ids, attention_mask)
-        tokens = getattr(self.processor, "tokenizer", None)
-        if tokens is None:
-            return mask
-        marks = tokens.convert_tokens_to_ids([tokens.boi_token, tokens.image_wrapper_token])
-        return mask & outside(input_ids, *marks)
+    @property
+    def name_marks(self) -> tuple[str, str]:
+        """The tokens around the size in words that its processor writes before each picture."""
+        tokens = self.processor.tokenizer
+        return tokens.boi_token, tokens.image_wrapper_token

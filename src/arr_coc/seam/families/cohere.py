@@ -10,7 +10,6 @@ from torch import Tensor
 
 from arr_coc.seam.families.tiled import TiledAdapter
 from arr_coc.seam.families.tiles import numbers_by_first, numbers_by_last
-from arr_coc.seam.question import outside
 
 
 class AyaVisionAdapter(TiledAdapter):
@@ -31,12 +30,10 @@ class AyaVisionAdapter(TiledAdapter):
         """As the names before them say."""
         return numbers_by_last(input_ids, self.image_token_id)
 
-    def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Without the names of tiles, which stand between an image's begin and end token."""
-        mask = super().question_mask(input_ids, attention_mask)
-        marks = (getattr(self.processor, f"{end}_of_img_token", None) for end in ("start", "end"))
-        ids = [self.processor.tokenizer.convert_tokens_to_ids(mark) for mark in marks if mark]
-        return mask & outside(input_ids, *ids) if len(ids) == 2 else mask
+    @property
+    def name_marks(self) -> tuple[str, str] | None:
+        """The tokens that begin and end an image, whose tiles have names."""
+        return self.processor.start_of_img_token, self.processor.end_of_img_token
 
 
 class Cohere2VisionAdapter(AyaVisionAdapter):
@@ -44,6 +41,11 @@ class Cohere2VisionAdapter(AyaVisionAdapter):
 
     model_types = ("cohere2_vision",)
     title = "Command A Vision"
+
+    @property
+    def name_marks(self) -> None:
+        """None: its tiles have no names."""
+        return None
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
         """As the token that begins an image says."""

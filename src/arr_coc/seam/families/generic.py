@@ -15,7 +15,7 @@ from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.families.tiles import placeholder_runs
-from arr_coc.seam.patching import to_picture
+from arr_coc.seam.patching import to_pictures
 
 STRETCH = 1.25
 """How far the shape of a grid may be from the shape of its picture: a ratio of ratios."""
@@ -81,9 +81,7 @@ class GenericAdapter(FamilyAdapter):
         pixels = inputs["pixel_values"]
         if grids := _grids(inputs):
             side = self.model.config.vision_config.patch_size
-            rows = pixels.flatten(1).split([t * h * w for t, h, w in grids])
-            frames = pixels[0].numel() // (3 * side**2)
-            return [to_picture(*one, self.merge, side, frames) for one in zip(rows, grids, strict=True)]
+            return to_pictures(pixels, grids, self.merge, side, pixels[0].numel() // (3 * side**2))
         if isinstance(pixels, Tensor) and pixels.ndim == 5:
             pixels = pixels.flatten(0, 1)
         if any(picture.ndim != 3 or len(picture) != 3 for picture in pixels):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.patching import to_picture
+from arr_coc.seam.patching import to_pictures
 
 
 class HYV4VLAdapter(FamilyAdapter):
@@ -38,7 +38,4 @@ class HYV4VLAdapter(FamilyAdapter):
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches, row by row."""
         side = self.model.config.vision_config.patch_size
-        grids = inputs["image_grid_thw"].tolist()
-        pictures = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
-        # Row by row is block by block of a single patch.
-        return [to_picture(rows, grid, 1, side, 1) for rows, grid in zip(pictures, grids, strict=True)]
+        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.patching import to_picture
+from arr_coc.seam.patching import to_pictures
 
 
 class KimiK25Adapter(FamilyAdapter):
@@ -40,7 +40,6 @@ class KimiK25Adapter(FamilyAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches, with what it padded them by."""
-        side, grids = self.model.config.vision_config.patch_size, self.grids(inputs)
-        pictures = inputs["pixel_values"].flatten(1).split([height * width for height, width in grids])
-        # Row by row is block by block of a single patch.
-        return [to_picture(rows, (1, *grid), 1, side, 1) for rows, grid in zip(pictures, grids, strict=True)]
+        side = self.model.config.vision_config.patch_size
+        grids = [(1, height, width) for height, width in self.grids(inputs)]
+        return to_pictures(inputs["pixel_values"], grids, 1, side, 1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.patching import to_picture
+from arr_coc.seam.patching import to_pictures
 
 
 class Lfm3VLAdapter(FamilyAdapter):
@@ -21,6 +21,7 @@ class Lfm3VLAdapter(FamilyAdapter):
 
     model_types = ("lfm3_vl",)
     recurrent = True
+    casts = False
     title = "LFM3-VL"
     remark = "from transformers 5.24 on; convolutions have no masked equivalent of a dropped token"
 
@@ -32,12 +33,6 @@ class Lfm3VLAdapter(FamilyAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches."""
-        vision, grids = self.model.config.vision_config, inputs["image_grid_thw"].tolist()
+        vision = self.model.config.vision_config
         shape = vision.spatial_merge_size, vision.patch_size, vision.temporal_patch_size
-        pictures = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
-        return [to_picture(rows, grid, *shape) for rows, grid in zip(pictures, grids, strict=True)]
-
-    def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """As in every family, with the pixels in the dtype of the tower, which it doesn't see to itself."""
-        dtype = self.model.base_model.vision_tower.patch_embed.weight.dtype
-        return super().encode(dict(inputs) | {"pixel_values": inputs["pixel_values"].to(dtype)})
+        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), *shape)

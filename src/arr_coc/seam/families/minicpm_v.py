@@ -17,7 +17,6 @@ from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.families.tiles import by_gaps, run_spans
-from arr_coc.seam.question import outside
 
 
 class Slices(NamedTuple):
@@ -87,11 +86,8 @@ class MiniCPMVAdapter(FamilyAdapter):
                 pictures.append(Slices(rows, columns, [b - a for a, b in runs[left:right]], own))
         return pictures
 
-    def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """As in every family, without the number that its processor writes before each picture."""
-        mask = super().question_mask(input_ids, attention_mask)
-        tokens = getattr(self.processor, "tokenizer", None)
-        if tokens is None:
-            return mask
-        marks = tokens.convert_tokens_to_ids([tokens.image_id_start_token, tokens.image_id_end_token])
-        return mask & outside(input_ids, *marks)
+    @property
+    def name_marks(self) -> tuple[str, str]:
+        """The tokens around the number that its processor writes before each picture."""
+        tokens = self.processor.tokenizer
+        return tokens.image_id_start_token, tokens.image_id_end_token

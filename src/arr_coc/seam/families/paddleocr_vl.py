@@ -21,7 +21,7 @@ from transformers.vision_utils import (
 from arr_coc.seam.base import VisualFeatures
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.partial import numbered_cells, patch_rows
-from arr_coc.seam.patching import coarse_views, to_picture
+from arr_coc.seam.patching import coarse_views, to_pictures
 
 
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
@@ -36,11 +36,8 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches."""
-        grids = inputs["image_grid_thw"].tolist()
-        rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
-        patch = self.model.config.vision_config.patch_size
-        # Raster order is block by block of a single patch.
-        return [to_picture(patches, grid, 1, patch, 1) for patches, grid in zip(rows, grids, strict=True)]
+        side = self.model.config.vision_config.patch_size
+        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower on the patches of the kept cells, each at its place in the full grid."""
