@@ -34,7 +34,7 @@ from arr_coc.core.guide import trust
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.eyes import Sight
 from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.head import PLACE, Judgement
+from arr_coc.core.guide.head import LOOKS, PLACE, Judgement
 from arr_coc.core.guide.meanings import WIDTH as MEANING
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer, Relevance
@@ -116,6 +116,30 @@ class WithoutLexicon(Whole):
         ]
 
 
+class WithoutColours(Whole):
+    """Takes the name of a colour for a word as any other."""
+
+    def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
+        searches = super().search(page, questions)
+        return [search._replace(colours=torch.zeros_like(search.colours)) for search in searches]
+
+
+class WithoutLooks(Whole):
+    """No place looks like what a word names."""
+
+    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
+        super().__init__(guide, sights)
+        self.head = _with_own_parts(self.head)
+        self.head.look = _Blind()
+
+
+class _Blind(torch.nn.Module):
+    """Looks that agree with no word."""
+
+    def forward(self, page: Tensor) -> Tensor:
+        return page.new_zeros(*page.shape[:-1], LOOKS)
+
+
 class WithoutRuns(Whole):
     """Decides place by place; no run of print is kept whole."""
 
@@ -142,7 +166,8 @@ class WordsAlone(Whole):
         for search in searches:
             tokens = self.reader(search.terms.words, search.own).tokens
             weights = torch.nn.functional.softplus(self.head.trust(tokens))
-            direct.append(torch.einsum("tmhw,tm->hw", self.maps(search).float(), weights.float()))
+            maps = self.maps(search).float()  # all but looks, which are the head's
+            direct.append(torch.einsum("tmhw,tm->hw", maps, weights[:, : maps.shape[1]].float()))
         return judged._replace(logits=torch.stack(direct) - 5)
 
 
@@ -211,6 +236,8 @@ PARTS: dict[str, tuple[type[Whole], Callable[[ARRCOCConfig], ARRCOCLayer]]] = {
     "without coverage": (Whole, WithoutCoverage),
     "without runs of print": (WithoutRuns, ARRCOCLayer),
     "without the lexicon": (WithoutLexicon, ARRCOCLayer),
+    "without the names of colours": (WithoutColours, ARRCOCLayer),
+    "without looks": (WithoutLooks, ARRCOCLayer),
     "without meanings": (WithoutMeanings, ARRCOCLayer),
     "without half and quarter sizes": (OneSize, ARRCOCLayer),
     "without the blocks of the page": (WithoutPageBlocks, ARRCOCLayer),

@@ -17,6 +17,7 @@ from arr_coc.app.looking import Looking
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
 from arr_coc.core import selector
+from arr_coc.core.guide import coupling
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import prepared
 from tiny import picture
@@ -69,6 +70,57 @@ def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
     assert str(tmp_path) not in said  # the name alone
     assert tab.sight is None
     assert handlers.on_look(looking, tab, image, QUESTION * 1000, 6)[1] == ""
+
+
+def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coupling, "PIXELS", 64 * 64)
+    picture(1, (256, 192)).save(path := str(tmp_path / "large.png"))
+    tab = Tab()
+    view, _ = handlers.on_look(Looking(Encoded()), tab, path, QUESTION, 50)
+    assert tab.sight is not None
+    assert tab.sight.image.size == (74, 55)
+    elsewhere = selector.Selector()(path, QUESTION, 0.5)
+    assert (view["kept"], view["total"]) == (elsewhere.kept, elsewhere.total) == (24, 48)
+    assert view["grid"] == list(elsewhere.grid[1:])
+
+
+def test_a_picture_that_cannot_be_read_is_taken_out(image: str, tmp_path: Path) -> None:
+    looking, tab = Looking(Encoded()), Tab()
+    view, said, shown = handlers.on_picture(looking, tab, image, QUESTION, 50)
+    assert (view["kept"], said, shown) == (3, "", handlers.gr.skip())
+    (tmp_path / "text.png").write_text("no picture")
+    for question in (QUESTION, ""):
+        view, said, shown = handlers.on_picture(looking, tab, str(tmp_path / "text.png"), question, 50)
+        assert said.startswith("Image 'text.png' is not an image")
+        assert (view, shown, tab.sight) == (None, None, None)
+    assert handlers.on_picture(looking, tab, image, " ", 50) == [
+        *(None, handlers.NO_QUESTION, handlers.gr.skip())
+    ]
+    assert handlers.on_picture(looking, tab, None, QUESTION, 50)[:2] == [None, handlers.NO_PICTURE]
+
+
+def test_what_was_found_in_the_former_picture_is_not_shown_beside_the_next(image: str) -> None:
+    tab = Tab()
+
+    class Overtaken(Looking):
+        def view(self, *asked: Any) -> dict[str, Any]:
+            assert handlers.on_new_picture(tab) == handlers.NEW_PICTURE
+            return super().view(*asked)
+
+    assert handlers.on_look(Overtaken(Encoded()), tab, image, QUESTION, 50) == [handlers.gr.skip()] * 2
+    assert handlers.on_look(Looking(Encoded()), tab, image, QUESTION, 50)[1] == ""
+
+
+def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("arr_coc.app.looking.see", failing)
+    view, said = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 50)
+    assert view is None
+    assert said.startswith("That failed (MemoryError)")
 
 
 def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:

@@ -12,6 +12,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 from arr_coc.app import handlers
 from arr_coc.app.samples import PICTURES, Sample, chip, pictures
+from arr_coc.app.tab import Tab
 from arr_coc.core.question import check_question
 
 MOST_BYTES = 80_000
@@ -54,5 +55,6 @@ def test_a_question_has_an_answer_with_evidence_in_the_picture(sample: Sample) -
 
 def test_a_chip_sets_the_picture_and_its_question() -> None:
     scenes = pictures()
-    assert handlers.on_scene(scenes, 3) == [scenes[3].image, scenes[3].question]
+    chosen = handlers.on_scene(scenes, Tab(), 3)
+    assert chosen == [scenes[3].image, scenes[3].question, handlers.NEW_PICTURE]
     assert scenes[3].question in chip(scenes[3])

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 
 import arr_coc
-from arr_coc.app.handlers import NO_PICTURE
+from arr_coc.app.handlers import NEW_PICTURE, NO_PICTURE
 from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL, pictures
 from arr_coc.core.guide.store import FILE, FOLDER
 from arr_coc.core.video import write_clip
@@ -152,6 +153,70 @@ def test_a_picture_of_the_pane_is_looked_at_cleared_and_handed_over(open_app: Op
     page.fill("#peek-question textarea", "What now?")
     assert page.input_value("#question textarea") == scenes[chosen].question
     assert page.locator("#image img").count() == 1
+
+
+WATCH = """() => {
+  const [line, sight] = ["#looking-status .status", "#sight"].map((place) => document.querySelector(place));
+  const strength = () => [sight, ...sight.querySelectorAll(".pending")]
+    .reduce((all, part) => all * getComputedStyle(part).opacity, 1);
+  window.seen = [];
+  window.watching = setInterval(() => seen.push([line.textContent, strength(), sight.innerText]), 5);
+}"""
+"""Notes all the time what the pane says, how strong its view is and what that shows."""
+
+
+@pytest.mark.skipif(not (FOLDER / FILE).is_file(), reason="the package has no guide")
+def test_what_was_found_in_a_picture_fades_when_another_comes(open_app: Open, tmp_path: Path) -> None:
+    page = open_app()
+    page.wait_for_selector("#sight canvas")
+    Image.new("RGB", (800, 640), "white").save(tmp_path / "white.png")
+    page.evaluate(WATCH)
+    page.set_input_files("#peek input[type=file]", tmp_path / "white.png")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('of 500 cells')")
+    page.locator("#scenes button.gallery-item").nth(0).click()
+    page.wait_for_function("!document.querySelector('#sight').innerText.includes('of 500 cells')")
+    page.wait_for_function("document.querySelector('#looking-status .status').textContent === ''")
+    seen = page.evaluate("clearInterval(watching), seen")
+    assert {line for line, *_ in seen} == {"", NEW_PICTURE}
+    assert all(strength < 0.5 for line, strength, _ in seen if line)
+    said = next(n for n, (line, *_) in enumerate(seen) if line)
+    fresh = next(n for n, (*_, shown) in enumerate(seen) if "of 500 cells" in shown)
+    assert all(strength < 0.5 for _, strength, _ in seen[said:fresh])
+    assert any(line for line, *_ in seen[fresh + 50 :])  # of the scene, too
+
+    page.evaluate(WATCH)
+    page.locator("#peek-question textarea").press_sequentially(" by now", delay=40)
+    page.wait_for_timeout(300)
+    typed = page.evaluate("clearInterval(watching), seen")
+    assert {(line, strength) for line, strength, _ in typed} == {("", 1)}
+
+
+def test_no_picture_is_left_in_the_pane_that_cannot_be_read(open_app: Open, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("no picture")
+    page = open_app()
+    page.set_input_files("#peek input[type=file]", tmp_path / "text.png")
+    page.wait_for_function("document.querySelector('#looking-status').innerText.includes(\"'text.png'\")")
+    page.wait_for_selector("#peek img", state="detached")
+    page.wait_for_timeout(300)
+    assert "is not an image" in page.inner_text("#looking-status")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_what_the_place_for_a_clip_says_is_wholly_in_sight(open_app: Open, width: int) -> None:
+    pytest.importorskip("av", reason="clips are an extra: pip install 'arr-coc[video]'")
+    page = open_app(viewport={"width": width, "height": 900})
+    label, first, last, end = page.evaluate(
+        """() => {
+          const [box, label, wrap] = ["", " label", " button .wrap"].map((part) =>
+            document.querySelector("#clip" + part));
+          const text = document.createRange();
+          text.selectNodeContents(wrap);
+          const [inner, sides] = [text, box].map((part) => part.getBoundingClientRect());
+          return [label.getBoundingClientRect().bottom, inner.top, inner.bottom, sides.bottom];
+        }"""
+    )
+    assert label <= first
+    assert last <= end
 
 
 def test_two_users_at_once(open_app: Open) -> None:

@@ -164,6 +164,7 @@ def test_words_that_are_no_question(capsys: Capture, image: str) -> None:
     for words, message in (
         ((image,), "no question about"),
         ((image, image), "no question about"),
+        (("What is it?", image), "stands before the image: give"),
         ((image, ""), "the question is empty"),
         ((image, "\udcff?"), "has half of a character"),
         ((image, "what", "is", "it?"), "a question of several words goes into quotes"),

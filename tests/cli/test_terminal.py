@@ -14,6 +14,7 @@ from rich.console import Console
 
 from arr_coc.cli import terminal
 from arr_coc.cli.bench import print_bench
+from arr_coc.core.guide.coupling import Coupling, Match
 from arr_coc.core.realizing import STAGES, best_kept
 from arr_coc.evaluate.speed import STAGES as BENCH_STAGES
 from arr_coc.evaluate.speed import Row
@@ -184,6 +185,36 @@ def test_weights_of_a_layer_that_had_no_say_are_left_out(capsys: Capture, image:
     assert "2 of 6" in out
     assert "weights" not in out
     assert "tensions" not in out
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected", "missing"),
+    [
+        ((0.8, 0.0, 0.0), "80%: the guide is sure", "guide  "),
+        ((0.3, 0.0, 0.0), "30%: the guide is unsure", "sure\n\n"),
+        ((0.8, 0.9, 0.0), "about the whole page", "confidence"),
+        ((0.8, 0.0, 0.9), "about what stands out", "words"),
+    ],
+)
+def test_what_the_guide_says(
+    capsys: Capture, numbers: tuple[float, float, float], expected: str, missing: str
+) -> None:
+    coupling = Coupling(torch.zeros(2, 3), *numbers, (Match("total", "sum", 0.9, (0.5, 0.5)),))
+    terminal.print_allocation("a.png", "What?", best_kept((1, 2, 3), torch.arange(6.0), 2), coupling)
+    out = capsys.readouterr().out
+    assert expected in out
+    assert missing not in out
+    assert ("total 0.90 (sum)" in out) == ("confidence" in out)
+
+
+def test_long_questions_are_shortened(capsys: Capture) -> None:
+    matches = tuple(Match(f"w{i}", f"w{i}", 0.9, (0.5, 0.5)) for i in range(terminal.MOST_WORDS + 3))
+    coupling = Coupling(torch.zeros(2, 3), 0.9, 0.0, 0.0, matches)
+    question = "word " * terminal.MOST_QUESTION
+    terminal.print_allocation("a.png", question, best_kept((1, 2, 3), torch.arange(6.0), 2), coupling)
+    out = capsys.readouterr().out
+    assert "and 3 more" in out
+    assert out.count("word ") < terminal.MOST_QUESTION / 4
 
 
 def test_info_says_what_the_model_can_do(

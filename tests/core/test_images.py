@@ -93,6 +93,12 @@ class TestWhatWorks:
         assert np.abs(np.array(open_image(encoded(red, "TIFF")).getpixel((0, 0))) - (255, 0, 0)).max() <= 1
         assert open_image(encoded(red, "JPEG")).getpixel((4, 4))[0] > 240
 
+    def test_bytes_in_32_bit_gray_are_bytes(self) -> None:
+        gray = Image.fromarray(np.array([[0, 100, 230, 255]] * 4, dtype=np.uint8))
+        assert np.asarray(open_image(gray.convert("I")))[0, :, 0].tolist() == [0, 100, 230, 255]
+        wide = Image.fromarray(np.array([[0, 65535]] * 2, dtype=np.int32))
+        assert np.asarray(open_image(wide))[0, :2, 0].tolist() == [0, 255]
+
     @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
     def test_16_bit_is_scaled_not_clipped(self, kind: str) -> None:
         values = np.array([[0, 257, 32896, 65535]] * 4, dtype=np.uint16)

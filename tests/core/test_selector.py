@@ -183,3 +183,14 @@ class TestRefused:
     def test_a_bad_budget(self, budget: object) -> None:
         with pytest.raises(ValueError, match="budget"):
             selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
+
+
+@pytest.mark.parametrize("grid", [(2.5, 3), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", 32])
+def test_a_grid_is_two_whole_numbers(grid: object) -> None:
+    with pytest.raises(ValueError, match=r"grid is .* give \(rows, columns\)"):
+        selector()(sample((64, 64)), QUESTION, 4, grid)  # ty: ignore[invalid-argument-type]
+
+
+def test_a_grid_may_be_a_list() -> None:
+    one, other = (selector()(sample((64, 64)), QUESTION, 4, grid) for grid in ((3, 5), [3, 5]))  # ty: ignore
+    assert torch.equal(one.keep, other.keep)

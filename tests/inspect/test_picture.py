@@ -16,7 +16,7 @@ from PIL import Image
 from arr_coc.core.allocation import Allocation, Reason
 from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.guidance import Guidance, Spot
-from arr_coc.inspect.lettering import DPI, text_width, wrap
+from arr_coc.inspect.lettering import DPI, OTHER_SCRIPT, printable, text_width, wrap
 from arr_coc.inspect.picture import (
     _caption_width,
     _heat_panel,
@@ -236,3 +236,24 @@ class TestWrap:
         lines = wrap("w" * 300, "normal", 10, 200, 3)
         assert len(lines) == 3
         assert all(text_width(line, "normal", 10) <= 200 for line in lines)
+
+    @pytest.mark.parametrize("weight", ["normal", "bold"])
+    def test_a_text_that_the_font_lacks_is_said_to_be_one(self, weight: str) -> None:
+        for text in (
+            "总价是多少",
+            "合計はいくらですか",
+            "총액은 얼마입니까?",
+            "कुल कितना है",
+            "USB 接口在哪里？",
+        ):
+            assert printable(text, weight) == OTHER_SCRIPT
+            assert wrap(text, weight, 12, 900, 2) == [OTHER_SCRIPT]
+        for text in (
+            "Größe, naïve façade",
+            "Ποιο είναι το σύνολο;",
+            "Какая сумма?",
+            "tổng",
+            "what does 语 mean?",
+        ):
+            assert printable(text, weight) == text
+        assert printable("1 + 2 = 3 \u2713", weight) == "1 + 2 = 3 \u2713"

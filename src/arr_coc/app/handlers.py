@@ -33,6 +33,7 @@ REFUSED = "Not answered: the form says why."
 STALE = "The answer below is about another image or clip."
 NO_PICTURE = "Drop or paste a screenshot, or any picture."
 NO_QUESTION = "Now type what you want to know about it."
+NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
 LONGEST_KEPT = 2000
 """Characters of a question that a browser is trusted to have kept."""
@@ -262,20 +263,47 @@ def on_look(
     looking: Looking, tab: Tab, image: ImageSource | None, question: str, percent: float
 ) -> list[Any]:
     """The pane "Where would it look?": [view, or None where there is none; what is missing or wrong]."""
+    pictures = tab.pictures
     if image is None:
         tab.sight = None
         return [None, NO_PICTURE]
     if not question.strip():
         return [None, NO_QUESTION]
     try:
-        return [looking.view(tab, image, question, Request(image, question, percent).budget), ""]
+        seen = [looking.view(tab, image, question, Request(image, question, percent).budget), ""]
     except ValueError as error:
-        return [None, reason(error, image if isinstance(image, str) else "")]
+        seen = [None, reason(error, image if isinstance(image, str) else "")]
+    except Exception as error:
+        logger.exception("a look failed")
+        seen = [None, f"That failed ({type(error).__name__}); the log has the reason."]
+    # Where another picture came meanwhile, the look at that is on its way.
+    return seen if tab.pictures == pictures else [gr.skip(), gr.skip()]
 
 
-def on_scene(scenes: Sequence[Sample], index: int) -> list[Any]:
-    """One of the pane's pictures is chosen: the picture and its question; `on_look` comes after."""
-    return [scenes[index].image, scenes[index].question]
+def on_new_picture(tab: Tab) -> str:
+    """Another picture is in the pane: what to say above the former one's view until it was looked at."""
+    tab.pictures += 1
+    return NEW_PICTURE
+
+
+def on_picture(
+    looking: Looking, tab: Tab, image: ImageSource | None, question: str, percent: float
+) -> list[Any]:
+    """After `on_new_picture`: what `on_look` returns, and the picture, taken out if it can't be read."""
+    try:
+        if image is not None:
+            open_image(image)
+    except ValueError as error:
+        tab.sight = None
+        return [None, reason(error, image if isinstance(image, str) else ""), None]
+    return [*on_look(looking, tab, image, question, percent), gr.skip()]
+
+
+def on_scene(scenes: Sequence[Sample], tab: Tab, index: int) -> list[Any]:
+    """One of the pane's pictures is chosen: it, its question, and what `on_new_picture` says; `on_look` comes
+    after.
+    """
+    return [scenes[index].image, scenes[index].question, on_new_picture(tab)]
 
 
 def on_first_look(looking: Looking, sample: Sample, percent: float) -> list[Any]:

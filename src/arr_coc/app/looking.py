@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
+
 from arr_coc.core.images import open_image
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from arr_coc.app.tab import Encoded, Tab
     from arr_coc.core.images import ImageSource
     from arr_coc.core.selector import Selector
@@ -35,12 +35,14 @@ class Sight:
     Attributes:
         source: the picture as it came, to tell it from the next.
         image: opened, at most as large as the guide reads it.
+        grid: (H, W) cells, of the picture as it came.
         selector: has looked at it.
         picture: what the viewer draws of it.
     """
 
     source: ImageSource
     image: Image.Image
+    grid: tuple[int, int]
     selector: Selector
     picture: dict[str, Any]
 
@@ -103,17 +105,20 @@ def same(one: ImageSource, other: ImageSource) -> bool:
 
 def see(source: ImageSource) -> Sight:
     """Open a picture, and look at it."""
-    from arr_coc.core.guide.coupling import LONGEST
+    from arr_coc.core.guide.coupling import fitted
     from arr_coc.core.selector import Selector
     from arr_coc.inspect.view import picture_view
 
     image = open_image(source).convert("RGB")
-    image.thumbnail((LONGEST, LONGEST))  # larger ones the guide would scale down, too
+    selector = Selector()
+    grid = selector.sizing.grid(image.height, image.width)  # the command line's, whatever the guide reads
+    size = fitted(*image.size)
+    if size != image.size:  # the guide would scale it down, too, and a tab keeps it
+        image = image.resize(size, Image.Resampling.BILINEAR)
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
-    selector = Selector()
-    selector.look(image)
-    return Sight(source, image, selector, picture_view(small))
+    selector.look(image, grid)
+    return Sight(source, image, grid, selector, picture_view(small))
 
 
 def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
@@ -122,8 +127,8 @@ def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
     from arr_coc.inspect.view import look_view
 
     question = question[:LONGEST_QUESTION].strip()
-    decision = sight.selector.decide(sight.image, question, budget)
+    decision = sight.selector.decide(sight.image, question, budget, sight.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = sight.selector.look(sight.image).page
+    page = sight.selector.look(sight.image, sight.grid).page
     guidance = read_guidance(sight.selector.guide, page, question, coupling, allocation.grid[1:])
     return look_view(sight.picture, question, allocation, guidance)

@@ -37,9 +37,11 @@ from arr_coc.app.handlers import (
     on_headline,
     on_look,
     on_measure,
+    on_new_picture,
     on_no_clip,
     on_open,
     on_pick,
+    on_picture,
     on_remember,
     on_restore,
     on_scene,
@@ -197,7 +199,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 )  # fmt: skip
                 problems = {"image": Problem(elem_id="image-problem")}
                 clip = UploadClip(
-                    label=f"Or a clip ({LIMITS})", file_types=["video"], height=110, buttons=[],
+                    label=f"Or a clip ({LIMITS})", file_types=["video"], height=170, buttons=[],
                     visible=can_open(), elem_id="clip",
                 )  # fmt: skip
                 problems["clip"] = Problem(elem_id="clip-problem")
@@ -325,12 +327,15 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             "outputs": [sight, sight_line], "trigger_mode": "always_last", "concurrency_id": "guide",
             "concurrency_limit": 1, "show_progress": "hidden",
         }  # fmt: skip
-        gr.on([word.change, share.change, peek.upload], **guided)
+        gr.on([word.change, share.change], **guided)
+        looked_at = {"fn": partial(on_picture, looking), "outputs": [sight, sight_line, peek]}
+        peek.upload(on_new_picture, [tab], [sight_line], **quick).then(**guided | looked_at)
         # A browser says that a picture is cleared before it forgets it, and would send it once more.
         blank = partial(on_look, looking, image=None, question="", percent=Request.percent)
         cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
         peek.clear(**cleared)
-        views.click(partial(on_scene, scenes), [views], [peek, word], **quick).then(**guided)
+        chosen = views.click(partial(on_scene, scenes), [tab, views], [peek, word, sight_line], **quick)
+        chosen.then(**guided)
         views.click(None, None, None, js=SHOW_SIGHT, **quick)
         take.click(on_take, [tab, peek, word], [*of_image, question], **light).then(**no_clip)
         take.click(None, None, None, js=SHOW_FORM, **quick)

@@ -55,6 +55,7 @@ class Tab:
         truths: answers that are known to be true of it, by question.
         evidence: boxes that show the answer to a question, by question.
         sight: of the picture in the pane "Where would it look?"; None: nothing is kept of it.
+        pictures: how many that pane was given; what is found in one is not shown once another is there.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
         folder: where its exports lie; None: there are none.
@@ -70,6 +71,7 @@ class Tab:
     truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
     sight: Sight | None = None
+    pictures: int = 0
     stopping: bool = False
     closer: bool = False
     folder: Path | None = None

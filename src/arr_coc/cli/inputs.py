@@ -54,6 +54,8 @@ def read_question(words: Sequence[str]) -> Request:
             )
         return Request((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
     names, last = tuple(words[:-1]), words[-1]
+    if len(words) == 2 and _is_file(last) and not _is_file(words[0]) and " " in words[0]:
+        raise ValueError(f"the question {words[0]!r:.60} stands before the image: give {last!r} first")
     if not names or _is_file(last):
         raise ValueError(
             f'no question about {words[0]!r}: add one in quotes, for example "What is the title?"'

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MOST_MESSAGE = 900
 """Characters of a complaint; the middle of a longer one is left out."""
+MOST_QUESTION, MOST_WORDS = 400, 16
+"""Characters of a question, and words of it that were recognised, which are repeated."""
 NAME_WIDTH = 13
 """Columns of the names in front of values."""
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
@@ -250,7 +252,7 @@ def print_allocation(
     reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
     rows = [
         ("image", name),
-        ("question", question),
+        ("question", _shortened(question)),
         ("visual tokens", f"{_share(allocation.kept, allocation.total)}: {reasons}"),
     ]
     if allocation.gates is not None:  # no scorer has a say where all cells are kept
@@ -259,10 +261,21 @@ def print_allocation(
         tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
         rows.append(("tensions", ", ".join(tensions)))
     if coupling is not None:
-        rows += [("words", _words(coupling)), ("confidence", f"{coupling.confidence:.0%}")]
+        rows += _guided(coupling)
     if allocation.note is not None:
         rows.append(("note", allocation.note))
     print_rows(rows)
+
+
+def _guided(coupling: Coupling) -> list[tuple[str, str]]:
+    """What the guide says of a question: the words that are on the picture, and how sure it is."""
+    from arr_coc.inspect.guidance import GENERAL, Guidance
+    from arr_coc.inspect.marks import SAYS
+
+    says = Guidance.of(coupling).says
+    if says in GENERAL:  # confidence and words say nothing of such questions
+        return [("guide", SAYS[says])]
+    return [("words", _words(coupling)), ("confidence", f"{coupling.confidence:.0%}: {SAYS[says]}")]
 
 
 def _words(coupling: Coupling) -> str:
@@ -271,7 +284,13 @@ def _words(coupling: Coupling) -> str:
         f"{match.word} {match.likeness:.2f}" + f" ({match.term})" * (match.term != match.word)
         for match in coupling.best()
     ]
-    return ", ".join(words) or "none was recognised"
+    more = len(words) - MOST_WORDS
+    return ", ".join(words[:MOST_WORDS] + [f"and {more} more"] * (more > 0)) or "none was recognised"
+
+
+def _shortened(text: str) -> str:
+    """A text of at most MOST_QUESTION characters."""
+    return text if len(text) <= MOST_QUESTION else f"{text[:MOST_QUESTION].rstrip()}…"
 
 
 def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) -> None:

@@ -225,7 +225,9 @@ def _deep_gray(image: Image.Image) -> Image.Image:
         full = 1.0 if high <= 1.0 else 255.0 if high <= 255.0 else high  # fractions, bytes, or anything else
         values = (values - low) / (full - low)
     else:
-        values = values / max(65535.0, values.max())
+        # "I" of fewer than 16 bits is of Pillow's own convert("I"), which leaves bytes as they are
+        full = 255.0 if image.mode == "I" and values.max() <= 255 else 65535.0
+        values = values / max(full, values.max())
     return Image.fromarray(np.rint(values.clip(0, 1) * 255).astype(np.uint8)).convert("RGB")
 
 

@@ -171,7 +171,7 @@ class Selector:
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """All that the choice is made by; arguments as in a call."""
         image = open_image(picture)
-        grid = self.sizing.grid(image.height, image.width) if grid is None else grid
+        grid = self.sizing.grid(image.height, image.width) if grid is None else _check_grid(grid)
         sight = self.look(image, grid)
         coupling = self._coupling(sight, question, grid)
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
@@ -180,7 +180,7 @@ class Selector:
     def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
         """What is known of a picture before any question, with its texture on a grid as of a call."""
         image = open_image(picture)
-        grid = self.sizing.grid(image.height, image.width) if grid is None else grid
+        grid = self.sizing.grid(image.height, image.width) if grid is None else _check_grid(grid)
         key = picture_digest(image)
         sight = self._sights.pop(key, None)
         if sight is None or grid not in sight.textures:
@@ -212,3 +212,11 @@ def image_pixels(image: ImageSource) -> Tensor:
     """Any image as float [1, 3, h, w] in [0, 1]."""
     pixels = np.asarray(open_image(image))
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 255
+
+
+def _check_grid(grid: object) -> tuple[int, int]:
+    """A grid of cells as a pair of whole numbers, or a ValueError that says what it has to be."""
+    sides = tuple(grid) if isinstance(grid, (tuple, list)) else ()
+    if len(sides) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):
+        return sides
+    raise ValueError(f"grid is {grid!r:.60}: give (rows, columns) of cells, such as (32, 32), or None")

@@ -16,13 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.guide.coupling import COLOUR, LIKELY, Coupling
 from arr_coc.core.guide.guide import Guide, Page, Search
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.trust import SCOPE, SURE
 
-LIKELY = 0.5
-"""The least likeness at which a word counts as matched."""
 ABOUT = {
     "sure": "The guide is sure that the page holds what is asked for.",
     "unsure": "The guide is unsure, so some of the budget is spread over the page.",
@@ -31,6 +29,8 @@ ABOUT = {
     "odd": "The question asks for what stands out, so the guide leaves the choice to that.",
 }
 """What the guide says of itself, in a sentence."""
+GENERAL = frozenset({"whole", "odd"})
+"""What is said of questions about no place: words that match and confidence say nothing of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +84,16 @@ class Guidance:
             return "odd"
         if self.confidence >= SURE[1]:
             return "sure"
-        return "unsure" if self.confidence > SURE[0] or self.matched else "nothing"
+        return "unsure" if self.confidence > SURE[0] or self._likely else "nothing"
 
     @property
     def matched(self) -> tuple[Spot, ...]:
-        """Spots that are likely right."""
+        """Spots that are likely right; none of a question about no place."""
+        return () if self.says in GENERAL else self._likely
+
+    @property
+    def _likely(self) -> tuple[Spot, ...]:
+        """Spots that are likely right, whatever the question is about."""
         return tuple(spot for spot in self.spots if spot.likeness >= LIKELY)
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,6 +154,8 @@ def _heat(guide: Guide, page: Page, search: Search, word: int, term: str, grid: 
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
     rows = [word, *(i for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term))]
     height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
+    if term == COLOUR.format(words[word]):
+        return F.adaptive_max_pool2d(search.colours[word, :height, :width].float()[None], grid)[0].cpu()
     cosines = search.cosines[rows, :height, :width].amax(0).float()
     likeness = guide.likeness(cosines).sigmoid()
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from PIL import ImageFont
 
 DPI = 150
 """Pixels per inch of every picture."""
+OTHER_SCRIPT = "(text in another script)"
+"""Stands for a text that the font can't show."""
+_NO_CHARACTER, _TRIED = "\uffff", 10.0  # points
 _FILES = {"normal": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf"}
 
 
@@ -37,7 +40,7 @@ def text_width(text: str, weight: str, size: float) -> float:
 
 def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:
     """Break into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
-    words = printable(text[:600]).split()  # more than ever fits
+    words = printable(text[:600], weight).split()  # more than ever fits
     lines: list[str] = []
     line = ""
     while words:
@@ -65,6 +68,19 @@ def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[s
     return lines
 
 
-def printable(text: str) -> str:
-    """The text with control characters, for which fonts have no glyphs, as spaces."""
+def printable(text: str, weight: str = "normal") -> str:
+    """The text with control characters, for which fonts have no glyphs, as spaces.
+
+    A text of which most letters are missing in the font would be a row of boxes: `OTHER_SCRIPT` says so.
+    """
+    letters = [c for c in text if unicodedata.category(c).startswith("L")]
+    if 2 * sum(not _has_glyph(c, weight) for c in letters) > len(letters):
+        return OTHER_SCRIPT
     return "".join(" " if unicodedata.category(c).startswith("C") else c for c in text)
+
+
+@lru_cache(4096)
+def _has_glyph(letter: str, weight: str) -> bool:
+    """Whether the font of a weight has a letter: it draws another shape than for what is no character."""
+    shapes = [font(weight, _TRIED).getmask(sign) for sign in (letter, _NO_CHARACTER)]
+    return shapes[0].size != shapes[1].size or bytes(shapes[0]) != bytes(shapes[1])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 from PIL import Image, ImageDraw
 
-from arr_coc.inspect.lettering import DPI, font, printable
+from arr_coc.inspect.lettering import DPI, font, wrap
 
 if TYPE_CHECKING:
     from arr_coc.data.record import Box
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Evidence: TypeAlias = "Sequence[tuple[Box, bool]]"
 """Boxes in shares of the picture's sides, each with whether all of its cells were kept."""
+_Px: TypeAlias = "tuple[int, int, int, int]"  # left, top, right, bottom; the last two are inside
 SAYS = {
     "sure": "the guide is sure",
     "unsure": "the guide is unsure",
@@ -28,6 +30,9 @@ AROUND = 0.005
 HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"
 _LINE, _HALO, _DASH, _SPACE = 4, 2, 11, 8  # px
 _LABEL = 8.0  # points
+_BAR, _BAR_HALF = 7, 12  # px, the height of a bar below print and half its width
+_DOT = 4  # px, the most that are blank within a letter: below the dot of an i
+_CONTRAST = 24  # levels of gray within a row from which on it is printed
 _FINE = 4  # rounded shapes are drawn so many times as large and reduced, which smooths them
 
 
@@ -43,7 +48,7 @@ def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
                 draw.rectangle((x - grown, y - grown, x_end + grown, y_end + grown), fill=colour)
 
 
-def _strokes(box: tuple[int, int, int, int], dashed: bool) -> Iterator[tuple[int, int, int, int]]:
+def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
     """The outline of a box in px as filled rectangles, whole sides or dashes."""
     left, top, right, bottom = box
     before, after = _LINE // 2, _LINE - _LINE // 2 - 1
@@ -64,28 +69,71 @@ def _dashes(start: int, end: int, dashed: bool) -> Iterator[tuple[int, int]]:
 
 
 def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
-    """Write words at their places, a dot below each; what would lie on another stands above it."""
-    rows: list[tuple[float, float]] = []
-    letters = font("normal", _LABEL)
-    pad, dot = round(0.2 * _LABEL * DPI / 72), round(2.5 * DPI / 72)
-    for spot in sorted(spots, key=lambda one: one.place, reverse=True):
-        y, x = spot.place
-        level = y - 0.028
-        while any(abs(level - other) < 0.04 and abs(x - column) < 0.3 for other, column in rows):
-            level -= 0.042
-        rows.append((level, x))
-        column, row = round(x * panel.width), round(y * panel.height)
-        _rounded(panel, (column - dot, row - dot, column + dot, row + dot), dot)
-        text = printable(f"{spot.label} {spot.likeness:.2f}")
-        above, below = letters.getmetrics()
-        wide, high = round(letters.getlength(text)), above + below
-        left = max(pad, min(column - wide // 2, panel.width - wide - pad))
-        top = round(max(level, 0.02) * panel.height) - high
-        _rounded(panel, (left - pad, top - pad, left + wide + pad, top + high + pad), 2 * pad)
-        ImageDraw.Draw(panel).text((left, top + above), text, "white", letters, anchor="ls")
+    """Underline the print at places, which stays readable, and write their words above it.
+
+    A word that would lie on another, or on the print of another place, stands further up, and where there is
+    no room above, below its bar.
+    """
+    letters, pad = font("normal", _LABEL), round(0.2 * _LABEL * DPI / 72)
+    above, below = letters.getmetrics()
+    gray = np.asarray(panel.convert("L"), dtype=np.int16)
+    spots = sorted(spots, key=lambda one: one.place, reverse=True)
+    prints = [_print(gray, spot.place) for spot in spots]
+    taken = list(prints)
+    for left, _, right, bottom in prints:
+        _rounded(panel, (left, bottom - _BAR + 1, right, bottom), _BAR // 2)
+    high = above + below + 2 * pad + 1
+    # Below the words at the top is the only room for theirs, so they come first.
+    for spot, box in sorted(zip(spots, prints, strict=True), key=lambda both: both[1][1] >= high):
+        words = f"{spot.label} {spot.likeness:.2f}"
+        (text,) = wrap(words, "normal", _LABEL, panel.width - 2 * pad - 1, 1)
+        wide = round(letters.getlength(text)) + 2 * pad + 1
+        x = max(0, min(_start(box, wide, prints), panel.width - wide))
+        last, nearest = panel.height - high, box[1] - high
+        rows = [*range(nearest, -1, -1), *range(box[3] + 1, last + 1)]
+        in_the_way = [(upper, lower) for start, upper, end, lower in taken if start < x + wide and x <= end]
+        free = (y for y in rows if all(y + high <= upper or lower < y for upper, lower in in_the_way))
+        y = next(free, max(0, min(nearest, last)))
+        taken.append((x, y, x + wide - 1, y + high - 1))
+        _rounded(panel, taken[-1], 2 * pad)
+        ImageDraw.Draw(panel).text((x + pad, y + pad + above), text, "white", letters, anchor="ls")
 
 
-def _rounded(panel: Image.Image, box: tuple[int, int, int, int], radius: int) -> None:
+def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:
+    """Where a label of a width begins: centred on its bar, or turned away from a neighbour in its line."""
+    line = [other for other in prints if other[1] <= box[3] and box[1] <= other[3]]
+    middles = [(left + right) // 2 for left, _, right, _ in line]
+    own = (box[0] + box[2]) // 2
+    before, after = (any(0 < side * (middle - own) < wide for middle in middles) for side in (-1, 1))
+    if before == after:
+        return own - wide // 2
+    return own - _BAR_HALF // 2 if before else own + _BAR_HALF // 2 - wide
+
+
+def _print(gray: np.ndarray, place: tuple[float, float]) -> _Px:
+    """The box in px, as wide as a bar, of the print nearest to a place and of the bar below it.
+
+    Where there is no end of print, as in a photograph, it ends a little above and below the place.
+    """
+    height, width = gray.shape
+    row, column = (min(int(share * side), side - 1) for share, side in zip(place, gray.shape, strict=True))
+    left, right = max(0, column - _BAR_HALF), min(width - 1, column + _BAR_HALF)
+    reach = height // 20
+    first, last = max(0, row - reach), min(height - 1, row + reach)
+    printed = np.ptp(gray[first : last + 1, left : right + 1], axis=1) >= _CONTRAST
+    top = bottom = row
+    if printed.any():
+        rows = first + np.flatnonzero(printed)
+        nearest = int(np.abs(rows - row).argmin())
+        gaps = np.flatnonzero(np.diff(rows) > _DOT + 1)  # after which rows a line ends
+        start = gaps[gaps < nearest].max(initial=-1) + 1
+        end = gaps[gaps >= nearest].min(initial=len(rows) - 1)
+        top, bottom = int(rows[start]), int(rows[end])
+    top -= (bottom - top) * 2 // 5 + 1  # its neighbours in the line may be capitals
+    return left, max(0, top), right, min(bottom + _BAR, height - 1)
+
+
+def _rounded(panel: Image.Image, box: _Px, radius: int) -> None:
     """A box in the colour of spots with a white edge and smooth corners."""
     size = (box[2] - box[0] + 1, box[3] - box[1] + 1)
     for inset, colour in ((0, "white"), (_FINE + _FINE // 2, SPOT)):

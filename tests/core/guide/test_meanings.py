@@ -7,7 +7,7 @@ import torch
 
 from arr_coc.core.guide.coupling import couple, view
 from arr_coc.core.guide.lexicon import stem
-from arr_coc.core.guide.meanings import MOST, WIDTH, meaning, meanings, related
+from arr_coc.core.guide.meanings import MOST, WIDTH, inflections, meaning, meanings, related
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.store import load_guide
 
@@ -41,6 +41,24 @@ def test_vectors_are_of_unit_length_and_zero_for_what_has_no_row() -> None:
     for nothing in ("inv-204", "xqzzv", "", "%"):
         assert not meaning(nothing).any()
         assert related(nothing) == ()
+
+
+@pytest.mark.parametrize(
+    ("word", "form"),
+    [("rooms", "room"), ("room", "rooms"), ("prices", "price"), ("sharing", "share"), ("cities", "city"),
+     ("fees", "fee"), ("label", "labels"), ("photographs", "photograph")],
+)  # fmt: skip
+def test_a_word_is_looked_for_in_its_other_forms(word: str, form: str) -> None:
+    assert form in inflections(word)
+    asked = terms(f"What about the {word}?")
+    place = asked.others.index(form)
+    assert asked.words[asked.stands_for[place]] == word
+    assert asked.strengths[place] == 1
+
+
+@pytest.mark.parametrize("word", ["news", "xqzzv", "inv-204", "", "of"])
+def test_a_word_without_other_forms(word: str) -> None:
+    assert inflections(word) == ()
 
 
 def test_a_question_looks_for_related_words_beside_listed_ones() -> None:

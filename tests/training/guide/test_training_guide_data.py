@@ -112,6 +112,21 @@ def test_data_without_boxes_is_refused(tmp_path):
         open_pages([f"jsonl:{tmp_path}"])
 
 
+def test_things_move_with_the_window(plain):
+    image = Image.new("RGB", (900, 700), "white")
+    box = (400.0, 300.0, 496.0, 396.0)
+    ImageDraw.Draw(image).rectangle(box, fill="red")
+    page = OpenPage(image, (), (Inquired("colour", "What?", "red", (box,)),), (("square", box),))
+    examples = [example for seed in range(12) if (example := make_example(page, (), random.Random(seed)))]
+    assert len(examples) > 6
+    for example in examples:
+        red = ((example.pixels[0] > 0.6) & (example.pixels[1] < 0.4)).nonzero().float()
+        ((name, (x0, y0, x1, y1)),) = example.things
+        assert name == "square"
+        assert torch.allclose(red.amin(0), torch.tensor([y0, x0]), atol=2)
+        assert torch.allclose(red.amax(0), torch.tensor([y1, x1]), atol=2)
+
+
 def test_drawn_pages_are_pages_like_others():
     drawn = draw_page(5, (768, 512), "train", void=False)
     page = adapted(drawn)
@@ -121,6 +136,7 @@ def test_drawn_pages_are_pages_like_others():
     assert all(len(word.edges) == len(word.text) + 1 for word in page.words)
     assert {question.kind for question in page.questions} <= set(KINDS)
     assert [q.text for q in page.questions] == [q.text for q in drawn.questions]
+    assert [name for name, _ in page.things] == [thing.shape for thing in drawn.things] != []
     assert make_example(drawn_page(random.Random(3)), (), random.Random(3)) is not None
 
 

@@ -24,13 +24,22 @@ from arr_coc.core.guide.print_runs import complete
 from arr_coc.core.guide.question import GENERAL_WORDS, is_overview, terms
 from arr_coc.core.guide.words import ALPHABET
 
-LONGEST = 2048
-"""The longest side in px of a picture that the guide looks at; larger ones are scaled down."""
+PIXELS = 2048**2
+"""The most pixels of a picture that the guide looks at; larger ones are scaled down."""
+LONGEST = 8192
+"""The longest side in px of such a picture; a screenshot of a whole page, many screens high, is read as it is."""
 CALIBRATION: tuple[float, float] = (0.70, -0.44)
 """Factor and offset on the logit of presence that make `confidence` a probability; fitted on validation pages
 (`runs/guide_calibration.py`)."""
 
 
+LIKELY = 0.5
+"""The least weight at which a match counts as recognised."""
+COLOUR = "the colour {}"
+"""What is looked for where a word names a colour, beside the word itself."""
+UNREAD = 0.5
+"""What confidence is multiplied by where no word of a question that has content words was recognised: without a
+word the guide goes by what such pages are like."""
 OVERVIEW = 0.9
 """How far a question is about all of a picture at least if it says so in so many words (`is_overview`)."""
 
@@ -40,7 +49,7 @@ class Match(NamedTuple):
 
     Attributes:
         word: of the question.
-        term: what was looked for: the word, or another that stands for it.
+        term: what was looked for: the word, another that stands for it, or the colour that it names.
         likeness: in [0, 1], that the best place shows the term.
         place: (y, x) of that place's middle, in shares of the picture's height and width.
         strength: in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon
@@ -77,7 +86,7 @@ class Coupling:
     odd: float
     matches: tuple[Match, ...] = ()
 
-    def best(self, least: float = 0.5) -> tuple[Match, ...]:
+    def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Of each word of the question its best match, if its weight is at least `least`."""
         best: dict[str, Match] = {}
         for match in self.matches:
@@ -92,12 +101,19 @@ class Coupling:
 
 
 def view(guide: Guide, picture: Tensor) -> Page:
-    """The page of a picture, float [3, h, w] in [0, 1] of any size; sides above LONGEST are scaled down."""
-    longest = max(picture.shape[-2:])
-    if longest > LONGEST:
-        size = [max(1, round(side * LONGEST / longest)) for side in picture.shape[-2:]]
-        picture = F.interpolate(picture[None].float(), size, mode="bilinear", antialias=True)[0].clamp(0, 1)
+    """The page of a picture, float [3, h, w] in [0, 1] of any size; see `fitted`."""
+    height, width = picture.shape[-2:]
+    size = fitted(width, height)
+    if size != (width, height):
+        picture = F.interpolate(picture[None].float(), size[::-1], mode="bilinear", antialias=True)[0]
+        picture = picture.clamp(0, 1)
     return guide.page(picture)
+
+
+def fitted(width: int, height: int) -> tuple[int, int]:
+    """The size (width, height) in px at which the guide looks at a picture: at most PIXELS, no side above LONGEST."""
+    scale = min(1.0, math.sqrt(PIXELS / (width * height)), LONGEST / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 @torch.no_grad()
@@ -113,10 +129,14 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     (search,) = guide.search(page, [question])
     judged = guide.weigh(page, [search])
     factor, offset = CALIBRATION
-    confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(search.terms.words)
-    whole, odd = _scope(guide, search.terms.words, search.own)
+    words = search.terms.words
+    spots = matches(guide, page, search)
+    confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(words)
+    if spots and not any(spot.weight >= LIKELY for spot in spots):
+        confidence *= UNREAD
+    whole, odd = _scope(guide, words, search.own)
     logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
-    return Coupling(logits, confidence, whole, odd, matches(guide, page, search))
+    return Coupling(logits, confidence, whole, odd, spots)
 
 
 @torch.no_grad()
@@ -143,8 +163,11 @@ def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float
 
 
 def readable(words: Sequence[str]) -> bool:
-    """Whether the guide can read any content word of a question: those of other scripts look alike to it."""
-    return any(letter in ALPHABET for word in words if word not in STOP_WORDS for letter in word)
+    """Whether the guide can read what a question asks for: words of other scripts look alike to it, and signs alone
+    ask for nothing.
+    """
+    content = [word for word in words if word not in STOP_WORDS] or words
+    return any(letter.isalnum() and letter in ALPHABET for word in content for letter in word)
 
 
 def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
@@ -170,24 +193,31 @@ def _samples(side: int, cells: int, place: int) -> Tensor:
 
 
 def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
-    """The content words of a question and what stands for them, with the best place of each."""
+    """The content words of a question and what stands for them, with the best place of each: print, and of the name
+    of a colour what has it.
+    """
     height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     words, others, stands_for, strengths = search.terms
     best = search.cosines[:, :height, :width].flatten(1).max(1)
     likeness = guide.likeness(best.values).sigmoid().tolist()
-    places = [divmod(index, width) for index in best.indices.tolist()]
+    shown = search.colours[:, :height, :width].flatten(1).max(1)
+
+    def middle(index: int) -> tuple[float, float]:
+        place = divmod(index, width)
+        y, x = ((at + 0.5) * px / side for at, px, side in zip(place, PLACE, page.size, strict=True))
+        return min(1.0, y), min(1.0, x)
+
     listed = []
-    for word, group in zip(words, _groups(len(words), stands_for), strict=True):
+    for number, (word, group) in enumerate(zip(words, _groups(len(words), stands_for), strict=True)):
         if word in STOP_WORDS:
             continue
         for index in group:
             term = (*words, *others)[index]
-            y, x = (
-                min(1.0, (at + 0.5) * px / side)
-                for at, px, side in zip(places[index], PLACE, page.size, strict=True)
-            )
             strength = 1.0 if index < len(words) else strengths[index - len(words)]
-            listed.append(Match(word, term, likeness[index], (y, x), strength))
+            listed.append(Match(word, term, likeness[index], middle(int(best.indices[index])), strength))
+        if float(shown.values[number]) > 0:
+            place = middle(int(shown.indices[number]))
+            listed.append(Match(word, COLOUR.format(word), float(shown.values[number]), place))
     return tuple(listed)
 
 

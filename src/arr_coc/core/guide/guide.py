@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.guide.colours import colour_maps, colours_of
 from arr_coc.core.guide.eyes import Eyes, Sight, luminance
 from arr_coc.core.guide.glossary import Glossary
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
@@ -35,13 +36,14 @@ class Page(NamedTuple):
     """A picture as the guide holds it between questions.
 
     `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
-    of its size; `meanings` [MEANING, h/16, w/32] what it means; `features` [1, WIDTH, h/16, w/32] what
-    else is on it; `size` (height, width) of the picture in px before it was padded; `runs` [h/16, w/4] its
+    of its size; `meanings` [MEANING, h/16, w/32] what it means; `colours` [12, h/16, w/32] which colours it
+    shows (`colours.NAMES`); `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of the picture in px before it was padded; `runs` [h/16, w/4] its
     runs of print.
     """
 
     prints: tuple[Tensor, ...]
     meanings: Tensor
+    colours: Tensor
     features: Tensor
     size: tuple[int, int]
     runs: Tensor
@@ -51,13 +53,15 @@ class Search(NamedTuple):
     """Where the words of a question stand.
 
     `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/32] are those of these words, then
-    of the others of its `terms`, with every place; `agreements` [T, h/16, w/32] those of their meanings.
+    of the others of its `terms`, with every place; `agreements` [T, h/16, w/32] those of their meanings;
+    `colours` [T, h/16, w/32] how far each place shows the colour that a word names, 0 for other words.
     """
 
     terms: Terms
     own: Tensor
     cosines: Tensor
     agreements: Tensor
+    colours: Tensor
 
 
 class Guide(nn.Module):
@@ -113,7 +117,7 @@ class Guide(nn.Module):
         meanings = self.glossary(prints, light, self.likeness)
         features = self.pages(picture[None], [sight.features for sight in sights], meanings)
         size = (picture.shape[-2], picture.shape[-1])
-        return Page(prints, meanings, features, size, print_runs(light))
+        return Page(prints, meanings, colour_maps(picture), features, size, print_runs(light))
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of a page for some questions."""
@@ -125,7 +129,13 @@ class Guide(nn.Module):
         vectors = self.words([word for t in every for word in (*t.words, *t.others)])
         parts = vectors.split([len(t.words) + len(t.others) for t in every])
         return [
-            Search(t, part[: len(t.words)], self._cosines(page, part), self._agreements(page, t))
+            Search(
+                t,
+                part[: len(t.words)],
+                self._cosines(page, part),
+                self._agreements(page, t),
+                _colours(page, t),
+            )
             for t, part in zip(every, parts, strict=True)
         ]
 
@@ -147,7 +157,7 @@ class Guide(nn.Module):
             weighed = likeness * strengths[related][:, None, None].to(likeness.dtype)
             maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
         agreements = search.agreements.to(direct.dtype)
-        maps += [agreements, _relative(agreements)]
+        maps += [agreements, _relative(agreements), search.colours.to(direct.dtype)]
         return torch.stack(maps, 1)
 
     def _likenesses(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,6 +179,15 @@ class Guide(nn.Module):
         return torch.maximum(
             F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter)
         )
+
+
+def _colours(page: Page, terms: Terms) -> Tensor:
+    """Where the colours stand that the words of a question name, [T, h/16, w/32] in [0, 1]."""
+    maps = page.colours.new_zeros(len(terms.words), *page.colours.shape[1:])
+    for i, word in enumerate(terms.words):
+        if colours := colours_of(word):
+            maps[i] = page.colours[list(colours)].amax(0)
+    return maps
 
 
 def _relative(cosine: Tensor) -> Tensor:

@@ -29,9 +29,12 @@ WIDTH = 96
 HEADS = 4
 PAGE_BLOCKS, BLOCKS = 4, 3
 """Blocks of the page, before any question, and of the head, for each."""
-MAPS = 8
+MAPS = 10
 """Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
-that of words it is related to; and how well its meaning agrees with that of what is printed."""
+that of words it is related to; how well its meaning agrees with that of what is printed, and that relative to the
+best; of the name of a colour, which places show it; and how well a place looks like what the word names."""
+LOOKS = 32
+"""Width of the vectors that looks of places and words are compared by."""
 
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -193,6 +196,7 @@ class Head(nn.Module):
         self.roles = nn.Linear(ASKED, MAPS * WIDTH)
         self.trust = nn.Linear(ASKED, MAPS)
         nn.init.constant_(self.trust.bias, 0.5)
+        self.look, self.name = nn.Linear(WIDTH, LOOKS), nn.Linear(ASKED, LOOKS)
         self.query, self.key, self.value = (
             nn.Linear(WIDTH, WIDTH),
             nn.Linear(ASKED, WIDTH),
@@ -205,17 +209,24 @@ class Head(nn.Module):
         self.present = nn.Sequential(nn.Linear(2 * WIDTH + ASKED + MAPS, 64), nn.GELU(), nn.Linear(64, 1))
         self.scope = nn.Sequential(nn.Linear(ASKED, 32), nn.GELU(), nn.Linear(32, 2))
 
+    def looks(self, page: Tensor, reading: Reading) -> Tensor:
+        """The logit that each place looks like what a word names, [T, H, W]; arguments as of a call."""
+        places = self.look(page[0].movedim(0, -1))
+        return torch.einsum("hwl,tl->thw", places, self.name(reading.tokens)) - 3.0  # few look like it
+
     def forward(self, page: Tensor, readings: list[Reading], maps: list[Tensor]) -> Judgement:
         """Judge the places of a page for some questions.
 
         Args:
             page: [1, WIDTH, H, W] of `PageEncoder`.
             readings: of each question.
-            maps: of each question, [T, MAPS, H, W] in [0, 1].
+            maps: of each question, [T, MAPS - 1, H, W] in [0, 1]; the last one is made here.
         """
         base = page[0].movedim(0, -1)  # (H, W, WIDTH)
         rows, direct, best = [], [], []
-        for reading, likeness in zip(readings, maps, strict=True):
+        for reading, given in zip(readings, maps, strict=True):
+            looks = self.looks(page, reading).sigmoid()[:, None]
+            likeness = torch.cat((given, looks.to(given.dtype)), 1)
             roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
             x = base + torch.einsum("tmhw,tmc->hwc", likeness.to(base.dtype), roles)
             weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)

@@ -1,6 +1,7 @@
 """Meanings of words as vectors learned from dictionaries, and which words have to do with one another.
 
     related("salary")           (("wages", 0.83), ("remuneration", 0.82), ("payroll", 0.75), ...)
+    inflections("sharing")      ("share", "shared", "shares")
     meaning("salary")           [WIDTH], of unit length; zeros for a word without a row
 
 Some 21,000 common English words have a row; `making/meanings.py` learned them. The lexicon says which words
@@ -29,19 +30,19 @@ LEAST = 0.5
 
 
 class Meanings(NamedTuple):
-    """The table: words in the order of their rows, rows by word and by stem, vectors [N, WIDTH], and the rows
-    of the words that the glossary reads.
+    """The table: words in the order of their rows, the most frequent first, rows by word and by stem, vectors
+    [N, WIDTH], and the rows of the words that the glossary reads.
     """
 
     words: tuple[str, ...]
     rows: dict[str, int]
-    by_stem: dict[str, int]
+    by_stem: dict[str, list[int]]
     vectors: Tensor
     glossary: tuple[int, ...]
 
     def row(self, word: str) -> int | None:
         """The row of a normal word, or of the most frequent word of its stem."""
-        return self.rows.get(word, self.by_stem.get(stem(word)))
+        return self.rows.get(word, next(iter(self.by_stem.get(stem(word), ())), None))
 
 
 @lru_cache(maxsize=1)
@@ -51,9 +52,9 @@ def meanings() -> Meanings:
         words = tuple(file.get_tensor("words").numpy().tobytes().decode().split("\n"))
         vectors = file.get_tensor("vectors").float()
         glossary = tuple(file.get_tensor("glossary").tolist())
-    by_stem: dict[str, int] = {}
+    by_stem: dict[str, list[int]] = {}
     for row, word in enumerate(words):
-        by_stem.setdefault(stem(word), row)
+        by_stem.setdefault(stem(word), []).append(row)
     rows = {word: row for row, word in enumerate(words)}
     return Meanings(
         words, rows, by_stem, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9), glossary
@@ -88,3 +89,15 @@ def related(word: str, most: int = MOST, least: float = LEAST) -> tuple[tuple[st
             taken.add(key)
             nearest.append((table.words[other], min(1.0, cosine)))
     return tuple(nearest[:most])
+
+
+@lru_cache(maxsize=4096)
+def inflections(word: str, most: int = 4) -> tuple[str, ...]:
+    """Other forms of a normal word , the most frequent first: "share" of "sharing".
+
+    What is asked for in the plural is often printed in the singular, and the eyes tell the two apart.
+    """
+    table, key = meanings(), stem(word)
+    if len(key) < 3 or word == "news":
+        return ()
+    return tuple(table.words[row] for row in table.by_stem.get(key, ()) if table.words[row] != word)[:most]

@@ -3,8 +3,8 @@
     terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
 
 Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
-due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`) and words that have to
-do with one (`meanings`) are looked for beside each.
+due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`), other forms of a word and
+words that have to do with one (`meanings`) are looked for beside each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from arr_coc.core.guide.lexicon import STOP_WORDS, answers, expand, hints
 from arr_coc.core.guide.meanings import WIDTH as MEANING
-from arr_coc.core.guide.meanings import meaning, related
+from arr_coc.core.guide.meanings import inflections, meaning, related
 from arr_coc.core.guide.words import DIM, split_words
 
 MOST = 48
@@ -84,6 +84,10 @@ def terms(question: str) -> Terms:
     if len(words) > MOST:
         words = words[: MOST // 2] + words[-(MOST - MOST // 2) :]
     others = dict(reversed((*expand(words), *answers(words))))
+    for index, word in enumerate(words):
+        for form in () if word in STOP_WORDS else inflections(word):
+            if form not in words:
+                others.setdefault(form, index)
     asks = next((i for i, word in enumerate(words) if word in QUESTION_WORDS), 0)
     for hint in hints(question):
         for word in split_words(hint):

@@ -28,7 +28,7 @@ from arr_coc.core.provenance import check_records
 from arr_coc.core.saved import BUNDLED, made_folder, reading, write_tensors
 
 FILE = "guide.safetensors"
-FORMAT = "arr-coc guide 4"
+FORMAT = "arr-coc guide 5"
 FOLDER = BUNDLED / "guide"
 """Of the bundled guide."""
 

@@ -22,7 +22,7 @@ from arr_coc.training.drawn import STEP
 from arr_coc.training.rows import FileRows
 from arr_coc.world import draw_page
 from arr_coc.world.browser.cache import CachedPage, CachedPages
-from arr_coc.world.browser.chromium import Word
+from arr_coc.world.browser.chromium import Box, Word
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.page import Page
 
@@ -38,11 +38,14 @@ KINDS = {
 
 
 class OpenPage(NamedTuple):
-    """A page: its RGB picture, its printed words (empty where nobody measured them) and its questions."""
+    """A page: its RGB picture, its printed words (empty where nobody measured them), its questions, and its things
+    by name, each with its box (empty where nobody named them).
+    """
 
     image: Image.Image
     words: tuple[Word, ...]
     questions: tuple[Inquired, ...]
+    things: tuple[tuple[str, Box], ...] = ()
 
 
 Draw = Callable[[random.Random], OpenPage]
@@ -123,7 +126,9 @@ def adapted(page: Page) -> OpenPage:
         )
         for q in page.questions
     )
-    return OpenPage(page.image, tuple(_words(page)), tuple(questions))
+    things = ((thing.shape, thing.box) for thing in page.things)
+    named = tuple((name, (float(x0), float(y0), float(x1), float(y1))) for name, (x0, y0, x1, y1) in things)
+    return OpenPage(page.image, tuple(_words(page)), tuple(questions), named)
 
 
 def _words(page: Page) -> list[Word]:

@@ -20,7 +20,8 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import cell_logits
-from arr_coc.core.guide.guide import MULTIPLE, Guide
+from arr_coc.core.guide.guide import MULTIPLE, Guide, Page
+from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
@@ -31,6 +32,7 @@ from arr_coc.world.browser.chromium import Box
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.photograph import photograph
+from arr_coc.world.vocabulary import SHAPES
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
@@ -42,6 +44,8 @@ POINTED = frozenset(
     ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
 )
 """Kinds of questions that nothing in a window answers from which all of their evidence was cut off."""
+NAMING = ("what", "colour", "is", "the")
+"""Words before the name of a thing where its looks are learned."""
 SMALLEST = 8.5
 """Size in px below which print is not made smaller."""
 
@@ -66,11 +70,14 @@ class Aside(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, and its questions."""
+    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and its things by
+    name, each with its box in px.
+    """
 
     pixels: Tensor
     lessons: list[Lesson]
     asides: list[Aside]
+    things: list[tuple[str, Box]]
 
 
 def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
@@ -84,13 +91,15 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     if not page.questions:
         return None
     image, boxes = page.image, [box for question in page.questions for box in question.evidence]
+    asked = len(boxes)
+    boxes += [box for _, box in page.things]
     if rng.random() < 0.15:
         image, boxes = photograph(image, boxes, rng)
     sizes = sorted(word.size for word in page.words) or [16.0]
     floor = min(1.0, SMALLEST / sizes[len(sizes) // 10])
     scale = max(floor, min(1.6, 0.55 * 3.2 ** rng.random()))
     scale = max(scale, 256 / max(image.size))
-    window = _window(image, boxes, scale, rng)
+    window = _window(image, boxes[:asked], scale, rng)
     pixels = _pixels(image, window, scale)
     height, width = pixels.shape[1:]
     grid = (height // CELL, width // CELL)
@@ -123,7 +132,9 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     ]
     asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
-    return Example(pixels, chosen, asides) if chosen else None
+    moved = [_moved(box, window, scale) for box in boxes[asked:]]
+    things = [(name, box) for (name, _), box in zip(page.things, moved, strict=True)]
+    return Example(pixels, chosen, asides, things) if chosen else None
 
 
 def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Box:
@@ -204,11 +215,12 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     )
     scope = scope + _aside_loss(guide, example.asides)
     local = 1 - whole
-    loss = (
-        (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean() + 0.3 * scope
-    )
+    looks = _looks_loss(guide, page, example.things) if example.things else cells.new_zeros(())
+    loss = (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean()
+    loss = loss + 0.3 * scope + 0.3 * looks
     parts = {"loss": loss.item(), "compete": (compete * pointed).sum().item() / max(1, int(pointed.sum()))}
     parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
+    parts |= {"looks": looks.item()} if example.things else {}
     if pointed.any():
         rank = cells.argsort(1, descending=True)
         kept = target.gather(1, rank).cumsum(1)
@@ -223,3 +235,30 @@ def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
     pooled = torch.stack([guide.reader(words, guide.words(words)).pooled for words in every])
     target = torch.tensor([(aside.whole, aside.odd) for aside in asides], device=pooled.device)
     return F.binary_cross_entropy_with_logits(guide.head.scope(pooled).float(), target)
+
+
+def _looks_loss(guide: Guide, page: Page, things: Sequence[tuple[str, Box]]) -> Tensor:
+    """The loss of what the places of a window look like, by the names of things that drawn pages have.
+
+    Where a thing is its name competes with the others, and says yes; elsewhere none of them does.
+    """
+    readings = [guide.reader(words, guide.words(words)) for words in ((*NAMING, name) for name in SHAPES)]
+    looks = torch.stack([guide.head.looks(page.features, reading)[-1].float() for reading in readings])
+    names = _named(things, looks[0])
+    here = names >= 0
+    if not bool(here.any()):
+        return looks.new_zeros(())
+    mine, right = looks[:, here].T, names[here]
+    yes = F.softplus(-mine.gather(1, right[:, None])).mean()
+    return F.cross_entropy(mine, right) + yes + F.softplus(looks[:, ~here]).mean()
+
+
+def _named(things: Sequence[tuple[str, Box]], places: Tensor) -> Tensor:
+    """The number in SHAPES of the thing in whose box the middle of each place [H, W] lies, -1 where there is none."""
+    height, width = places.shape
+    y = (torch.arange(height, device=places.device) + 0.5)[:, None] * PLACE[0]
+    x = (torch.arange(width, device=places.device) + 0.5) * PLACE[1]
+    names = torch.full_like(places, -1, dtype=torch.long)
+    for name, (x0, y0, x1, y1) in things:
+        names[(y > y0) & (y < y1) & (x > x0) & (x < x1)] = SHAPES.index(name)
+    return names
