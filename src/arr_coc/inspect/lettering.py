@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from PIL import ImageFont
+from PIL import Image, ImageDraw, ImageFont
 
 DPI = 150
 """Pixels per inch of every picture."""
@@ -82,5 +82,12 @@ def printable(text: str, weight: str = "normal") -> str:
 @lru_cache(4096)
 def _has_glyph(letter: str, weight: str) -> bool:
     """Whether the font of a weight has a letter: it draws another shape than for what is no character."""
-    shapes = [font(weight, _TRIED).getmask(sign) for sign in (letter, _NO_CHARACTER)]
-    return shapes[0].size != shapes[1].size or bytes(shapes[0]) != bytes(shapes[1])
+    letter_shape, empty_shape = (_drawn(sign, weight) for sign in (letter, _NO_CHARACTER))
+    return letter_shape != empty_shape
+
+
+def _drawn(sign: str, weight: str) -> bytes:
+    """The pixels of a character as the font of a weight draws it."""
+    image = Image.new("L", (3 * round(_TRIED * DPI / 72), 3 * round(_TRIED * DPI / 72)))
+    ImageDraw.Draw(image).text((0, 0), sign, 255, font(weight, _TRIED))
+    return image.tobytes()

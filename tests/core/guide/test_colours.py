@@ -28,9 +28,9 @@ def card(*patches: tuple[str, int, int, int]) -> Tensor:
 
 @pytest.mark.parametrize(
     ("css", "name"),
-    [("#d32f2f", "red"), ("#2563eb", "blue"), ("#16a34a", "green"), ("#f59e0b", "orange"), ("#facc15", "yellow"),
-     ("#7c3aed", "purple"), ("#ec4899", "pink"), ("#06b6d4", "cyan"), ("#78350f", "brown"), ("#6b7280", "grey"),
-     ("#111827", "black")],
+    [("#d32f2f", "red"), ("#2563eb", "blue"), ("#16a34a", "green"), ("#f59e0b", "orange"),
+     ("#facc15", "yellow"), ("#7c3aed", "purple"), ("#ec4899", "pink"), ("#06b6d4", "cyan"),
+     ("#78350f", "brown"), ("#6b7280", "grey"), ("#111827", "black")],
 )  # fmt: skip
 def test_colours_that_pages_use_have_their_names(css: str, name: str) -> None:
     maps = colour_maps(card((css, 32, 64, 32)))

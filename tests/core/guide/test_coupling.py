@@ -57,7 +57,12 @@ def test_a_large_picture_is_scaled_down() -> None:
 
 @pytest.mark.parametrize(
     ("size", "expected"),
-    [((1366, 2900), (1366, 2900)), ((5000, 300), (5000, 300)), ((2048, 2048), (2048, 2048)), ((1, 1), (1, 1))],
+    [
+        ((1366, 2900), (1366, 2900)),
+        ((5000, 300), (5000, 300)),
+        ((2048, 2048), (2048, 2048)),
+        ((1, 1), (1, 1)),
+    ],
 )
 def test_what_is_long_and_not_large_is_looked_at_as_it_is(
     size: tuple[int, int], expected: tuple[int, int]

@@ -38,7 +38,7 @@ def test_it_falls(name, tiny, pages):
 
 
 def test_what_things_look_like_is_learned(tiny):
-    """On one drawn page, again and again: the places of a thing come to look like its name more than others do."""
+    """On one drawn page, again and again: places of a thing come to look like its name more than others."""
     stage, guide = STAGES["relevance"](tiny()), Guide()
     example, name, (x0, y0, x1, y1) = next(large_things())
     parameters = learning(guide, stage)

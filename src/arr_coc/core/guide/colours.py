@@ -3,8 +3,9 @@
     shares = colour_maps(picture)                        once per picture
     shares[list(colours_of("violet"))].amax(0)           where something violet stands
 
-Every pixel has one of twelve basic colours (Berlin & Kay 1969), told by the nearest of some prototypes in OKLab
-(Ottosson 2020). Nothing is learned here: that a red thing is meant by "red" was hard to learn from pages.
+Every pixel has one of twelve basic colours (Berlin & Kay 1969, and cyan), told by the nearest of some
+prototypes in OKLab (Ottosson 2020). Nothing is learned here: that a red thing is meant by "red" was hard to
+learn from pages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.core.guide.words import normal
@@ -55,7 +55,8 @@ PLACE = (16, 32)
 ENOUGH = 0.25
 """Share of a place that has a colour, from which on it shows it in full: thin rings and letters count."""
 GROUND: tuple[float, float] = (0.15, 0.5)
-"""Share of a picture from which on a colour is partly, and at which it is wholly, the ground that things stand on."""
+"""Share of a picture from which on a colour is partly, and at which it is wholly, the ground that things
+stand on."""
 
 
 @lru_cache(maxsize=1)
@@ -74,7 +75,7 @@ def colours_of(word: str) -> tuple[int, ...]:
 
 
 def _oklab(rgb: Tensor) -> Tensor:
-    """sRGB [N, 3] in [0, 1] as OKLab [N, 3]."""
+    """SRGB [N, 3] in [0, 1] as OKLab [N, 3]."""
     linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     cones = linear @ torch.tensor(
         [[0.4122214708, 0.2119034982, 0.0883024619],

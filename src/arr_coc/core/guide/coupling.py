@@ -27,7 +27,7 @@ from arr_coc.core.guide.words import ALPHABET
 PIXELS = 2048**2
 """The most pixels of a picture that the guide looks at; larger ones are scaled down."""
 LONGEST = 8192
-"""The longest side in px of such a picture; a screenshot of a whole page, many screens high, is read as it is."""
+"""The longest side in px of such a picture: a page of many screens in one shot is read as it is."""
 CALIBRATION: tuple[float, float] = (0.70, -0.44)
 """Factor and offset on the logit of presence that make `confidence` a probability; fitted on validation pages
 (`runs/guide_calibration.py`)."""
@@ -38,8 +38,8 @@ LIKELY = 0.5
 COLOUR = "the colour {}"
 """What is looked for where a word names a colour, beside the word itself."""
 UNREAD = 0.5
-"""What confidence is multiplied by where no word of a question that has content words was recognised: without a
-word the guide goes by what such pages are like."""
+"""What confidence is multiplied by where no word of a question that has content words was recognised:
+without a word the guide goes by what such pages are like."""
 OVERVIEW = 0.9
 """How far a question is about all of a picture at least if it says so in so many words (`is_overview`)."""
 
@@ -111,7 +111,7 @@ def view(guide: Guide, picture: Tensor) -> Page:
 
 
 def fitted(width: int, height: int) -> tuple[int, int]:
-    """The size (width, height) in px at which the guide looks at a picture: at most PIXELS, no side above LONGEST."""
+    """The size (width, height) in px at which the guide looks at a picture: of at most PIXELS and LONGEST."""
     scale = min(1.0, math.sqrt(PIXELS / (width * height)), LONGEST / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
@@ -163,8 +163,8 @@ def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float
 
 
 def readable(words: Sequence[str]) -> bool:
-    """Whether the guide can read what a question asks for: words of other scripts look alike to it, and signs alone
-    ask for nothing.
+    """Whether the guide can read what a question asks for: words of other scripts look alike to it, and signs
+    alone ask for nothing.
     """
     content = [word for word in words if word not in STOP_WORDS] or words
     return any(letter.isalnum() and letter in ALPHABET for word in content for letter in word)
@@ -193,8 +193,8 @@ def _samples(side: int, cells: int, place: int) -> Tensor:
 
 
 def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
-    """The content words of a question and what stands for them, with the best place of each: print, and of the name
-    of a colour what has it.
+    """The content words of a question and what stands for them, each with its best place: print, or what has the
+    colour that a word names.
     """
     height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     words, others, stands_for, strengths = search.terms

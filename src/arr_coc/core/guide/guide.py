@@ -37,8 +37,8 @@ class Page(NamedTuple):
 
     `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
     of its size; `meanings` [MEANING, h/16, w/32] what it means; `colours` [12, h/16, w/32] which colours it
-    shows (`colours.NAMES`); `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of the picture in px before it was padded; `runs` [h/16, w/4] its
-    runs of print.
+    shows (`colours.NAMES`); `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of
+    the picture in px before it was padded; `runs` [h/16, w/4] its runs of print.
     """
 
     prints: tuple[Tensor, ...]

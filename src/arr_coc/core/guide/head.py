@@ -31,8 +31,8 @@ PAGE_BLOCKS, BLOCKS = 4, 3
 """Blocks of the page, before any question, and of the head, for each."""
 MAPS = 10
 """Maps of a word: its likeness and that relative to the page's best place, its own, that of its synonyms and
-that of words it is related to; how well its meaning agrees with that of what is printed, and that relative to the
-best; of the name of a colour, which places show it; and how well a place looks like what the word names."""
+that of words it is related to; how well its meaning agrees with that of what is printed, and that relative
+to the best; of the name of a colour, which places show it; and how well a place looks like what it names."""
 LOOKS = 32
 """Width of the vectors that looks of places and words are compared by."""
 

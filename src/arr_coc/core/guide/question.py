@@ -3,8 +3,8 @@
     terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
 
 Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
-due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`), other forms of a word and
-words that have to do with one (`meanings`) are looked for beside each.
+due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`), other forms of a word
+and words that have to do with one (`meanings`) are looked for beside each.
 """
 
 from __future__ import annotations

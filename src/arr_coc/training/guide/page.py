@@ -38,8 +38,8 @@ KINDS = {
 
 
 class OpenPage(NamedTuple):
-    """A page: its RGB picture, its printed words (empty where nobody measured them), its questions, and its things
-    by name, each with its box (empty where nobody named them).
+    """A page: its RGB picture, its printed words (empty where nobody measured them), its questions, and its
+    things by name, each with its box (empty where nobody named them).
     """
 
     image: Image.Image

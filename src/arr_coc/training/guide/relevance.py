@@ -70,8 +70,8 @@ class Aside(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and its things by
-    name, each with its box in px.
+    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and its things
+    by name, each with its box in px.
     """
 
     pixels: Tensor
@@ -254,7 +254,7 @@ def _looks_loss(guide: Guide, page: Page, things: Sequence[tuple[str, Box]]) -> 
 
 
 def _named(things: Sequence[tuple[str, Box]], places: Tensor) -> Tensor:
-    """The number in SHAPES of the thing in whose box the middle of each place [H, W] lies, -1 where there is none."""
+    """The number in SHAPES of the thing in whose box the middle of each place [H, W] lies, -1 of none."""
     height, width = places.shape
     y = (torch.arange(height, device=places.device) + 0.5)[:, None] * PLACE[0]
     x = (torch.arange(width, device=places.device) + 0.5) * PLACE[1]
