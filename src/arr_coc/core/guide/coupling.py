@@ -193,8 +193,8 @@ def _samples(side: int, cells: int, place: int) -> Tensor:
 
 
 def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
-    """The content words of a question and what stands for them, each with its best place: print, or what has the
-    colour that a word names.
+    """The content words of a question and what stands for them, each with its best place: print, or what has
+    the colour that a word names.
     """
     height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     words, others, stands_for, strengths = search.terms
