@@ -34,7 +34,7 @@ from arr_coc.core.guide import trust
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.eyes import Sight
 from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.head import LOOKS, PLACE, Judgement
+from arr_coc.core.guide.head import PLACE, Judgement
 from arr_coc.core.guide.meanings import WIDTH as MEANING
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer, Relevance
@@ -114,30 +114,6 @@ class WithoutLexicon(Whole):
             )
             for search in super().search(page, questions)
         ]
-
-
-class WithoutColours(Whole):
-    """Takes the name of a colour for a word as any other."""
-
-    def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
-        searches = super().search(page, questions)
-        return [search._replace(colours=torch.zeros_like(search.colours)) for search in searches]
-
-
-class WithoutLooks(Whole):
-    """No place looks like what a word names."""
-
-    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
-        super().__init__(guide, sights)
-        self.head = _with_own_parts(self.head)
-        self.head.look = _Blind()
-
-
-class _Blind(torch.nn.Module):
-    """Looks that agree with no word."""
-
-    def forward(self, page: Tensor) -> Tensor:
-        return page.new_zeros(*page.shape[:-1], LOOKS)
 
 
 class WithoutRuns(Whole):
@@ -236,8 +212,6 @@ PARTS: dict[str, tuple[type[Whole], Callable[[ARRCOCConfig], ARRCOCLayer]]] = {
     "without coverage": (Whole, WithoutCoverage),
     "without runs of print": (WithoutRuns, ARRCOCLayer),
     "without the lexicon": (WithoutLexicon, ARRCOCLayer),
-    "without the names of colours": (WithoutColours, ARRCOCLayer),
-    "without looks": (WithoutLooks, ARRCOCLayer),
     "without meanings": (WithoutMeanings, ARRCOCLayer),
     "without half and quarter sizes": (OneSize, ARRCOCLayer),
     "without the blocks of the page": (WithoutPageBlocks, ARRCOCLayer),

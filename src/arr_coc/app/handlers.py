@@ -270,14 +270,14 @@ def on_look(
     if not question.strip():
         return [None, NO_QUESTION]
     try:
-        seen = [looking.view(tab, image, question, Request(image, question, percent).budget), ""]
+        result = [looking.view(tab, image, question, Request(image, question, percent).budget), ""]
     except ValueError as error:
-        seen = [None, reason(error, image if isinstance(image, str) else "")]
+        result = [None, reason(error, image if isinstance(image, str) else "")]
     except Exception as error:
         logger.exception("a look failed")
-        seen = [None, f"That failed ({type(error).__name__}); the log has the reason."]
+        result = [None, f"That failed ({type(error).__name__}); the log has the reason."]
     # Where another picture came meanwhile, the look at that is on its way.
-    return seen if tab.pictures == pictures else [gr.skip(), gr.skip()]
+    return result if tab.pictures == pictures else [gr.skip(), gr.skip()]
 
 
 def on_new_picture(tab: Tab) -> str:

@@ -82,8 +82,8 @@ class Guidance:
             return "whole"
         if self.odd > middle:
             return "odd"
-        if self.confidence >= SURE[1]:
-            return "sure"
+        if self.confidence >= SURE[1] and (self._likely or not self.spots):
+            return "sure"  # never on no word of those that were looked for
         return "unsure" if self.confidence > SURE[0] or self._likely else "nothing"
 
     @property

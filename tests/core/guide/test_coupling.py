@@ -14,7 +14,6 @@ from torch import Tensor
 from arr_coc.core.guide.coupling import (
     LONGEST,
     PIXELS,
-    UNREAD,
     Coupling,
     Match,
     cell_logits,
@@ -76,15 +75,6 @@ def test_what_is_large_keeps_its_shape(size: tuple[int, int]) -> None:
     assert width * height <= 1.001 * PIXELS
     assert max(width, height) <= LONGEST
     assert width / height == pytest.approx(size[0] / size[1], rel=1 / min(width, height))
-
-
-def test_confidence_falls_where_no_word_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = view(guide(), picture(96, 160))
-    question = "What is the xqzzv?"
-    assert not couple(guide(), page, question, (3, 5)).best()
-    doubting = couple(guide(), page, question, (3, 5)).confidence
-    monkeypatch.setattr("arr_coc.core.guide.coupling.UNREAD", 1.0)
-    assert doubting == pytest.approx(UNREAD * couple(guide(), page, question, (3, 5)).confidence)
 
 
 def test_cells_hold_the_mean_odds_of_their_places() -> None:

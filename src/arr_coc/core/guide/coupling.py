@@ -37,9 +37,6 @@ LIKELY = 0.5
 """The least weight at which a match counts as recognised."""
 COLOUR = "the colour {}"
 """What is looked for where a word names a colour, beside the word itself."""
-UNREAD = 0.5
-"""What confidence is multiplied by where no word of a question that has content words was recognised:
-without a word the guide goes by what such pages are like."""
 OVERVIEW = 0.9
 """How far a question is about all of a picture at least if it says so in so many words (`is_overview`)."""
 
@@ -132,8 +129,6 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     words = search.terms.words
     spots = matches(guide, page, search)
     confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(words)
-    if spots and not any(spot.weight >= LIKELY for spot in spots):
-        confidence *= UNREAD
     whole, odd = _scope(guide, words, search.own)
     logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, spots)
@@ -200,7 +195,7 @@ def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
     words, others, stands_for, strengths = search.terms
     best = search.cosines[:, :height, :width].flatten(1).max(1)
     likeness = guide.likeness(best.values).sigmoid().tolist()
-    shown = search.colours[:, :height, :width].flatten(1).max(1)
+    colours = search.colours[:, :height, :width].flatten(1).max(1)
 
     def middle(index: int) -> tuple[float, float]:
         place = divmod(index, width)
@@ -215,9 +210,9 @@ def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
             term = (*words, *others)[index]
             strength = 1.0 if index < len(words) else strengths[index - len(words)]
             listed.append(Match(word, term, likeness[index], middle(int(best.indices[index])), strength))
-        if float(shown.values[number]) > 0:
-            place = middle(int(shown.indices[number]))
-            listed.append(Match(word, COLOUR.format(word), float(shown.values[number]), place))
+        if float(colours.values[number]) > 0:
+            place = middle(int(colours.indices[number]))
+            listed.append(Match(word, COLOUR.format(word), float(colours.values[number]), place))
     return tuple(listed)
 
 

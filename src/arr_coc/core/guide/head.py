@@ -224,9 +224,9 @@ class Head(nn.Module):
         """
         base = page[0].movedim(0, -1)  # (H, W, WIDTH)
         rows, direct, best = [], [], []
-        for reading, given in zip(readings, maps, strict=True):
+        for reading, print_maps in zip(readings, maps, strict=True):
             looks = self.looks(page, reading).sigmoid()[:, None]
-            likeness = torch.cat((given, looks.to(given.dtype)), 1)
+            likeness = torch.cat((print_maps, looks.to(print_maps.dtype)), 1)
             roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
             x = base + torch.einsum("tmhw,tmc->hwc", likeness.to(base.dtype), roles)
             weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)

@@ -91,7 +91,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     if not page.questions:
         return None
     image, boxes = page.image, [box for question in page.questions for box in question.evidence]
-    asked = len(boxes)
+    count = len(boxes)
     boxes += [box for _, box in page.things]
     if rng.random() < 0.15:
         image, boxes = photograph(image, boxes, rng)
@@ -99,7 +99,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     floor = min(1.0, SMALLEST / sizes[len(sizes) // 10])
     scale = max(floor, min(1.6, 0.55 * 3.2 ** rng.random()))
     scale = max(scale, 256 / max(image.size))
-    window = _window(image, boxes[:asked], scale, rng)
+    window = _window(image, boxes[:count], scale, rng)
     pixels = _pixels(image, window, scale)
     height, width = pixels.shape[1:]
     grid = (height // CELL, width // CELL)
@@ -132,7 +132,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     ]
     asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
-    moved = [_moved(box, window, scale) for box in boxes[asked:]]
+    moved = [_moved(box, window, scale) for box in boxes[count:]]
     things = [(name, box) for (name, _), box in zip(page.things, moved, strict=True)]
     return Example(pixels, chosen, asides, things) if chosen else None
 
