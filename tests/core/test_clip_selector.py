@@ -52,7 +52,7 @@ def test_what_repeats_is_kept_once(selector: Selector) -> None:
     image = frame((10, 10, "Berlin"), (10, 130, "Total 42"))
     allocation = choose_in_clip(selector, [image] * 12, "What is the total?", budget=24).allocations[0]
     steps = allocation.positions[:, 0]
-    assert int((steps == 0).sum()) >= 12  # half of them; evenly spread it would be two
+    assert int((steps == 0).sum()) >= 15  # evenly spread it would be two
 
 
 def test_pictures_of_another_size_are_refused(selector: Selector) -> None:

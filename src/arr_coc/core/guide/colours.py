@@ -15,6 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.words import normal
 
 PROTOTYPES: dict[str, str] = {
@@ -50,8 +51,6 @@ WORDS: dict[str, str] = {
 """Further words for each, some of them for two."""
 STEP = 2
 """Of so many pixels along a side one is looked at."""
-PLACE = (16, 32)
-"""Height and width in px of the places, those of `head`."""
 ENOUGH = 0.25
 """Share of a place that has a colour, from which on it shows it in full: thin rings and letters count."""
 GROUND: tuple[float, float] = (0.15, 0.5)
