@@ -10,6 +10,7 @@ from arr_coc.core.guide.guide import Guide
 from arr_coc.training.guide.lessons import Crops, Examples
 from arr_coc.training.guide.page import drawn_page, open_pages
 from arr_coc.training.guide.relevance import NAMING, make_example
+from arr_coc.training.guide.spotting import near_misses
 from arr_coc.training.guide.stages import STAGES, average, learning
 
 STEPS = 8
@@ -35,6 +36,22 @@ def test_it_falls(name, tiny, pages):
         losses.append(loss.item())
         assert all(map(torch.isfinite, map(torch.tensor, parts.values())))
     assert min(losses[-2:]) < 0.9 * losses[0]
+
+
+def test_near_misses_are_other_numbers_of_the_same_form():
+    """Two for each word with a digit, each in the same form; none for words, whose slips must cost little."""
+    assert near_misses(["total", "amount", "%"], random.Random(0)) == []
+    for word in ("10:33", "inv-2041", "7", "2024"):
+        form = ["0" if letter.isdigit() else letter for letter in word]
+        for seed in range(40):
+            misses = near_misses([word], random.Random(seed))
+            assert 1 <= len(misses) <= 2
+            assert word not in misses
+            for miss in misses:
+                assert ["0" if letter.isdigit() else letter for letter in miss] == form
+                assert sum(a != b for a, b in zip(miss, word, strict=True)) <= 2
+    letters = near_misses(["b"], random.Random(0))
+    assert len(letters) == 2 and all(len(miss) == 1 and miss.isalpha() and miss != "b" for miss in letters)
 
 
 def test_what_things_look_like_is_learned(tiny):

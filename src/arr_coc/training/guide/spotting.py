@@ -3,12 +3,15 @@
 Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et
 al. 2018); each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots
 among them, so that a similarity means the same on every page; and the characters of every slot are named.
+Among the others are numbers that are nearly those of the batch (`near_misses`): a wrong letter may cost
+little, but 10:33 is not 10:53.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from string import ascii_lowercase
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +23,34 @@ from arr_coc.training.guide.crops import Crop
 
 SLOTS = 700
 """Printed slots of a batch that are compared with words."""
+MISSES = 320
+"""The most near misses that compete in a batch."""
+DIGITS = "0123456789"
+
+
+def near_misses(words: Sequence[str], rng: random.Random) -> list[str]:
+    """Normal words that differ in little from those with digits, two for each: in one digit, or in the order
+    of two. For a single letter, two others.
+
+    Args:
+        words: normal words; those of letters alone have none, for there a slip must cost little.
+        rng: source of every choice.
+    """
+    misses: list[str] = []
+    for word in words:
+        if len(word) == 1 and word.isascii() and word.isalpha():
+            misses += rng.sample([letter for letter in ascii_lowercase if letter != word], 2)
+        places = [place for place, letter in enumerate(word) if letter in DIGITS]
+        for _ in range(2 if places else 0):
+            place = rng.choice(places)
+            follower = place + 1
+            if follower in places and word[place] != word[follower] and rng.random() < 0.3:
+                other = word[follower] + word[place]
+                misses.append(word[:place] + other + word[follower + 1 :])
+            else:
+                digit = rng.choice([digit for digit in DIGITS if digit != word[place]])
+                misses.append(word[:place] + digit + word[place + 1 :])
+    return list(dict.fromkeys(misses))
 
 
 def spotting_loss(
@@ -41,7 +72,9 @@ def spotting_loss(
         places += [(i, row, column, numbers[word]) for row, column, word in crop.slots.tolist()]
     if len(places) > SLOTS:
         places = rng.sample(places, SLOTS)
-    words = [*names, *(word for word in dict.fromkeys(others) if word not in names)]
+    misses = near_misses(list(names), rng)
+    rivals = [*others, *(rng.sample(misses, MISSES) if len(misses) > MISSES else misses)]
+    words = [*names, *(word for word in dict.fromkeys(rivals) if word not in names)]
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(luminance(pixels), characters=True)
     b, row, column, word = torch.tensor(places, device=device).unbind(1)
