@@ -51,7 +51,8 @@ def test_near_misses_are_other_numbers_of_the_same_form():
                 assert ["0" if letter.isdigit() else letter for letter in miss] == form
                 assert sum(a != b for a, b in zip(miss, word, strict=True)) <= 2
     letters = near_misses(["b"], random.Random(0))
-    assert len(letters) == 2 and all(len(miss) == 1 and miss.isalpha() and miss != "b" for miss in letters)
+    assert len(letters) == 2
+    assert all(len(miss) == 1 and miss.isalpha() and miss != "b" for miss in letters)
 
 
 def test_what_things_look_like_is_learned(tiny):
