@@ -10,6 +10,7 @@ are printed for one another; this table, which words have to do with one another
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ WIDTH = 64
 """Of the vectors."""
 MOST = 16
 """The most words that `related` gives."""
+ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
+"""A number that counts places, in figures."""
 LEAST = 0.5
 """The least cosine with a word that makes another related to it: one in a thousand words, or so."""
 
@@ -93,10 +96,13 @@ def related(word: str, most: int = MOST, least: float = LEAST) -> tuple[tuple[st
 
 @lru_cache(maxsize=4096)
 def inflections(word: str, most: int = 4) -> tuple[str, ...]:
-    """Other forms of a normal word , the most frequent first: "share" of "sharing".
+    """Other forms of a normal word, the most frequent first: "share" of "sharing".
 
-    What is asked for in the plural is often printed in the singular, and the eyes tell the two apart.
+    What is asked for in the plural is often printed in the singular, and the eyes tell the two apart. The
+    "30th" is printed as 30 in a calendar.
     """
+    if ordinal := ORDINAL.fullmatch(word):
+        return (ordinal[1],)
     table, key = meanings(), stem(word)
     if len(key) < 3 or word == "news":
         return ()

@@ -26,9 +26,10 @@ from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.training.guide.crops import distort
+from arr_coc.training.guide.layout import layout_questions
 from arr_coc.training.guide.page import OpenPage
 from arr_coc.training.guide.wording import as_typed
-from arr_coc.world.browser.chromium import Box
+from arr_coc.world.browser.chromium import Box, Word
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.photograph import photograph
@@ -46,6 +47,8 @@ POINTED = frozenset(
 """Kinds of questions that nothing in a window answers from which all of their evidence was cut off."""
 NAMING = ("what", "colour", "is", "the")
 """Words before the name of a thing where its looks are learned."""
+LAYOUT = 0.4
+"""Share of windows of which it is also asked where print stands (`layout`)."""
 SMALLEST = 8.5
 """Size in px below which print is not made smaller."""
 
@@ -93,7 +96,8 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     image, boxes = page.image, [box for question in page.questions for box in question.evidence]
     count = len(boxes)
     boxes += [box for _, box in page.things]
-    if rng.random() < 0.15:
+    flat = rng.random() >= 0.15
+    if not flat:
         image, boxes = photograph(image, boxes, rng)
     sizes = sorted(word.size for word in page.words) or [16.0]
     floor = min(1.0, SMALLEST / sizes[len(sizes) // 10])
@@ -118,6 +122,10 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
             x1 > 0 and y1 > 0 and x0 < width and y0 < height for x0, y0, x1, y1 in moved
         ):
             absent.append(question.text)
+    if flat and page.words and rng.random() < LAYOUT:
+        for question in layout_questions(_inside(page.words, window, scale), (width, height), rng):
+            cells = evidence_cells(question.evidence, grid, (width, height))
+            lessons[question.kind].append(Lesson(as_typed(question.text, rng), question.kind, cells, True))
     nothing = torch.zeros(grid, dtype=torch.bool)
     printed = {normal(word.text) for word in page.words}
     strangers = [q.text for q in foreign if q.evidence and not _answers(q, printed)]
@@ -161,6 +169,17 @@ def _moved(box: Box, window: Box, scale: float) -> Box:
     left, top = window[:2]
     x0, y0, x1, y1 = box
     return (x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale
+
+
+def _inside(words: Sequence[Word], window: Box, scale: float) -> list[Word]:
+    """The words of which at least a part is in a window, in its px."""
+    placed = []
+    for word in words:
+        x0, y0, x1, y1 = box = _moved(word.box, window, scale)
+        width, height = ((window[i + 2] - window[i]) * scale for i in (0, 1))
+        if x1 > 0 and y1 > 0 and x0 < width and y0 < height:
+            placed.append(Word(word.text, box, word.size * scale))
+    return placed
 
 
 def _answers(question: Inquired, printed: set[str]) -> bool:

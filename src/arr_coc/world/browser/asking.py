@@ -92,6 +92,20 @@ def code_mark(sheet: Sheet, owner: Piece | None = None, height: float = 0.0) -> 
     return piece
 
 
+CHART_TITLE = (
+    "What does the chart show?", "What is the chart about?", "What is the title of the chart?",
+    "chart title?", "How is the chart headed?", "What is the diagram called?", "How is the diagram headed?",
+    "What is plotted here?", "What does the diagram show?", "Which heading stands over the graph?",
+    "What is shown in the graph?", "What is the graph about?",
+)  # fmt: skip
+
+
+def chart_title(sheet: Sheet, heading: Piece | None) -> None:
+    """Ask for the heading of a chart as such, if it has one."""
+    if heading is not None:
+        sheet.ask("title", put(sheet, CHART_TITLE), heading.plain, heading)
+
+
 def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value") -> None:
     """Ask for the title, for the whole, and for what the page has not.
 

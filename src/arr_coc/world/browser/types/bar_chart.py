@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import chart_title, finish, labels, put, room
 from arr_coc.world.browser.drawing import VIVID, shade, ticks
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -61,6 +61,7 @@ def bar_chart(sheet: Sheet) -> str:
         note += "".join(f"<p>{sheet.words.paragraph(1, 4)}</p>" for _ in range(sheet.choose(1, 3)))
     body = chart.draw()
     chart.ask()
+    chart_title(sheet, heading)
     finish(sheet, heading, chart.missing_question())
     card = sheet.one(("", "card", "card"))
     return f'{heading or ""}<div class="{card}">{chart.legend()}{body}</div>{note}'

@@ -26,9 +26,20 @@ ON = (
     "What is planned for {day}?",
     "{day}: what is on?",
     "Do I have anything on {day}?",
+    "Which event is entered for {day}?",
+    "What do I have on {day}?",
+    "{day}?",
 )
+DATES = (
+    "{day} {month}", "{day} {month}", "{month} {day}", "the {nth}", "the {nth} of {month}", "{month} {nth}",
+)  # fmt: skip
+MONTH = (
+    "Which month is shown?", "What month is this?", "Which month does the calendar show?", "month?",
+    "Of which month is this calendar?", "What is the month?", "Which month am I looking at?",
+)  # fmt: skip
 WHEN = (
     "When is {label}?",
+    "When is the {label}?",
     "On which day is {label}?",
     "What day is {label}?",
     "{label}: when?",
@@ -84,7 +95,7 @@ def _month(sheet: Sheet) -> str:
             event = ""
             if day in booked:
                 name = sheet.text(booked[day])
-                _both(sheet, name, f"{day} {MONTHS[month - 1]}", number)
+                _both(sheet, name, _day(sheet, day, MONTHS[month - 1]), number)
                 colour = _paint(sheet) if sheet.chance(0.6) else "background:var(--card)"
                 event = (
                     f'<div style="{colour};border-radius:3px;padding:0 .2em;overflow-wrap:anywhere">'
@@ -96,7 +107,7 @@ def _month(sheet: Sheet) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     sheet.ask(
         "title",
-        put(sheet, ("Which month is shown?", "What month is this?", "Which month does the calendar show?")),
+        put(sheet, MONTH),
         title.plain,
         title,
     )
@@ -105,6 +116,13 @@ def _month(sheet: Sheet) -> str:
         f'{title}<table style="width:100%;table-layout:fixed;font-size:{size:.1f}px"><tr>{head}</tr>'
         f"{''.join(rows)}</table>"
     )
+
+
+def _day(sheet: Sheet, day: int, month: str) -> str:
+    """A day of a month as people write it."""
+    ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+    form = sheet.one(DATES)
+    return form.format(day=day, month=month, nth=f"{day}{ending}")
 
 
 CELL = "border:1px solid var(--line);padding:.2em;overflow:hidden"

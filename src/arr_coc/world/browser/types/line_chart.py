@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import chart_title, finish, labels, put, room
 from arr_coc.world.browser.drawing import VIVID, shade, ticks
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -72,6 +72,7 @@ def line_chart(sheet: Sheet) -> str:
         legend += f'<span style="margin-right:1.4em;white-space:nowrap">{swatches[-1]} {key}</span> '
     chart = _chart(sheet, times, keys, swatches)
     text = f"<p>{sheet.words.paragraph(1, 4)}</p>" if sheet.chance(0.5) else ""
+    chart_title(sheet, heading)
     finish(sheet, heading, put(sheet, VALUE_OF, x=sheet.one(times), y=missing))
     below = sheet.chance(0.3)
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from arr_coc.world.browser.asking import finish, labels, put, room
+from arr_coc.world.browser.asking import chart_title, finish, labels, put, room
 from arr_coc.world.browser.drawing import COLOURS, shade
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -35,6 +35,7 @@ def pie_chart(sheet: Sheet) -> str:
     pie = _Pie(sheet, names, side, at_slices=sheet.chance(0.4))
     rows = "".join(f'<div style="margin:.35em 0">{row}</div>' for row in pie.legend())
     pie.ask()
+    chart_title(sheet, heading)
     finish(sheet, heading, put(sheet, SHARE, label=missing))
     layout = "display:flex;align-items:center;gap:2em" if beside else ""
     text = f"<p>{sheet.words.paragraph(1, 3)}</p>" if sheet.chance(0.4) else ""

@@ -39,6 +39,10 @@ GOODS = (
     "Notebook A5", "Ballpoint pen", "Batteries AA", "Shampoo", "Soap", "Tissues", "Light bulb", "Bus pass",
     "Umbrella", "Socks", "T-shirt",
 )  # fmt: skip
+SHOP = (
+    "Which shop is the receipt from?", "Where was this bought?", "Who sold this?", "What is the shop called?",
+    "Which shop is named at the top?", "What is the name of the shop?", "In which store was this?",
+)  # fmt: skip
 THANKS = (
     "Thank you for your visit!",
     "Please come again",
@@ -59,7 +63,7 @@ def receipt(sheet: Sheet) -> str:
     sheet.ask("title", sheet.phrase("title"), shop.plain, shop)
     sheet.ask(
         "implied",
-        sheet.one(("Which shop is the receipt from?", "Where was this bought?", "Who sold this?")),
+        sheet.one(SHOP),
         shop.plain,
         shop,
     )
