@@ -106,6 +106,30 @@ def chart_title(sheet: Sheet, heading: Piece | None) -> None:
         sheet.ask("title", put(sheet, CHART_TITLE), heading.plain, heading)
 
 
+LEGEND = (
+    "What does {colour} stand for?", "What does {colour} mean?", "What is drawn in {colour}?",
+    "Which one is shown in {colour}?", "Which series is {colour}?", "What is {colour} in the legend?",
+    "What do the {colour} ones stand for?", "Which name belongs to {colour}?", "{colour} is what?",
+    "What does the {colour} {mark} mean?", "Which {mark} is {colour}?", "What is the {colour} {mark}?",
+)  # fmt: skip
+
+
+def legend_colours(
+    sheet: Sheet, colours: Sequence[str], keys: Sequence[Piece], swatches: Sequence[Piece], mark: str
+) -> None:
+    """Ask what each colour of a chart's legend stands for.
+
+    Args:
+        sheet: of the page.
+        colours: by name.
+        keys: what each stands for.
+        swatches: the colours in the legend.
+        mark: what has them in the chart: "bar", "line".
+    """
+    for colour, key, swatch in zip(colours, keys, swatches, strict=True):
+        sheet.ask("colour", put(sheet, LEGEND, colour=colour, mark=mark), key.plain, swatch, key)
+
+
 def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value") -> None:
     """Ask for the title, for the whole, and for what the page has not.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import chart_title, finish, labels, put, room
+from arr_coc.world.browser.asking import chart_title, finish, labels, legend_colours, put, room
 from arr_coc.world.browser.drawing import VIVID, shade, ticks
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -91,6 +91,7 @@ class _Chart:
             self.values = [[int(v) for v in row] for row in self.values]
         names = sheet.rng.sample(VIVID, max(series, 1))
         self.paints = [shade(sheet.rng, name) for name in names]
+        self.paint_names = names
         if series == 1 and sheet.chance(0.4):
             self.paints = ["var(--accent)"]
         self.colours = [""] * self.count
@@ -269,6 +270,7 @@ class _Chart:
                     *self._evidence(i, j),
                 )
         if len(self.series) > 1:
+            legend_colours(sheet, self.paint_names, self.keys, self.swatches, "bar")
             return
         order = sorted(range(self.count), key=lambda k: self.values[k][0])
         for words, best, rival in ((HIGHEST, order[-1], order[-2]), (LOWEST, order[0], order[1])):

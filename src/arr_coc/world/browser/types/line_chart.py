@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arr_coc.world.browser.asking import chart_title, finish, labels, put, room
+from arr_coc.world.browser.asking import chart_title, finish, labels, legend_colours, put, room
 from arr_coc.world.browser.drawing import VIVID, shade, ticks
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
@@ -58,7 +58,9 @@ def line_chart(sheet: Sheet) -> str:
     lines = sheet.rng.choice((1, 1, 2, 3))
     *names, missing = labels(sheet, lines + 1, SERIES, high=2, most=18, share=0.6)
     heading = sheet.text(sheet.words.title(2, 6), "h1")
-    keys = [(sheet.text(name), paint) for name, paint in zip(names, _paints(sheet, lines), strict=True)]
+    colours = sheet.rng.sample(VIVID, lines)
+    paints = [shade(sheet.rng, colour) for colour in colours]
+    keys = [(sheet.text(name), paint) for name, paint in zip(names, paints, strict=True)]
     legend, swatches = "", []
     for key, paint in keys:
         swatches.append(
@@ -72,6 +74,7 @@ def line_chart(sheet: Sheet) -> str:
         legend += f'<span style="margin-right:1.4em;white-space:nowrap">{swatches[-1]} {key}</span> '
     chart = _chart(sheet, times, keys, swatches)
     text = f"<p>{sheet.words.paragraph(1, 4)}</p>" if sheet.chance(0.5) else ""
+    legend_colours(sheet, colours, [key for key, _ in keys], swatches, "line")
     chart_title(sheet, heading)
     finish(sheet, heading, put(sheet, VALUE_OF, x=sheet.one(times), y=missing))
     below = sheet.chance(0.3)
@@ -79,11 +82,6 @@ def line_chart(sheet: Sheet) -> str:
         f'{heading}<div class="{sheet.one(("", "card"))}">'
         f"{'' if below else legend}{chart}{legend if below else ''}</div>{text}"
     )
-
-
-def _paints(sheet: Sheet, count: int) -> list[str]:
-    """Colours of the lines."""
-    return [shade(sheet.rng, name) for name in sheet.rng.sample(VIVID, count)]
 
 
 def _chart(sheet: Sheet, times: tuple[str, ...], keys: list[tuple[Piece, str]], swatches: list[Piece]) -> str:
