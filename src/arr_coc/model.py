@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.core.device import resolve_device, resolve_dtype
+from arr_coc.core.guide.store import guide_folder
 from arr_coc.core.images import ImageSource
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.question import check_question
@@ -63,18 +64,18 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         stem: sees cells before they are encoded (modes "sparse" and "saccade"); None: the gestalt does.
         convs: learned compressors by name: "conv4", "conv16", "tower4", "tower16".
         loras: LoRAs that were learned for this base model; None: none.
-        budget: visual tokens to keep per image if a call doesn't say: a count, a fraction or "auto";
-            None: what the layer was configured with. Of an image with fewer cells than a count, all are
-            kept.
+        budget: visual tokens to keep per image if a call doesn't say: a count (at most all), a fraction or
+            "auto"; None: what the layer was configured with.
         mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`, which is "sparse"
             with a stem in a family that encodes cells alone, else "prune".
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
         relevance: what couples cells with a question, one of `modes.call.RELEVANCES`.
+        guide: folder of a guide of your own (`arr-coc train guide`); None: the bundled one.
         familiarity_stem: tells foreign pictures where `stem` doesn't; it chooses nothing.
 
     Raises:
-        ValueError: an unsupported family, a layer of another width, a bad budget, mode or relevance.
+        ValueError: an unsupported family, a layer of another width, a bad budget, mode, relevance or guide.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         strict: bool = False,
         base_name: str | None = None,
         relevance: str = "auto",
+        guide: str | Path | None = None,
         familiarity_stem: Stem | None = None,
     ) -> None:
         super().__init__()
@@ -104,6 +106,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         if stem is not None and stem.dim != dim:
             raise ValueError(f"the stem is {stem.dim} wide but the base model {dim}")
         deciding_layer(layer, relevance)
+        self.guide = None if guide is None else guide_folder(guide)
         self.budget = parse_budget(layer.config.budget if budget is None else budget)
         self.mode = mode
         self.base = freeze(base)  # after all that is refused: a refused model stays as it came
@@ -131,21 +134,22 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         mode: str | None = None,
         strict: bool = False,
         relevance: str = "auto",
+        guide: str | Path | None = None,
     ) -> ARRCOCModel:
         """Load a base model, its processor and its allocator.
 
         Args:
-            name_or_folder: a model folder or Hub name; an allocator folder or Hub name (its base model
-                is loaded by the name and at the commit it was saved with); None: the bundled model.
+            name_or_folder: folder or Hub name of a model, or of an allocator (its base model is loaded by
+                the name and at the commit it was saved with); None: the bundled model.
             budget: a count, a fraction or "auto" of visual tokens; None: the allocator's own (273).
             allocator: an allocator folder or Hub name; None: the one that comes with the name, if any.
             revision: branch, tag or commit hash of a Hub name; None: the newest.
-            device: where to put the model: "cpu", "cuda", "cuda:1", "mps" ...; "auto" or None: CUDA or MPS
-                where there is one, else the CPU.
+            device: "cpu", "cuda", "cuda:1", "mps" ...; "auto" or None: CUDA or MPS where there is one.
             dtype: of the base model's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
             mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`.
-            strict: raise when an allocation fails, instead of falling back to all tokens.
+            strict: as in the class.
             relevance: as in the class.
+            guide: as in the class.
 
         Raises:
             ValueError: what can't be loaded, in one line with the remedy.
@@ -159,7 +163,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         base, processor = checkpoint.load_base(source.base, dtype, source.revision)
         base.to(place)
         parts = {} if source.allocator is None else load_learned(source.allocator, base)
-        parts |= {"base_name": source.base, "relevance": relevance}
+        parts |= {"base_name": source.base, "relevance": relevance, "guide": guide}
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     @classmethod
@@ -173,12 +177,12 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         mode: str | None = None,
         strict: bool = False,
         relevance: str = "auto",
+        guide: str | Path | None = None,
     ) -> ARRCOCModel:
         """Put ARR-COC around a loaded model. The model itself is not changed, only frozen; see `unwrap`.
 
-        A model that is compiled as a whole (`torch.compile`) or inside a peft model is taken out of that;
-        adapters stay at work. One that is wrapped already lends what it has learned, unless an allocator
-        is named, and its processor.
+        A model that is compiled as a whole or inside a peft model is taken out of that; adapters stay at
+        work. One that is wrapped lends what it has learned, unless an allocator is named, and its processor.
 
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
@@ -187,12 +191,11 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         if isinstance(model, ARRCOCModel):
             names = ("layer", "stem", "familiarity_stem", "convs", "loras", "base_name")
             parts = {name: getattr(model, name) for name in names}
-            processor, model = processor or model.processor, model.base
+            processor, model, guide = processor or model.processor, model.base, guide or model.guide
         base = plain_model(model)
         if allocator is not None:
-            folder = checkpoint.find_allocator(allocator) or Path(allocator)
-            parts = load_learned(folder, base)
-        parts["relevance"] = relevance
+            parts = load_learned(checkpoint.find_allocator(allocator) or Path(allocator), base)
+        parts |= {"relevance": relevance, "guide": guide}
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:
@@ -217,9 +220,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
     def chooser(self) -> Chooser:
         """What decides for this model."""
         layer = deciding_layer(self.layer, self.relevance)
-        return Chooser(
-            self.adapter, layer, self.loras, self.stem, self.relevance, dict(self.convs), self.strict
-        )
+        parts = (self.loras, self.stem, self.relevance, dict(self.convs), self.strict, self.guide)
+        return Chooser(self.adapter, layer, *parts)
 
     def adapter_for(self, mode: str | Mode) -> FamilyAdapter:
         """The family's adapter on the model that a mode calls, its `.model`: the base, with the mode's LoRAs.
@@ -247,13 +249,12 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
 
         Args:
             inputs: ordinary processor inputs with images or clips.
-            budget: visual tokens to keep per image or clip (in mode "saccade" beside the gestalt); None: the
-                model's own (in mode "saccade" with the default count: 529 with the gestalt).
+            budget: visual tokens to keep per image or clip (in mode "saccade" beside the gestalt).
             mode: one of `arr_coc.modes.MODES`; None: the model's own.
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
             watch: where to add the time of each stage.
             encoded: what is computed of these images already; filled in for the next call.
-            pictures: the images as you have them, in order; families of one square view cut crops of them.
+            pictures: the images as you have them; families of one square view cut crops of them.
             more: `order` and `keep` of a `Call`.
 
         Raises:

@@ -5,6 +5,7 @@ Run: pytest tests/modes/test_modes_guided.py
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import load_guide, save_guide
 from arr_coc.core.guide.trust import LOST
-from arr_coc.core.selector import image_pixels
+from arr_coc.core.selector import Selector, image_pixels
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided, whole
 from arr_coc.modes.call import EncodedImages
@@ -129,6 +131,34 @@ class TestPictures:
 def _small(source: Any) -> Tensor:
     small = torch.nn.functional.interpolate(image_pixels(source), (96, 128), mode="bilinear", antialias=True)
     return small[0]
+
+
+class TestOwnGuide:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        save_guide(Guide(), tmp_path / "mine")
+        return tmp_path / "mine"
+
+    def test_it_decides(self, folder: Path) -> None:
+        built = tiny(FAMILIES[0])
+        model = ARRCOCModel.wrap(built.model, built.processor, guide=folder)
+        assert model.chooser.guide is load_guide(folder)
+        assert model.chooser.guide is not load_guide()
+        assert ARRCOCModel.wrap(model).chooser.guide is load_guide(folder)
+        prepared = prepared_for(model, inputs_of(FAMILIES[0]), "prune")
+        bundled = prepared_for(
+            ARRCOCModel.wrap(built.model, built.processor), inputs_of(FAMILIES[0]), "prune"
+        )
+        pairs = zip(prepared.couplings, bundled.couplings, strict=True)
+        assert all(not torch.equal(one.logits, other.logits) for one, other in pairs)
+
+    def test_the_selector_goes_by_it(self, folder: Path) -> None:
+        assert Selector.from_pretrained(folder).guide is load_guide(folder)
+
+    def test_a_folder_without_one_is_refused(self, tmp_path: Path) -> None:
+        built = tiny(FAMILIES[0])
+        with pytest.raises(ValueError, match="has no guide"):
+            ARRCOCModel.wrap(built.model, built.processor, guide=tmp_path)
 
 
 class TestRelevance:

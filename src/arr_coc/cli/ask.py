@@ -43,6 +43,7 @@ def command(
     order: options.Order = "raster",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
+    guide: options.Guide = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
@@ -73,9 +74,8 @@ def command(
     can't be opened gets the reason, and the exit code is 1. Nothing is drawn then.
     """
     request = inputs.read_question(words or ())
-    load = partial(
-        inputs.load_model, model, device, dtype, as_json, allocator=allocator, mode=mode, strict=strict
-    )
+    settings = {"allocator": allocator, "guide": guide, "mode": mode, "strict": strict}
+    load = partial(inputs.load_model, model, device, dtype, as_json, **settings)
     length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
     how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order}
     if request.folder is not None:

@@ -51,6 +51,7 @@ def command(
     mode: options.ChoosingMode = None,
     model: options.LookModel = None,
     allocator: options.Allocator = None,
+    guide: options.Guide = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
@@ -98,9 +99,9 @@ def command(
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
-            look = _guide(request.question, allowed, device, dtype, as_json)
+            look = _guide(request.question, allowed, guide, device, dtype, as_json)
         else:
-            loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator)
+            loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator, guide=guide)
 
             def look(pictures: Sequence[Visual]) -> Sequence[Look]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
@@ -124,7 +125,9 @@ def command(
     return 0
 
 
-def _guide(question: str, budget: Budget | None, device: str, dtype: str, quiet: bool) -> Looker:
+def _guide(
+    question: str, budget: Budget | None, guide: str | None, device: str, dtype: str, quiet: bool
+) -> Looker:
     """The guide, which looks at each image alone."""
     with terminal.starting(quiet):
         from arr_coc.core.attending import DEFAULT_BUDGET
@@ -132,7 +135,7 @@ def _guide(question: str, budget: Budget | None, device: str, dtype: str, quiet:
         from arr_coc.core.selector import Selector
         from arr_coc.core.video import FrameSource
 
-        selector = Selector(load_guide(dtype=dtype, device="cpu" if device == "auto" else device))
+        selector = Selector(load_guide(guide, dtype, "cpu" if device == "auto" else device))
     allowed = DEFAULT_BUDGET if budget is None else budget
 
     def decide(visual: Visual) -> Decision:

@@ -113,6 +113,10 @@ Allocator = Annotated[
     str | None,
     typer.Option(metavar="NAME|FOLDER", help="What was learned for it (the model's own if not given)."),
 ]
+Guide = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="A guide of your own (`train guide`); not given: the bundled one."),
+]
 Budget = Annotated[
     str | None,
     typer.Option(

@@ -25,9 +25,10 @@ from arr_coc.core.attending import Budget, budget_of, parse_budget
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.guide.guide import Guide, Page
-from arr_coc.core.guide.store import load_guide
+from arr_coc.core.guide.store import FILE, load_guide
 from arr_coc.core.images import ImageSource, open_image, picture_digest
 from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.paths import local_path
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
 from arr_coc.core.texture import generate_texture_array
@@ -117,10 +118,11 @@ class Selector:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path | None = None, base: str | Path | None = None) -> Selector:
-        """The selector of the bundled guide, or that of an allocator that was trained for one model.
+        """The selector of a guide, or that of an allocator that was trained for one model.
 
         Args:
-            folder: of an allocator with a stem; None: the guide decides, for whatever model reads the cells.
+            folder: of a guide (`arr-coc train guide`), which decides for whatever model reads the cells, or
+                of an allocator with a stem; None: the bundled guide.
             base: folder of the allocator's base model, for its words and sizes; None: the one that it names.
 
         Raises:
@@ -128,6 +130,8 @@ class Selector:
         """
         if folder is None and base is None:
             return cls()
+        if folder is not None and base is None and (local_path(folder) / FILE).is_file():
+            return cls(load_guide(folder))
         from arr_coc.core.stem_selector import StemSelector
 
         return StemSelector.load(folder, base)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -94,10 +95,8 @@ class EncodedImages:
 
     @contextmanager
     def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
-        """The same for a call with turns before its question, on which `neutral` and `attention` depend.
-
-        Args:
-            history: questions with their answers, oldest first; without any it is this object itself.
+        """The same for a call with turns before its question, on which `neutral` and `attention` depend:
+        `history` are questions with their answers, oldest first; without any it is this object itself.
         """
         other = self
         if history:
@@ -145,6 +144,7 @@ class Chooser:
         relevance: one of RELEVANCES.
         convs: trained compressors by name.
         strict: raise when deciding fails.
+        own_guide: folder of the guide; None: the bundled one.
     """
 
     adapter: FamilyAdapter
@@ -154,6 +154,7 @@ class Chooser:
     relevance: str = "auto"
     convs: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
+    own_guide: Path | None = None
     _adapters: dict[str, FamilyAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -161,7 +162,8 @@ class Chooser:
         """What couples cells and questions where the layer is untrained; None: the model's attention does."""
         if self.relevance == "gaze":
             return None
-        return load_guide(device=next(self.layer.parameters()).device)  # an offloaded base says "meta"
+        device = next(self.layer.parameters()).device  # an offloaded base says "meta"
+        return load_guide(self.own_guide, device=device)
 
     @property
     def own_look(self) -> bool:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import FILE, load_guide, save_guide
+from arr_coc.core.guide.store import FILE, FORMAT, load_guide, save_guide
 
 QUESTIONS = ["What is the total?", "Who?"]
 
@@ -72,7 +72,7 @@ class TestRefused:
     @pytest.mark.parametrize("change", ["format", "missing", "more", "shape", "nan", "bytes", "cut"])
     def test_another_file(self, folder: Path, change: str) -> None:
         path = folder / FILE
-        tensors, meta = load_file(path), {"format": "arr-coc guide 1"}
+        tensors, meta = load_file(path), {"format": FORMAT}
         name = "head.last.weight"
         if change == "format":
             meta = {"format": "arr-coc guide 0"}

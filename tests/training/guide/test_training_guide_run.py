@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import load_guide
 from arr_coc.training.guide import state
 from arr_coc.training.guide.recipe import load_guide_recipe
 from arr_coc.training.guide.stages import READS
@@ -41,6 +42,8 @@ def test_both_stages_write_a_guide_and_figures(tiny, tmp_path):
     )
     guide = Guide()
     guide.load_state_dict(weights(tmp_path / "run"))
+    ready = load_guide(tmp_path / "run", "float32")
+    assert torch.equal(ready.head.look.weight, guide.head.look.weight)
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (recipe["recipe"], recipe["steps"]) == ("guide", 2)
 

@@ -77,6 +77,16 @@ def load_guide(
     return _load(place / FILE, resolve_dtype(dtype) or fast_dtype(where), where)
 
 
+def guide_folder(folder: str | Path) -> Path:
+    """The folder of a guide that can be loaded.
+
+    Raises:
+        ValueError: as `load_guide`.
+    """
+    load_guide(folder)
+    return local_path(folder)
+
+
 @lru_cache(maxsize=4)
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
     if not path.is_file():

@@ -20,6 +20,7 @@ from safetensors import safe_open
 from torch import Tensor, nn, optim
 
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import FORMAT
 from arr_coc.core.paths import local_path
 from arr_coc.core.provenance import check_records
 from arr_coc.core.saved import BUNDLED, reading, write_tensors
@@ -30,8 +31,6 @@ from arr_coc.training.guide.recipe import FREE, GuideRecipe
 GUIDE, RUN = "guide.safetensors", "run.safetensors"
 BUNDLED_GUIDE = BUNDLED / "guide"
 OURS = {RECIPE, CURVE, GUIDE, RUN}
-FORMAT = "arr-coc guide 1"
-"""Of the guide's file."""
 MARK = "guide"
 """What says in a folder's recipe that it is one of the guide."""
 
