@@ -145,11 +145,9 @@ class TestOwnGuide:
         assert model.chooser.guide is load_guide(folder)
         assert model.chooser.guide is not load_guide()
         assert ARRCOCModel.wrap(model).chooser.guide is load_guide(folder)
-        prepared = prepared_for(model, inputs_of(FAMILIES[0]), "prune")
-        bundled = prepared_for(
-            ARRCOCModel.wrap(built.model, built.processor), inputs_of(FAMILIES[0]), "prune"
-        )
-        pairs = zip(prepared.couplings, bundled.couplings, strict=True)
+        usual = ARRCOCModel.wrap(built.model, built.processor)
+        own, bundled = (prepared_for(each, inputs_of(FAMILIES[0]), "prune") for each in (model, usual))
+        pairs = zip(own.couplings, bundled.couplings, strict=True)
         assert all(not torch.equal(one.logits, other.logits) for one, other in pairs)
 
     def test_the_selector_goes_by_it(self, folder: Path) -> None:
