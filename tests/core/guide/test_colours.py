@@ -60,7 +60,8 @@ def test_little_of_a_colour_shows_less() -> None:
 @pytest.mark.parametrize(
     ("word", "names"),
     [("red", {"red"}), ("Grün", {"green"}), ("violet", {"purple"}), ("gray", {"grey"}),
-     ("magenta", {"purple", "pink"}), ("invoice", set())],
+     ("magenta", {"purple", "pink"}), ("grünen", {"green"}), ("weiße", {"white"}), ("verte", {"green"}),
+     ("bianca", {"white"}), ("rotate", set()), ("invoice", set())],
 )  # fmt: skip
 def test_words_for_colours(word: str, names: set[str]) -> None:
     assert {NAMES[i] for i in colours_of(normal(word))} == names

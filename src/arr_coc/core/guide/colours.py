@@ -49,6 +49,26 @@ WORDS: dict[str, str] = {
     "brown": "tan beige bronze chocolate copper braun brun marron marrone bruin castanho",
 }
 """Further words for each, some of them for two."""
+GERMAN: dict[str, str] = {
+    "black": "schwarz", "white": "weiß weiss", "grey": "grau", "red": "rot", "yellow": "gelb",
+    "green": "grün", "blue": "blau", "brown": "braun", "purple": "violett", "cyan": "türkis",
+}  # fmt: skip
+"""German adjectives, which take ENDINGS."""
+ENDINGS = ("e", "en", "er", "es", "em")
+FORMS: dict[str, str] = {
+    "black": "noirs noires negra negros negras nera neri nere zwarte preta pretos pretas",
+    "white": "blancs blanches blanca blancos blancas bianca bianchi bianche witte branca brancos brancas",
+    "grey": "grise grises grigia grigi grigie grijze cinzas",
+    "red": "rouges roja rojos rojas rossa rossi rosse rode vermelha vermelhos vermelhas",
+    "yellow": "jaunes amarilla amarillos amarillas gialla gialli gialle gele amarela amarelos amarelas",
+    "green": "verts verte vertes verdes verdi groene",
+    "blue": "bleus bleue bleues azules blauwe azuis",
+    "purple": "violette violets violettes morada moradas morados paarse roxa roxos roxas",
+    "pink": "roses",
+    "brown": "brune bruns brunes marrones marroni bruine castanha castanhos castanhas",
+    "orange": "orangefarbene orangefarbenen oranges naranjas",
+}
+"""Other forms of the words of Romance languages and of Dutch."""
 STEP = 2
 """Of so many pixels along a side one is looked at."""
 ENOUGH = 0.25
@@ -63,7 +83,8 @@ def _words() -> dict[str, tuple[int, ...]]:
     """Numbers of the colours that each word names."""
     table: dict[str, tuple[int, ...]] = {}
     for number, name in enumerate(NAMES):
-        for word in (name, *WORDS[name].split()):
+        german = [stem + ending for stem in GERMAN.get(name, "").split() for ending in ENDINGS]
+        for word in (name, *WORDS[name].split(), *german, *FORMS.get(name, "").split()):
             table[normal(word)] = (*table.get(normal(word), ()), number)
     return table
 
