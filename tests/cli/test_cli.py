@@ -18,6 +18,8 @@ import arr_coc
 from arr_coc.cli import inputs, main
 from arr_coc.core import realizing
 from arr_coc.core.allocation import Allocation
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
 from command_line import run, run_json
@@ -174,6 +176,14 @@ class TestLook:
         assert set(record.pop("coupling")) == {"confidence", "whole", "odd", "matches"}
         assert record == expected.to_dict()
         assert list(Path().iterdir()) == []
+
+    def test_an_own_guide(self, capsys: pytest.CaptureFixture[str], image: str, tmp_path: Path) -> None:
+        save_guide(Guide(), tmp_path / "mine")
+        words = ("look", image, "What is it?", "-b", "5")
+        own = run_json(capsys, *words, "--guide", str(tmp_path / "mine"))
+        assert own["coupling"]["confidence"] != run_json(capsys, *words)["coupling"]["confidence"]
+        code, _, err = run(capsys, *words, "--guide", str(tmp_path))
+        assert (code, "has no guide" in err, err.count("\n")) == (2, True, 1)
 
 
 class TestDraw:

@@ -123,7 +123,8 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
         ):
             absent.append(question.text)
     if flat and page.words and rng.random() < LAYOUT:
-        for question in layout_questions(_inside(page.words, window, scale), (width, height), rng):
+        sides = round((window[2] - window[0]) * scale), round((window[3] - window[1]) * scale)
+        for question in layout_questions(_inside(page.words, window, scale), sides, rng):
             cells = evidence_cells(question.evidence, grid, (width, height))
             lessons[question.kind].append(Lesson(as_typed(question.text, rng), question.kind, cells, True))
     nothing = torch.zeros(grid, dtype=torch.bool)
