@@ -146,10 +146,22 @@ def test_thin_pictures_stay_finite(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Describe the logo.", "Describe the table.", "Describe Anna's invoice total."]
+    "text",
+    [
+        "Describe the logo.",
+        "Describe the table.",
+        "Describe Anna's invoice total.",
+        "Read the note.",
+        "Read it.",
+    ],
 )
 def test_a_part_to_describe_is_not_everything(text: str) -> None:
     assert not is_overview(terms(text).words)
+
+
+@pytest.mark.parametrize("text", ["Describe the invoice.", "Read the page aloud.", "Read this receipt."])
+def test_a_whole_picture_by_its_name_is_everything(text: str) -> None:
+    assert is_overview(terms(text).words)
 
 
 def test_scripts_that_cant_be_read() -> None:

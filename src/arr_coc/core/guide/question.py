@@ -46,6 +46,7 @@ GENERAL_WORDS = frozenset(
 
 
 OVERVIEW_VERBS = frozenset("caption describe recap summarise summarize transcribe".split())
+LOUDLY = frozenset(("aloud", "loud"))
 KINDS = frozenset(
     "article bill brochure chart dashboard document drawing email flyer form image infographic invoice "
     "letter map memo newspaper page painting photo photograph picture poster receipt report screen "
@@ -55,10 +56,13 @@ KINDS = frozenset(
 
 
 def is_overview(words: Sequence[str]) -> bool:
-    """Whether a question asks, in so many words, to describe all of a picture: "describe the invoice"."""
+    """Whether a question asks, in so many words, to describe or read all of a picture: "describe the
+    invoice", "read the page aloud".
+    """
     first, *rest = words
-    kinds = [word for word in rest if word not in STOP_WORDS]
-    return first in OVERVIEW_VERBS and len(kinds) <= 1 and all(word in KINDS for word in kinds)
+    kinds = [word for word in rest if word not in STOP_WORDS and word not in LOUDLY]
+    few = len(kinds) == 1 if first == "read" else first in OVERVIEW_VERBS and len(kinds) <= 1
+    return few and all(word in KINDS for word in kinds)
 
 
 class Terms(NamedTuple):
