@@ -35,40 +35,36 @@ PROTOTYPES: dict[str, str] = {
 """Basic colours as sRGB; cyan is one as well, since pages have it and call it so."""
 NAMES = tuple(PROTOTYPES)
 WORDS: dict[str, str] = {
-    "black": "schwarz noir noire nero negro zwart preto",
-    "white": "weiß weiss blanc blanche bianco blanco wit branco ivory cream",
-    "grey": "gray silver charcoal grau gris grigio grijs cinza",
-    "red": "crimson scarlet maroon burgundy ruby reddish rot rouge rosso rojo rood vermelho",
-    "orange": "amber coral peach salmon arancione naranja oranje laranja",
-    "yellow": "gold golden lemon yellowish gelb jaune giallo amarillo geel amarelo",
-    "green": "lime olive emerald mint greenish teal grün vert verte verde groen",
-    "cyan": "turquoise teal aqua türkis",
-    "blue": "navy azure indigo bluish turquoise blau bleu bleue blu azul blauw",
-    "purple": "violet lilac lavender mauve magenta indigo lila violett viola morado paars roxo",
-    "pink": "rose magenta fuchsia coral salmon rosa",
-    "brown": "tan beige bronze chocolate copper braun brun marron marrone bruin castanho",
-}
-"""Further words for each, some of them for two."""
+    "black": "noir noire nero negro zwart preto noirs noires negra negros negras nera neri nere zwarte "
+             "preta pretos pretas",
+    "white": "blanc blanche bianco blanco wit branco ivory cream blancs blanches blanca blancos "
+             "blancas bianca bianchi bianche witte branca brancos brancas",
+    "grey": "gray silver charcoal gris grigio grijs cinza grise grises grigia grigi grigie grijze "
+            "cinzas",
+    "red": "crimson scarlet maroon burgundy ruby reddish rouge rosso rojo rood vermelho rouges roja "
+           "rojos rojas rossa rossi rosse rode vermelha vermelhos vermelhas",
+    "orange": "amber coral peach salmon arancione naranja oranje laranja orangefarbene orangefarbenen "
+              "oranges naranjas",
+    "yellow": "gold golden lemon yellowish jaune giallo amarillo geel amarelo jaunes amarilla amarillos "
+              "amarillas gialla gialli gialle gele amarela amarelos amarelas",
+    "green": "lime olive emerald mint greenish teal vert verte verde groen verts vertes verdes verdi "
+             "groene",
+    "cyan": "turquoise teal aqua",
+    "blue": "navy azure indigo bluish turquoise bleu bleue blu azul blauw bleus bleues azules blauwe "
+            "azuis",
+    "purple": "violet lilac lavender mauve magenta indigo lila viola morado paars roxo violette violets "
+              "violettes morada moradas morados paarse roxa roxos roxas",
+    "pink": "rose magenta fuchsia coral salmon rosa roses",
+    "brown": "tan beige bronze chocolate copper brun marron marrone bruin castanho brune bruns brunes "
+             "marrones marroni bruine castanha castanhos castanhas",
+}  # fmt: skip
+"""Further words for each, some of them for two, with their forms in Romance languages and Dutch."""
 GERMAN: dict[str, str] = {
     "black": "schwarz", "white": "weiß weiss", "grey": "grau", "red": "rot", "yellow": "gelb",
     "green": "grün", "blue": "blau", "brown": "braun", "purple": "violett", "cyan": "türkis",
 }  # fmt: skip
 """German adjectives, which take ENDINGS."""
-ENDINGS = ("e", "en", "er", "es", "em")
-FORMS: dict[str, str] = {
-    "black": "noirs noires negra negros negras nera neri nere zwarte preta pretos pretas",
-    "white": "blancs blanches blanca blancos blancas bianca bianchi bianche witte branca brancos brancas",
-    "grey": "grise grises grigia grigi grigie grijze cinzas",
-    "red": "rouges roja rojos rojas rossa rossi rosse rode vermelha vermelhos vermelhas",
-    "yellow": "jaunes amarilla amarillos amarillas gialla gialli gialle gele amarela amarelos amarelas",
-    "green": "verts verte vertes verdes verdi groene",
-    "blue": "bleus bleue bleues azules blauwe azuis",
-    "purple": "violette violets violettes morada moradas morados paarse roxa roxos roxas",
-    "pink": "roses",
-    "brown": "brune bruns brunes marrones marroni bruine castanha castanhos castanhas",
-    "orange": "orangefarbene orangefarbenen oranges naranjas",
-}
-"""Other forms of the words of Romance languages and of Dutch."""
+ENDINGS = ("", "e", "en", "er", "es", "em")
 STEP = 2
 """Of so many pixels along a side one is looked at."""
 ENOUGH = 0.25
@@ -84,7 +80,7 @@ def _words() -> dict[str, tuple[int, ...]]:
     table: dict[str, tuple[int, ...]] = {}
     for number, name in enumerate(NAMES):
         german = [stem + ending for stem in GERMAN.get(name, "").split() for ending in ENDINGS]
-        for word in (name, *WORDS[name].split(), *german, *FORMS.get(name, "").split()):
+        for word in (name, *WORDS[name].split(), *german):
             table[normal(word)] = (*table.get(normal(word), ()), number)
     return table
 

@@ -78,13 +78,13 @@ def load_guide(
 
 
 def guide_folder(folder: str | Path) -> Path:
-    """The folder of a guide that can be loaded.
+    """The folder of a guide that can be loaded, absolute: it stays the same in another working directory.
 
     Raises:
         ValueError: as `load_guide`.
     """
     load_guide(folder)
-    return local_path(folder)
+    return local_path(folder).absolute()
 
 
 @lru_cache(maxsize=4)

@@ -9,8 +9,10 @@ kinds of pages, whatever is printed on them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
 from arr_coc.world.browser.chromium import Box, Word
 from arr_coc.world.browser.page import Inquired
@@ -93,26 +95,22 @@ def layout_questions(
         rng: chooses what is asked and how.
         most: how many questions.
     """
-    width, height = size
-    whole = [_whole(word.box, width, height) for word in words]
+    whole = [all(_reach(word.box, side, size) >= 0 for side in SIDES) for word in words]
     inside = [word for word, all_of_it in zip(words, whole, strict=True) if all_of_it]
     cut = [word.box for word, all_of_it in zip(words, whole, strict=True) if not all_of_it]
     runs = runs_of(inside)
     if len(runs) < 3:
         return []
-    rules: list[Callable[[], Iterator[Inquired]]] = [
-        lambda: _edges(runs, cut, height, rng),
-        lambda: _corners(runs, cut, size, rng),
-        lambda: _neighbours(runs, rng),
-        lambda: _numbers(inside, rng),
-        lambda: _repeats(runs, rng),
+    rules = [  # of which none begins before it is needed
+        _edges(runs, cut, size, rng),
+        _corners(runs, cut, size, rng),
+        _neighbours(runs, rng),
+        _numbers(inside, rng),
+        _repeats(runs, rng),
     ]
     rng.shuffle(rules)
-    questions = []
-    for rule in rules:
-        every = list(rule())
-        questions += rng.sample(every, min(1, len(every)))
-    return questions[:most]
+    questions = (rng.choice(every) for every in map(list, rules) if every)
+    return list(islice(questions, most))
 
 
 def runs_of(words: Sequence[Word]) -> list[Run]:
@@ -131,9 +129,10 @@ def runs_of(words: Sequence[Word]) -> list[Run]:
     return sorted((Run(tuple(line)) for line in lines), key=lambda run: (run.box[1], run.box[0]))
 
 
-def _whole(box: Box, width: int, height: int) -> bool:
-    """Whether all of a box is in a window."""
-    return box[0] >= 0 and box[1] >= 0 and box[2] <= width and box[3] <= height
+def _reach(box: Box, side: str, size: tuple[int, int]) -> float:
+    """How far a box lies from a side of SIDES of a window of (width, height) in px."""
+    x0, y0, x1, y1 = box
+    return {"top": y0, "bottom": size[1] - y1, "left": x0, "right": size[0] - x1}[side]
 
 
 def _shared(a: Box, b: Box, axis: int) -> float:
@@ -146,39 +145,34 @@ def _asked(text: str, answer: Run, *evidence: Run) -> Inquired:
     return Inquired("position", text, answer.text, tuple(w.box for run in evidence for w in run.words))
 
 
-def _edges(runs: list[Run], cut: list[Box], height: int, rng: random.Random) -> Iterator[Inquired]:
+def _edges(runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.Random) -> Iterator[Inquired]:
     """What stands in the first and in the last line, where nothing is cut off beyond it."""
-    for side, sign in (("top", 1), ("bottom", -1)):
-        edge = (lambda box: box[1]) if sign > 0 else (lambda box: height - box[3])
-        outermost = min(runs, key=lambda run: edge(run.box))
-        if all(edge(box) > edge(outermost.box) + outermost.size for box in cut):
+    for side, wordings in EDGES.items():
+        outermost = min(runs, key=lambda run: _reach(run.box, side, size))
+        beyond = _reach(outermost.box, side, size) + outermost.size
+        if all(_reach(box, side, size) > beyond for box in cut):
             line = [run for run in runs if _shared(run.box, outermost.box, 1) > 0.5]
             whole = Run(tuple(word for run in sorted(line, key=lambda run: run.box[0]) for word in run.words))
-            yield _asked(rng.choice(EDGES[side]), whole, whole)
+            yield _asked(rng.choice(wordings), whole, whole)
 
 
 def _corners(
     runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.Random
 ) -> Iterator[Inquired]:
     """What stands in a corner: one run alone, with nothing cut off near it."""
-    width, height = size
+    for corner in product(("left", "right"), ("top", "bottom")):
+        near = [run for run in runs if _cornered(run.box, corner, size)]
+        if near and not any(_cornered(box, corner, size) for box in cut):
+            across, down = corner
+            reach = [_reach(run.box, across, size) + _reach(run.box, down, size) for run in near]
+            best = near[reach.index(min(reach))]
+            name = f"{rng.choice(SIDES[down])} {across}"
+            yield _asked(rng.choice(CORNERS).format(corner=name), best, best)
 
-    def reach(box: Box, down: str, across: str) -> tuple[float, float]:
-        y = box[1] if down == "top" else height - box[3]
-        x = box[0] if across == "left" else width - box[2]
-        return x, y
 
-    def close(box: Box, down: str, across: str) -> bool:
-        x, y = reach(box, down, across)
-        return x < CORNER * width and y < CORNER * height
-
-    for down in ("top", "bottom"):
-        for across in ("left", "right"):
-            near = [run for run in runs if close(run.box, down, across)]
-            if near and not any(close(box, down, across) for box in cut):
-                best = min(near, key=lambda run: sum(reach(run.box, down, across)))
-                corner = f"{rng.choice(SIDES[down])} {across}"
-                yield _asked(rng.choice(CORNERS).format(corner=corner), best, best)
+def _cornered(box: Box, corner: tuple[str, str], size: tuple[int, int]) -> bool:
+    """Whether a box lies near both sides of a corner."""
+    return all(_reach(box, side, size) < CORNER * length for side, length in zip(corner, size, strict=True))
 
 
 def _neighbours(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
@@ -214,10 +208,10 @@ def _beside(run: Run, runs: list[Run], axis: int, sign: int) -> Run | None:
 
 def _numbers(words: Sequence[Word], rng: random.Random) -> Iterator[Inquired]:
     """Where a number stands that is printed once."""
-    texts = [word.text for word in words]
+    counts = Counter(word.text for word in words)
     for word in words:
         number = len(word.text) > 1 and any(letter.isdigit() for letter in word.text)
-        if number and texts.count(word.text) == 1:
+        if number and counts[word.text] == 1:
             yield Inquired("word", phrase(rng, "word", label=word.text), word.text, (word.box,))
 
 

@@ -118,13 +118,10 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
             cells = evidence_cells(moved, grid, (width, height))
             text = phrase(rng, "title") if question.kind == "title" and rng.random() < 0.5 else question.text
             lessons[question.kind].append(Lesson(as_typed(text, rng), question.kind, cells, bool(mine)))
-        elif question.kind in POINTED and not any(
-            x1 > 0 and y1 > 0 and x0 < width and y0 < height for x0, y0, x1, y1 in moved
-        ):
+        elif question.kind in POINTED and not any(_touches(box, (width, height)) for box in moved):
             absent.append(question.text)
     if flat and page.words and rng.random() < LAYOUT:
-        sides = round((window[2] - window[0]) * scale), round((window[3] - window[1]) * scale)
-        for question in layout_questions(_inside(page.words, window, scale), sides, rng):
+        for question in layout_questions(_inside(page.words, window, scale), _size(window, scale), rng):
             cells = evidence_cells(question.evidence, grid, (width, height))
             lessons[question.kind].append(Lesson(as_typed(question.text, rng), question.kind, cells, True))
     nothing = torch.zeros(grid, dtype=torch.bool)
@@ -156,9 +153,15 @@ def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.
     return left, top, left + width, top + height
 
 
+def _size(window: Box, scale: float) -> tuple[int, int]:
+    """Width and height of a window in its px."""
+    left, top, right, low = window
+    return max(1, round((right - left) * scale)), max(1, round((low - top) * scale))
+
+
 def _pixels(image: Image.Image, window: Box, scale: float) -> Tensor:
     """A window of a picture at a scale, padded to multiples of 32 px, float [3, h, w]."""
-    size = (max(1, round((window[2] - window[0]) * scale)), max(1, round((window[3] - window[1]) * scale)))
+    size = _size(window, scale)
     part = image.resize(size, Image.Resampling.BICUBIC, box=window)
     pixels = torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
     pad = (0, -size[0] % MULTIPLE, 0, -size[1] % MULTIPLE)
@@ -174,13 +177,15 @@ def _moved(box: Box, window: Box, scale: float) -> Box:
 
 def _inside(words: Sequence[Word], window: Box, scale: float) -> list[Word]:
     """The words of which at least a part is in a window, in its px."""
-    placed = []
-    for word in words:
-        x0, y0, x1, y1 = box = _moved(word.box, window, scale)
-        width, height = ((window[i + 2] - window[i]) * scale for i in (0, 1))
-        if x1 > 0 and y1 > 0 and x0 < width and y0 < height:
-            placed.append(Word(word.text, box, word.size * scale))
-    return placed
+    size = _size(window, scale)
+    placed = [Word(word.text, _moved(word.box, window, scale), word.size * scale) for word in words]
+    return [word for word in placed if _touches(word.box, size)]
+
+
+def _touches(box: Box, size: tuple[int, int]) -> bool:
+    """Whether at least a part of a box is in a window of (width, height)."""
+    x0, y0, x1, y1 = box
+    return x1 > 0 and y1 > 0 and x0 < size[0] and y0 < size[1]
 
 
 def _answers(question: Inquired, printed: set[str]) -> bool:

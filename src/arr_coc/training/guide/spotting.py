@@ -73,7 +73,7 @@ def spotting_loss(
     if len(places) > SLOTS:
         places = rng.sample(places, SLOTS)
     misses = near_misses(list(names), rng)
-    rivals = [*others, *(rng.sample(misses, MISSES) if len(misses) > MISSES else misses)]
+    rivals = [*others, *rng.sample(misses, min(MISSES, len(misses)))]
     words = [*names, *(word for word in dict.fromkeys(rivals) if word not in names)]
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(luminance(pixels), characters=True)

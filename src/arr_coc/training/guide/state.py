@@ -20,16 +20,16 @@ from safetensors import safe_open
 from torch import Tensor, nn, optim
 
 from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import FORMAT
+from arr_coc.core.guide.store import FILE as GUIDE
+from arr_coc.core.guide.store import FOLDER, FORMAT
 from arr_coc.core.paths import local_path
 from arr_coc.core.provenance import check_records
-from arr_coc.core.saved import BUNDLED, reading, write_tensors
+from arr_coc.core.saved import reading, write_tensors
 from arr_coc.core.whole import write_whole
 from arr_coc.training.folder import CURVE, RECIPE
 from arr_coc.training.guide.recipe import FREE, GuideRecipe
 
-GUIDE, RUN = "guide.safetensors", "run.safetensors"
-BUNDLED_GUIDE = BUNDLED / "guide"
+RUN = "run.safetensors"
 OURS = {RECIPE, CURVE, GUIDE, RUN}
 MARK = "guide"
 """What says in a folder's recipe that it is one of the guide."""
@@ -203,7 +203,7 @@ def load_weights(
     Raises:
         ValueError: there is none, or it can't be read.
     """
-    path = BUNDLED_GUIDE if spec == "bundled" else local_path(spec)
+    path = FOLDER if spec == "bundled" else local_path(spec)
     path = path / GUIDE if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"guide {spec!r} is not there ({path}): name a folder of a run or a file")

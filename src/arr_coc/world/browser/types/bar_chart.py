@@ -89,9 +89,8 @@ class _Chart:
         ]
         if digits == 0:
             self.values = [[int(v) for v in row] for row in self.values]
-        names = sheet.rng.sample(VIVID, max(series, 1))
-        self.paints = [shade(sheet.rng, name) for name in names]
-        self.paint_names = names
+        self.paint_names = sheet.rng.sample(VIVID, max(series, 1))
+        self.paints = [shade(sheet.rng, name) for name in self.paint_names]
         if series == 1 and sheet.chance(0.4):
             self.paints = ["var(--accent)"]
         self.colours = [""] * self.count
