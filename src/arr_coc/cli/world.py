@@ -50,7 +50,7 @@ def command(
     """
     with terminal.status("starting", as_json):
         from arr_coc.training.guide.filling import fill_all, numbers, ready
-        from arr_coc.world.browser import cache, fonts
+        from arr_coc.world.browser import cache, fonts, icon_sets
         from arr_coc.world.browser.overview import overview
         from arr_coc.world.browser.page import write_page
 
@@ -65,8 +65,9 @@ def command(
         for page in fill_all(place, split, wanted, type, processes or os.cpu_count() or 1) if wanted else ():
             done += 1
             failed += [f"{page.number}: {page.error}"] if page.error else []
-            if done == 1 and pages and not as_json and (remark := fonts.remark()):
-                terminal.complain(remark)  # now that something renders at all
+            if done == 1 and pages and not as_json:  # now that something renders at all
+                for remark in filter(None, (fonts.remark(), icon_sets.remark(split))):
+                    terminal.complain(remark)
             spent = time.monotonic() - start
             if not as_json and MEASURED <= done < len(wanted) and spent >= due:
                 _tell(done, len(wanted), spent / done)

@@ -20,7 +20,7 @@ from arr_coc.core.guide.eyes import Eyes, Sight, luminance
 from arr_coc.core.guide.glossary import Glossary
 from arr_coc.core.guide.head import Head, Judgement, PageEncoder
 from arr_coc.core.guide.print_runs import print_runs
-from arr_coc.core.guide.question import QuestionEncoder, Terms, definitions, terms
+from arr_coc.core.guide.question import QuestionEncoder, Reading, Terms, definitions, terms
 from arr_coc.core.guide.words import WordEncoder
 from arr_coc.core.knowing import same_start
 
@@ -141,8 +141,14 @@ class Guide(nn.Module):
 
     def weigh(self, page: Page, searches: Sequence[Search]) -> Judgement:
         """Judge every place of a page from where the words of some questions stand."""
-        readings = [self.reader(search.terms.words, search.own) for search in searches]
+        own = [search.own for search in searches]
+        readings = self.reader.read([search.terms.words for search in searches], own)
         return self.head(page.features, readings, [self.maps(search) for search in searches])
+
+    def read(self, questions: Sequence[Sequence[str]]) -> list[Reading]:
+        """Read questions of normal words, at least one, with no page at hand."""
+        vectors = self.words([word for words in questions for word in words])
+        return self.reader.read(questions, vectors.split([len(words) for words in questions]))
 
     def maps(self, search: Search) -> Tensor:
         """The maps of likeness of a question's words, [T, MAPS, H, W] in [0, 1]; see `head.MAPS`."""

@@ -132,7 +132,7 @@ class QuestionEncoder(nn.Module):
         )
         self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
-    def forward(self, words: tuple[str, ...], vectors: Tensor, meant: Tensor | None = None) -> Reading:
+    def forward(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Reading:
         """Read a question.
 
         Args:
@@ -140,6 +140,21 @@ class QuestionEncoder(nn.Module):
             vectors: [T, DIM] of them.
             meant: [T], by how much what the table says of each word counts; None: fully.
         """
+        tokens = self.layers(self._embed(words, vectors, meant)[None])[0]
+        return Reading(tokens, tokens.mean(0))
+
+    def read(self, questions: Sequence[Sequence[str]], vectors: Sequence[Tensor]) -> list[Reading]:
+        """Read several questions at once; arguments as of `forward`, one per question."""
+        rows = [self._embed(words, each) for words, each in zip(questions, vectors, strict=True)]
+        lengths = torch.tensor([len(row) for row in rows], device=rows[0].device)
+        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        blank = torch.arange(padded.shape[1], device=lengths.device) >= lengths[:, None]
+        tokens = self.layers(padded, src_key_padding_mask=blank if bool(blank.any()) else None)
+        parts = [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
+        return [Reading(part, part.mean(0)) for part in parts]
+
+    def _embed(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Tensor:
+        """What the layers begin with, [T, WIDTH]."""
         rows = torch.tensor(
             [zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device
         )
@@ -148,6 +163,4 @@ class QuestionEncoder(nn.Module):
             torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
         )
         entries = torch.stack([meaning(word) for word in words]).to(joined)
-        x = joined + self.learned(entries) + self.place[: len(words)]
-        tokens = self.layers(x[None])[0]
-        return Reading(tokens, tokens.mean(0))
+        return joined + self.learned(entries) + self.place[: len(words)]

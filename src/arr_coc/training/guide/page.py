@@ -106,7 +106,8 @@ def opened(page: CachedPage) -> OpenPage:
     """A cached page with its picture decoded."""
     image = Image.open(io.BytesIO(page.png))
     image.load()
-    return OpenPage(image if image.mode == "RGB" else image.convert("RGB"), page.words, page.questions)
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    return OpenPage(image, page.words, page.questions, page.things)
 
 
 def drawn_page(rng: random.Random) -> OpenPage:

@@ -20,20 +20,19 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import cell_logits
-from arr_coc.core.guide.guide import MULTIPLE, Guide, Page
-from arr_coc.core.guide.head import PLACE
+from arr_coc.core.guide.guide import MULTIPLE, Guide
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.training.guide.crops import distort
 from arr_coc.training.guide.layout import layout_questions
+from arr_coc.training.guide.looks import Looks, looks_loss, make_looks
 from arr_coc.training.guide.page import OpenPage
 from arr_coc.training.guide.wording import as_typed
 from arr_coc.world.browser.chromium import Box, Word
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import phrase
 from arr_coc.world.photograph import photograph
-from arr_coc.world.vocabulary import SHAPES
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
@@ -45,8 +44,6 @@ POINTED = frozenset(
     ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
 )
 """Kinds of questions that nothing in a window answers from which all of their evidence was cut off."""
-NAMING = ("what", "colour", "is", "the")
-"""Words before the name of a thing where its looks are learned."""
 LAYOUT = 0.4
 """Share of windows of which it is also asked where print stands (`layout`)."""
 SMALLEST = 8.5
@@ -73,14 +70,14 @@ class Aside(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and its things
-    by name, each with its box in px.
+    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and what is
+    learned of the looks of its things; None where it has none.
     """
 
     pixels: Tensor
     lessons: list[Lesson]
     asides: list[Aside]
-    things: list[tuple[str, Box]]
+    looks: Looks | None
 
 
 def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
@@ -140,7 +137,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
     moved = [_moved(box, window, scale) for box in boxes[count:]]
     things = [(name, box) for (name, _), box in zip(page.things, moved, strict=True)]
-    return Example(pixels, chosen, asides, things) if chosen else None
+    return Example(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
 
 
 def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Box:
@@ -240,12 +237,12 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     )
     scope = scope + _aside_loss(guide, example.asides)
     local = 1 - whole
-    looks = _looks_loss(guide, page, example.things) if example.things else cells.new_zeros(())
+    looks = cells.new_zeros(()) if example.looks is None else looks_loss(guide, page, example.looks)
     loss = (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean()
     loss = loss + 0.3 * scope + 0.3 * looks
     parts = {"loss": loss.item(), "compete": (compete * pointed).sum().item() / max(1, int(pointed.sum()))}
     parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
-    parts |= {"looks": looks.item()} if example.things else {}
+    parts |= {} if example.looks is None else {"looks": looks.item()}
     if pointed.any():
         rank = cells.argsort(1, descending=True)
         kept = target.gather(1, rank).cumsum(1)
@@ -257,33 +254,6 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
 def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
     """The loss of the scope of questions that nobody asks of the page at hand."""
     every = [terms(aside.text).words for aside in asides]
-    pooled = torch.stack([guide.reader(words, guide.words(words)).pooled for words in every])
+    pooled = torch.stack([reading.pooled for reading in guide.read(every)])
     target = torch.tensor([(aside.whole, aside.odd) for aside in asides], device=pooled.device)
     return F.binary_cross_entropy_with_logits(guide.head.scope(pooled).float(), target)
-
-
-def _looks_loss(guide: Guide, page: Page, things: Sequence[tuple[str, Box]]) -> Tensor:
-    """The loss of what the places of a window look like, by the names of things that drawn pages have.
-
-    Where a thing is its name competes with the others, and says yes; elsewhere none of them does.
-    """
-    readings = [guide.reader(words, guide.words(words)) for words in ((*NAMING, name) for name in SHAPES)]
-    looks = torch.stack([guide.head.looks(page.features, reading)[-1].float() for reading in readings])
-    names = _named(things, looks[0])
-    here = names >= 0
-    if not bool(here.any()):
-        return looks.new_zeros(())
-    mine, right = looks[:, here].T, names[here]
-    yes = F.softplus(-mine.gather(1, right[:, None])).mean()
-    return F.cross_entropy(mine, right) + yes + F.softplus(looks[:, ~here]).mean()
-
-
-def _named(things: Sequence[tuple[str, Box]], places: Tensor) -> Tensor:
-    """The number in SHAPES of the thing in whose box the middle of each place [H, W] lies, -1 of none."""
-    height, width = places.shape
-    y = (torch.arange(height, device=places.device) + 0.5)[:, None] * PLACE[0]
-    x = (torch.arange(width, device=places.device) + 0.5) * PLACE[1]
-    names = torch.full_like(places, -1, dtype=torch.long)
-    for name, (x0, y0, x1, y1) in things:
-        names[(y > y0) & (y < y1) & (x > x0) & (x < x1)] = SHAPES.index(name)
-    return names

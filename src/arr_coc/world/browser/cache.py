@@ -18,7 +18,7 @@ from pathlib import Path
 from PIL import Image
 
 from arr_coc.core.whole import write_whole
-from arr_coc.world.browser.chromium import Chromium, Word
+from arr_coc.world.browser.chromium import Box, Chromium, Word
 from arr_coc.world.browser.page import Inquired, RenderedPage, render_page
 
 VERSION = 1
@@ -35,6 +35,7 @@ class CachedPage:
     type: str
     seed: int
     split: str
+    things: tuple[tuple[str, Box], ...] = ()
 
     @property
     def image(self) -> Image.Image:
@@ -68,6 +69,7 @@ def write(place: Path, page: RenderedPage) -> None:
         "seed": page.seed,
         "split": page.split,
         "words": page.words,
+        "things": page.things,
         "questions": [(q.kind, q.text, q.answer, q.evidence) for q in page.questions],
     }
     write_whole(page.png, place.with_suffix(".png"))
@@ -87,6 +89,7 @@ def read(place: Path) -> CachedPage:
         type=record["type"],
         seed=record["seed"],
         split=record["split"],
+        things=tuple((name, (x0, y0, x1, y1)) for name, (x0, y0, x1, y1) in record.get("things", ())),
     )
 
 

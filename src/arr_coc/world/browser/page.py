@@ -56,6 +56,7 @@ class RenderedPage:
         seed: of `render_page`.
         split: of `render_page`.
         source: package and file of a document.
+        things: what shows something, by its name, each with its box.
     """
 
     png: bytes
@@ -66,6 +67,7 @@ class RenderedPage:
     seed: int
     split: str
     source: str = ""
+    things: tuple[tuple[str, Box], ...] = ()
 
     @property
     def image(self) -> Image.Image:
@@ -108,7 +110,9 @@ def render_page(chromium: Chromium, seed: int, split: str = "train", name: str |
     html, sheet, kind = write_page(seed, split, name)
     style = sheet.style
     shot = chromium.render(html, style.width, style.height, style.scale)
-    return RenderedPage(shot.png, _questions(sheet, shot), shot.words, kind, style, seed, split)
+    things = tuple((name, box) for name, piece in sheet.things for box in shot.pieces.get(piece.number, ()))
+    questions = _questions(sheet, shot)
+    return RenderedPage(shot.png, questions, shot.words, kind, style, seed, split, things=things)
 
 
 def _choose(rng: random.Random, split: str, name: str | None) -> PageType:

@@ -60,6 +60,7 @@ class Sheet:
         style: size, colours and fonts.
         inquiries: the questions so far.
         plain: the text of every piece by its number.
+        things: pieces that show something, each with its name (`icon_sets.CALLED`, or that of a shape).
     """
 
     rng: random.Random
@@ -69,6 +70,7 @@ class Sheet:
     def __post_init__(self) -> None:
         self.inquiries: list[Inquiry] = []
         self.plain: dict[int, str] = {}
+        self.things: list[tuple[str, Piece]] = []
 
     def text(self, plain: str, tag: str = "span", attributes: str = "") -> Piece:
         """Text as a piece; its evidence is the boxes of its lines. `attributes`: further HTML attributes."""

@@ -84,6 +84,8 @@ def _cell(
         thing = f'<g transform="translate(12 12) scale(3.16)" {line}>{strokes(shape)}</g>'
     # Evidence is the thing drawn; of a picture all of one colour, a spot in its middle.
     drawn = sheet.block("", "div", 'style="width:2em;height:2em"') if whole else sheet.block(thing, "g")
+    if not whole:
+        sheet.things.append((shape, drawn))
     ground = (
         f"background:linear-gradient(135deg,{fill},{shade(sheet.rng, paint)})"
         if whole

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NamedTuple
+
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import ICONS, VIVID, icon, ink_on, shade
+from arr_coc.world.browser.icon_sets import CALLED, is_plain, picture, sets
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -17,28 +21,19 @@ USUAL = {
     "globe": "Browser", "refresh": "Reload", "printer": "Print", "share": "Share", "pencil": "Edit",
     "picture": "Photos", "pin": "Maps",
     "chart": "Reports", "cloud": "Weather", "book": "Library", "gift": "Rewards", "key": "Passwords",
-    "video": "Videos",
+    "video": "Videos", "play": "Play", "help": "Help", "wifi": "Network", "calculator": "Calculator",
+    "terminal": "Terminal", "disk": "Save", "copy": "Copy", "bubble": "Messages", "people": "Contacts",
+    "loudspeaker": "Sound", "card": "Payments", "filter": "Filters", "menu": "Menu", "door": "Sign out",
 }  # fmt: skip
 """The usual label of an icon."""
-CALLED = {
-    "settings": "gear",
-    "cart": "shopping cart",
-    "user": "person",
-    "pin": "map pin",
-    "mail": "envelope",
-    "close": "cross",
-    "check": "tick",
-    "trash": "bin",
-    "document": "sheet of paper",
-    "bulb": "light bulb",
-}
-"""What the picture of an icon shows, where its name does not say it."""
 WHERE = (
     "Where is the {name} icon?",
     "Where is the {name} symbol?",
     "Find the {name} icon.",
-    "Which button shows a {name}?",
-    "Where do I see a {name}?",
+    "Which button shows the {name}?",
+    "Where do I see the {name}?",
+    "{name}?",
+    "Which of the icons is the {name}?",
 )
 TAP = (
     "Where do I tap for {label}?",
@@ -49,77 +44,111 @@ TAP = (
 )
 
 
+OWN = 0.25
+"""Share of pages with our own drawings where sets of others are installed."""
+
+
+class Icons(NamedTuple):
+    """The icons that a page draws from: files by what they show, or None for our own drawings."""
+
+    files: dict[str, tuple[Path, ...]] | None
+
+    @property
+    def names(self) -> list[str]:
+        """What there is to draw."""
+        return list(ICONS if self.files is None else self.files)
+
+    def draw(
+        self, sheet: Sheet, name: str, size: float, colour: str, filled: bool = False
+    ) -> tuple[str, bool]:
+        """HTML of an icon, and whether it has the colour."""
+        if self.files is None:
+            return icon(name, size, colour, filled, sheet.rng.choice((1.5, 2, 2.5))), True
+        path = sheet.rng.choice(self.files[name])
+        return picture(path, size, colour), is_plain(path)
+
+
+def _icons(sheet: Sheet) -> Icons:
+    """Those of an installed set, or our own."""
+    available = sets(sheet.words.split)
+    own = not available or sheet.chance(OWN)
+    return Icons(None if own else sheet.rng.choice(available).icons)
+
+
 @page_type("icons")
 def icons(sheet: Sheet) -> str:
     """A bar of icons over a grid or a list of labelled ones, perhaps a dock below."""
-    names = sheet.rng.sample(list(ICONS), len(ICONS))
+    source = _icons(sheet)
+    names = sheet.rng.sample(source.names, len(source.names))
     width, height = room(sheet)
     size = sheet.style.size
     heading = sheet.text(sheet.words.title(1, 3), "h1") if sheet.chance(0.6) else None
-    drawn: list[tuple[str, Piece]] = []
     parts = []
     if sheet.chance(0.6):
-        parts.append(_bar(sheet, names, drawn, most=5 if sheet.style.narrow else 10))
+        parts.append(_bar(sheet, source, names, most=5 if sheet.style.narrow else 10))
     parts.append(heading or "")
     columns = max(2, min(8, int(width / (size * sheet.choose(7, 11)))))
     rows = max(1, min(6, int((height - size * 8) / (size * 7))))
     count = min(len(names) - 13, columns * rows, 24)
     usual = sheet.chance(0.45)
     *titles, missing = labels(sheet, count + 1, high=2, most=14)
-    titles = [title for title in titles if title.lower() not in {*ICONS, *CALLED.values()}]
+    said = {call for calls in CALLED.values() for call in calls}
+    titles = [title for title in titles if title.lower() not in {*ICONS, *said}]
     if usual:
         names.sort(key=lambda name: name not in USUAL)
         titles = [USUAL.get(name, title) for name, title in zip(names, titles, strict=False)]
+    rest = names[count:]
     style = sheet.one(("grid", "grid", "list"))
     build = _grid if style == "grid" else _list
-    parts.append(build(sheet, names, titles, columns, drawn))
+    parts.append(build(sheet, source, names, titles, columns))
     if sheet.chance(0.4):
-        dock = _bar(sheet, names, drawn, most=5)
+        dock = _bar(sheet, source, rest, most=5)
         parts.append(
             f'<div style="position:fixed;left:0;right:0;bottom:0;background:var(--paper)">{dock}</div>'
         )
     finish(
         sheet,
         heading,
-        put(sheet, WHERE, name=_name(names.pop())) if sheet.chance(0.5) else put(sheet, TAP, label=missing),
+        put(sheet, WHERE, name=_called(sheet, rest[-1]))
+        if sheet.chance(0.5)
+        else put(sheet, TAP, label=missing),
     )
     return "".join(parts)
 
 
-def _name(name: str) -> str:
-    """An icon in words."""
-    return CALLED.get(name, name)
+def _called(sheet: Sheet, name: str) -> str:
+    """What an icon is called; every other time by its usual name."""
+    calls = CALLED.get(name, (name,))
+    return calls[0] if sheet.chance(0.5) else sheet.one(calls)
 
 
-def _draw(
-    sheet: Sheet, name: str, size: float, drawn: list[tuple[str, Piece]], colour: str = "currentColor"
-) -> Piece:
-    """An icon's piece; asks where it is."""
-    piece = sheet.block(
-        icon(name, size, colour, sheet.chance(0.25), sheet.rng.choice((1.5, 2, 2.5))),
-        "span",
-        'style="display:inline-block;line-height:0"',
-    )
-    drawn.append((name, piece))
+def _draw(sheet: Sheet, source: Icons, name: str, size: float, colour: str = "currentColor") -> Piece:
+    """An icon's piece."""
+    html, _ = source.draw(sheet, name, size, colour, sheet.chance(0.25))
+    piece = sheet.block(html, "span", 'style="display:inline-block;line-height:0"')
+    sheet.things.append((name, piece))
     return piece
 
 
-def _bar(sheet: Sheet, names: list[str], drawn: list[tuple[str, Piece]], most: int) -> str:
+def _bar(sheet: Sheet, source: Icons, names: list[str], most: int) -> str:
     """A toolbar of bare icons, all equally far apart; asks for single ones and their neighbours."""
     count = sheet.choose(3, most)
     chosen = [names.pop() for _ in range(count)]
-    pieces = [_draw(sheet, name, sheet.style.size * 1.7, drawn) for name in chosen]
+    size = sheet.style.size * sheet.rng.uniform(1.2, 2)
+    pieces = [_draw(sheet, source, name, size) for name in chosen]
     for i, (name, piece) in enumerate(zip(chosen, pieces, strict=True)):
-        sheet.ask("position", put(sheet, WHERE, name=_name(name)), f"{i + 1} of {count} in the bar", piece)
+        sheet.ask(
+            "position", put(sheet, WHERE, name=_called(sheet, name)), f"{i + 1} of {count} in the bar", piece
+        )
     i = sheet.choose(0, count - 2)
     sheet.ask(
         "position",
         put(
             sheet,
             ("What is to the right of the {a} icon?", "Which icon is right of the {a}?"),
-            a=_name(chosen[i]),
+            a=_called(sheet, chosen[i]),
         ),
-        _name(chosen[i + 1]),
+        _called(sheet, chosen[i + 1]),
         pieces[i],
         pieces[i + 1],
     )
@@ -128,9 +157,9 @@ def _bar(sheet: Sheet, names: list[str], drawn: list[tuple[str, Piece]], most: i
         put(
             sheet,
             ("What is to the left of the {a} icon?", "Which icon is left of the {a}?"),
-            a=_name(chosen[i + 1]),
+            a=_called(sheet, chosen[i + 1]),
         ),
-        _name(chosen[i]),
+        _called(sheet, chosen[i]),
         pieces[i],
         pieces[i + 1],
     )
@@ -141,40 +170,27 @@ def _bar(sheet: Sheet, names: list[str], drawn: list[tuple[str, Piece]], most: i
     )
 
 
-def _grid(
-    sheet: Sheet, names: list[str], titles: list[str], columns: int, drawn: list[tuple[str, Piece]]
-) -> str:
+def _grid(sheet: Sheet, source: Icons, names: list[str], titles: list[str], columns: int) -> str:
     """App icons on coloured tiles or bare, each over its label."""
     size = sheet.style.size * sheet.rng.uniform(1.8, 3)
     tiles, radius, cells = sheet.chance(0.6), sheet.choose(0, 50), []
     for name, title in zip(names, titles, strict=False):
         colour = sheet.one(VIVID)
-        if tiles:
-            tile = (
-                f'style="display:inline-block;padding:.6em;line-height:0;border-radius:{radius}%;'
-                f'background:{shade(sheet.rng, colour)}"'
-            )
-            picture = sheet.block(icon(name, size, ink_on(colour)), "span", tile)
-        else:
-            picture = _draw(sheet, name, size, drawn)
+        html, plain = source.draw(sheet, name, size, ink_on(colour) if tiles else "currentColor")
+        tiled = tiles and plain
+        tile = "display:inline-block;line-height:0"
+        if tiled:
+            tile += f";padding:.6em;border-radius:{radius}%;background:{shade(sheet.rng, colour)}"
+        picture = sheet.block(html, "span", f'style="{tile}"')
+        sheet.things.append((name, picture))
         label = sheet.text(title)
-        sheet.ask("position", put(sheet, TAP, label=title), f"the {_name(name)} icon", picture, label)
         sheet.ask(
-            "word",
-            put(
-                sheet,
-                (
-                    "What is written below the {name} icon?",
-                    "What is the {name} icon called?",
-                    "Which label does the {name} have?",
-                ),
-                name=_name(name),
-            ),
-            title,
-            picture,
-            label,
+            "position", put(sheet, TAP, label=title), f"the {_called(sheet, name)} icon", picture, label
         )
-        if tiles and sheet.chance(0.5):
+        below = ("What is written below the {name} icon?", "What is the {name} icon called?",
+                 "Which label does the {name} have?")  # fmt: skip
+        sheet.ask("word", put(sheet, below, name=_called(sheet, name)), title, picture, label)
+        if tiled and sheet.chance(0.5):
             sheet.ask(
                 "colour",
                 put(
@@ -196,24 +212,24 @@ def _grid(
     )
 
 
-def _list(
-    sheet: Sheet, names: list[str], titles: list[str], columns: int, drawn: list[tuple[str, Piece]]
-) -> str:
+def _list(sheet: Sheet, source: Icons, names: list[str], titles: list[str], columns: int) -> str:
     """Rows of an icon, a label and a hint."""
     rows = []
     for name, title in zip(names, titles, strict=False):
         picture, label = (
-            _draw(sheet, name, sheet.style.size * 1.5, drawn, sheet.one(("currentColor", "var(--accent)"))),
+            _draw(sheet, source, name, sheet.style.size * 1.5, sheet.one(("currentColor", "var(--accent)"))),
             sheet.text(title),
         )
         hint = sheet.text(sheet.words.words(2, 5).capitalize())
-        sheet.ask("position", put(sheet, TAP, label=title), f"the {_name(name)} icon", picture, label)
+        sheet.ask(
+            "position", put(sheet, TAP, label=title), f"the {_called(sheet, name)} icon", picture, label
+        )
         sheet.ask(
             "word",
             put(
                 sheet,
                 ("Which entry has the {name} icon?", "What is written next to the {name} icon?"),
-                name=_name(name),
+                name=_called(sheet, name),
             ),
             title,
             picture,

@@ -73,10 +73,14 @@ def _draw(sheet: Sheet, shape: str, colour: str, x: float, y: float, radius: flo
     fill = shade(sheet.rng, colour)
     edge = {"white": "#777", "black": "#aaa", "brown": "#ccc"}.get(colour, "#0004")
     if shape in SHAPES:
-        return sheet.block(figure(shape, x, y, radius, fill, turn, f'stroke="{edge}"'), "g")
-    where = f"translate({x - radius:.1f} {y - radius:.1f}) scale({radius / 12:.3f})"
-    paint = f'fill="{fill}" stroke="{edge}" stroke-width="1" stroke-linejoin="round"'
-    return sheet.block(f'<g transform="{where}" {paint}>{strokes(shape)}</g>', "g")
+        inner = figure(shape, x, y, radius, fill, turn, f'stroke="{edge}"')
+    else:
+        where = f"translate({x - radius:.1f} {y - radius:.1f}) scale({radius / 12:.3f})"
+        paint = f'fill="{fill}" stroke="{edge}" stroke-width="1" stroke-linejoin="round"'
+        inner = f'<g transform="{where}" {paint}>{strokes(shape)}</g>'
+    piece = sheet.block(inner, "g")
+    sheet.things.append((shape, piece))
+    return piece
 
 
 def _mixed(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
