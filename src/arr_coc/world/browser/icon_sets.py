@@ -90,8 +90,8 @@ def remark(split: str) -> str | None:
     if sets(split):
         return None
     return (
-        "no icon themes of the split are installed here, so icons are of our own drawing: for pages like those "
-        "the guide was taught, apt-get install the packages in arr_coc.world.browser.icon_sets.PACKAGES"
+        "no icon themes of the split are installed here, so icons are of our own drawing: for pages like "
+        "those the guide was taught, apt-get install the packages in arr_coc.world.browser.icon_sets.PACKAGES"
     )
 
 
