@@ -12,14 +12,14 @@ from PIL import Image
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
-from arr_coc.app import handlers
+from arr_coc.app import build_app, handlers
 from arr_coc.app.looking import Looking
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
 from arr_coc.core import selector
 from arr_coc.core.guide import coupling
 from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import prepared
+from arr_coc.core.guide.store import load_guide, prepared, save_guide
 from tiny import picture
 
 QUESTION = "What is the total?"
@@ -114,13 +114,31 @@ def test_what_was_found_in_the_former_picture_is_not_shown_beside_the_next(image
 
 
 def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(_: Any) -> None:
+    def failing(*_: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr("arr_coc.app.looking.see", failing)
     view, said = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 50)
     assert view is None
     assert said.startswith("That failed (MemoryError)")
+
+
+def test_an_own_guide_looks_in_place_of_the_bundled_one(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the app as it is built by a folder's name: one that learned nothing says something else."""
+    monkeypatch.setattr(selector, "load_guide", load_guide)
+    save_guide(Guide(), tmp_path)
+    app = build_app(guide=tmp_path)
+    try:
+        view, said = handlers.on_look(app.looking, Tab(), image, QUESTION, 50)
+        usual, _ = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 50)
+    finally:
+        app.models.close()
+    assert (said, view["kept"]) == ("", usual["kept"])
+    assert view != usual
+    with pytest.raises(ValueError, match="has no guide"):
+        build_app(guide=tmp_path / "missing")
 
 
 def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:
@@ -161,7 +179,7 @@ def test_the_pane_hands_over_to_the_form(image: str) -> None:
 def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looking, begun, go = Looking(Encoded()), Event(), Event()
 
-    def unreadable(_: Any) -> None:
+    def unreadable(*_: Any) -> None:
         begun.set()
         go.wait()
         raise ValueError("no picture")
@@ -169,7 +187,7 @@ def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: p
     monkeypatch.setattr("arr_coc.app.looking.see", unreadable)
     thread = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 50))
     thread.start()
-    begun.wait()
+    assert begun.wait(60)
     assert looking.end()
     go.set()
     assert not looking.end(patience=30)

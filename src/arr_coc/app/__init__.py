@@ -33,6 +33,7 @@ def build_app(
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,
+    guide: str | Path | None = None,
     max_new_tokens: int = 32,
 ) -> App:
     """Build the app. No model is loaded before `launch()`, and with traces not before the first question.
@@ -46,6 +47,8 @@ def build_app(
         device: where models are loaded to: "auto", "cpu", "cuda", "mps" ...; see `resolve_device`.
         dtype: of their base models: "float32", "bfloat16", "float16"; "auto" or None: as saved.
         allocator: an allocator for `model_name`, by name; None: its own.
+        guide: folder of another guide for the models that are loaded, and for the look before any answers;
+            None: the bundled one.
         max_new_tokens: where an answer is cut off.
 
     Raises:
@@ -56,11 +59,19 @@ def build_app(
     from arr_coc.app.samples import samples
     from arr_coc.app.screen import build
     from arr_coc.core.device import resolve_device, resolve_dtype
+    from arr_coc.core.guide.store import guide_folder
 
     resolve_device(device)  # refused now, not when the first question waits for the model
     resolve_dtype(dtype)
     sources = (model_name if model is None else model, *([] if against is None else [against]))
-    models = Models(*sources, device=device, dtype=dtype, allocator=allocator, max_new_tokens=max_new_tokens)
+    models = Models(
+        *sources,
+        device=device,
+        dtype=dtype,
+        allocator=allocator,
+        guide=None if guide is None else guide_folder(guide),
+        max_new_tokens=max_new_tokens,
+    )
     return build(models, samples(traces), results, lazy=bool(traces))
 
 
@@ -73,6 +84,7 @@ def launch(
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,
+    guide: str | Path | None = None,
     max_new_tokens: int = 32,
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -90,6 +102,7 @@ def launch(
         device: where models are loaded to, as there.
         dtype: of their base models, as there.
         allocator: an allocator for the first model, as there.
+        guide: folder of another guide, as there.
         max_new_tokens: where an answer is cut off.
         host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
         port: where to listen.
@@ -115,6 +128,7 @@ def launch(
             device=device,
             dtype=dtype,
             allocator=allocator,
+            guide=guide,
             max_new_tokens=max_new_tokens,
         ),
         host,

@@ -18,6 +18,8 @@ from PIL import Image
 from arr_coc.core.images import open_image
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from arr_coc.app.tab import Encoded, Tab
     from arr_coc.core.images import ImageSource
     from arr_coc.core.selector import Selector
@@ -57,10 +59,11 @@ class Looking:
 
     Args:
         encoded: the memory that the pictures of all tabs share.
+        guide: folder of another guide; None: the bundled one.
     """
 
-    def __init__(self, encoded: Encoded) -> None:
-        self.encoded = encoded
+    def __init__(self, encoded: Encoded, guide: Path | None = None) -> None:
+        self.encoded, self.guide = encoded, guide
         self._lock = Lock()
         self._first: dict[str, Any] | None = None
 
@@ -79,7 +82,7 @@ class Looking:
         with self._lock:
             if tab.sight is None or not same(tab.sight.source, image):
                 tab.sight = None  # before the next takes its place in memory
-                tab.sight = see(image)
+                tab.sight = see(image, self.guide)
             self.encoded.use(tab)
             return view(tab.sight, question, budget)
 
@@ -87,7 +90,7 @@ class Looking:
         """The same for what every tab shows first, computed once for all of them."""
         with self._lock:
             if self._first is None:
-                self._first = view(see(image), question, budget)
+                self._first = view(see(image, self.guide), question, budget)
             return self._first
 
     def end(self, patience: float = 0.0) -> bool:
@@ -103,14 +106,14 @@ def same(one: ImageSource, other: ImageSource) -> bool:
     return one is other or (isinstance(one, str) and one == other)
 
 
-def see(source: ImageSource) -> Sight:
-    """Open a picture, and look at it."""
+def see(source: ImageSource, guide: Path | None = None) -> Sight:
+    """Open a picture, and look at it by a guide."""
     from arr_coc.core.guide.coupling import fitted
     from arr_coc.core.selector import Selector
     from arr_coc.inspect.view import picture_view
 
     image = open_image(source).convert("RGB")
-    selector = Selector()
+    selector = Selector.from_pretrained(guide)
     grid = selector.sizing.grid(image.height, image.width)  # the command line's, whatever the guide reads
     size = fitted(*image.size)
     if size != image.size:  # the guide would scale it down, too, and a tab keeps it

@@ -33,9 +33,11 @@ class Models:
         device: where models are loaded to, as `device.resolve_device` takes it.
         dtype: of their base models, as `device.resolve_dtype` takes it.
         allocator: an allocator of the first, by name; None: its own.
+        guide: folder of another guide; None: the bundled one.
         max_new_tokens: where an answer is cut off.
 
     Attributes:
+        guide: as above.
         encoded: the memory for encoded images.
         closed: the server ends; what runs must.
     """
@@ -46,11 +48,12 @@ class Models:
         device: str = "auto",
         dtype: str | None = None,
         allocator: str | None = None,
+        guide: Path | None = None,
         max_new_tokens: int = 32,
     ) -> None:
-        self._sources, self._allocator = sources, allocator
+        self._sources, self._allocator, self.guide = sources, allocator, guide
         self.max_new_tokens = max_new_tokens
-        self._settings: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._settings: dict[str, Any] = {"device": device, "dtype": dtype, "guide": guide}
         self._thread = ThreadPoolExecutor(1, "arr-coc-model")
         self._loading: dict[int, Future[ARRCOCModel]] = {}
         self._lock = Lock()

@@ -163,7 +163,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         )
         headline = StatusLine("", elem_id="model")
         last = gr.BrowserState(None, storage_key=KEPT_BY_BROWSER, secret=KEPT_BY_BROWSER)
-        looking = app.looking = Looking(models.encoded)
+        looking = app.looking = Looking(models.encoded, models.guide)
         with gr.Row(elem_id="looking", equal_height=False):
             with gr.Column(scale=4, min_width=300, elem_id="looking-form"):
                 gr.HTML(

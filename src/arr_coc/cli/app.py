@@ -21,6 +21,7 @@ def command(
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
+    guide: options.Guide = None,
     against: Annotated[
         str | None, typer.Option(metavar="NAME|FOLDER", help="A second model, to lay beside the first.")
     ] = None,
@@ -63,6 +64,7 @@ def command(
         device=device,
         dtype=dtype,
         allocator=allocator,
+        guide=guide,
         max_new_tokens=max_new_tokens,
         traces=opened,
         host=host,
