@@ -97,16 +97,16 @@ def remark(split: str) -> str | None:
 
 def _read(package: Package) -> IconSet:
     """The icons that a package has here, in alphabetical order of their files."""
-    shown = {stem: name for name, _, stems in _rows() for stem in stems.split()}
+    name_of = {stem: name for name, _, stems in _rows() for stem in stems.split()}
     best: dict[str, Path] = {}
     for path in sorted((ROOT / package.folder).rglob("*")):
         stem = path.name.split(".")[0]
-        if path.suffix in MEDIA and stem in shown and path.is_file() and path.stat().st_size <= LARGEST:
+        if path.suffix in MEDIA and stem in name_of and path.is_file() and path.stat().st_size <= LARGEST:
             if path.suffix == ".svg" or _side(path) >= SMALLEST:
                 best[stem] = max(best.get(stem, path), path, key=_rank)
     icons: dict[str, tuple[Path, ...]] = {}
     for stem, path in sorted(best.items()):
-        icons[shown[stem]] = (*icons.get(shown[stem], ()), path)
+        icons[name_of[stem]] = (*icons.get(name_of[stem], ()), path)
     return IconSet(package.name, icons)
 
 

@@ -92,8 +92,8 @@ def icons(sheet: Sheet) -> str:
     count = min(len(names) - 13, columns * rows, 24)
     usual = sheet.chance(0.45)
     *titles, missing = labels(sheet, count + 1, high=2, most=14)
-    said = {call for calls in CALLED.values() for call in calls}
-    titles = [title for title in titles if title.lower() not in {*ICONS, *said}]
+    taken = {call for calls in CALLED.values() for call in calls}
+    titles = [title for title in titles if title.lower() not in {*ICONS, *taken}]
     if usual:
         names.sort(key=lambda name: name not in USUAL)
         titles = [USUAL.get(name, title) for name, title in zip(names, titles, strict=False)]
