@@ -105,6 +105,11 @@ class TestWhatWorks:
         data = encoded(Image.fromarray(values), kind)
         assert np.asarray(open_image(data))[0, :, 0].tolist() == [0, 1, 128, 255]
 
+    def test_12_bits_in_a_file_for_16_are_scaled_as_such(self) -> None:
+        values = np.array([[0, 1000, 2048, 4095]] * 4, dtype=np.uint16)
+        pixels = np.asarray(open_image(encoded(Image.fromarray(values), "PNG")))
+        assert pixels[0, :, 0].tolist() == [0, 62, 128, 255]
+
     def test_32_bit_and_floating_point(self) -> None:
         whole = Image.fromarray(np.array([[0, 65535, 131070, 262140]] * 4, dtype=np.int32))
         assert np.asarray(open_image(whole))[0, :, 0].tolist() == [0, 64, 128, 255]

@@ -42,6 +42,9 @@ MIN_SIDE = 4
 ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
 """A path, the bytes of an image file, a file object of them, pixels, or an opened image."""
 
+TWELVE_BITS = (4095, 65535)
+"""Largest values of gray of 12 and of 16 bits: scanners and medical devices save 12 in files for 16."""
+
 _PROGRAMS = {
     "EPS",
     "WMF",
@@ -226,8 +229,9 @@ def _deep_gray(image: Image.Image) -> Image.Image:
         values = (values - low) / (full - low)
     else:
         # "I" of fewer than 16 bits is of Pillow's own convert("I"), which leaves bytes as they are
-        full = 255.0 if image.mode == "I" and values.max() <= 255 else 65535.0
-        values = values / max(full, values.max())
+        depths = (255, *TWELVE_BITS) if image.mode == "I" else TWELVE_BITS
+        full = next((depth for depth in depths if values.max() <= depth), values.max())
+        values = values / full
     return Image.fromarray(np.rint(values.clip(0, 1) * 255).astype(np.uint8)).convert("RGB")
 
 
