@@ -44,9 +44,9 @@ def test_what_is_outside_teaches_nothing():
 @pytest.mark.parametrize("seed", range(8))
 def test_other_names_are_of_what_is_not_there(seed):
     rng = random.Random(seed)
-    names = rng.sample(EVERY, 20)
+    names = rng.sample(EVERY, 30)
     things = [(name, (32.0 * i, 0.0, 32.0 * i + 32, 32.0)) for i, name in enumerate(names)]
-    lesson = make_looks(things, (640, 32), rng)
+    lesson = make_looks(things, (960, 32), rng)
     assert len(lesson.names) == MOST + OTHERS
     places = lesson.places[0].tolist()
     for number, name in enumerate(lesson.names):
@@ -56,7 +56,7 @@ def test_other_names_are_of_what_is_not_there(seed):
         else:
             assert said(name) not in calls
             assert number not in places
-    assert places.count(PART) == 20 - MOST  # what the lesson has no name for
+    assert places.count(PART) == 30 - MOST  # what the lesson has no name for
 
 
 def test_what_things_look_like_is_learned(tiny):

@@ -26,7 +26,7 @@ from arr_coc.world.browser.drawing import SHAPES as FIGURES
 from arr_coc.world.browser.icon_sets import CALLED
 from arr_coc.world.vocabulary import SHAPES
 
-MOST, OTHERS = 12, 6
+MOST, OTHERS = 24, 8
 """Names of a lesson: of what the window shows, and of what it doesn't."""
 QUESTIONS = (
     "what colour is the {}", "where is the {}", "which picture shows a {}", "what is the {} icon called",
