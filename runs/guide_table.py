@@ -13,6 +13,8 @@ ROWS = (
     ("pages", "paraphrases unlisted", "paraphrases in no lexicon"),
     ("pages", "looks and sections", "colours, shapes, charts, sections"),
     ("scenes", "all", "written scenes, questions as people put them"),
+    ("icons", "all", "icons of themes held out, every kind of question"),
+    ("icons", "words", "the label of an icon that is named by what it shows"),
     ("strangers", "all", "pages by another author, questions as people put them"),
     ("documents", "all", "documents nobody here wrote, every kind"),
     ("documents", "words", "documents: where a word stands"),

@@ -7,7 +7,7 @@ import pytest
 
 from arr_coc.world.browser import cache, icon_sets
 from arr_coc.world.browser.drawing import ICONS
-from arr_coc.world.browser.icon_sets import CALLED, PACKAGES, IconSet, is_plain, picture, sets
+from arr_coc.world.browser.icon_sets import CALLED, PACKAGES, IconSet, as_html, is_plain, sets
 from arr_coc.world.browser.page import RenderedPage, write_page
 from arr_coc.world.browser.sheet import MARK
 from arr_coc.world.browser.types import icons
@@ -78,10 +78,10 @@ def test_an_icon_of_one_colour_gets_that_of_the_text(root):
         *put(root, "tango-icon-theme", "b.svg", data=PLAIN),
     )
     assert (is_plain(painted), is_plain(plain)) == (False, True)
-    assert base64.b64encode(DRAWING).decode() in picture(painted, 24, "#123456")
-    assert "#123456" not in picture(painted, 24, "#123456")
-    assert "background:#123456" in picture(plain, 24, "#123456")
-    assert "width:24px;height:24px" in picture(plain, 24, "#123456")
+    assert base64.b64encode(DRAWING).decode() in as_html(painted, 24, "#123456")
+    assert "#123456" not in as_html(painted, 24, "#123456")
+    assert "background:#123456" in as_html(plain, 24, "#123456")
+    assert "width:24px;height:24px" in as_html(plain, 24, "#123456")
 
 
 def test_each_thing_has_names_of_its_own():

@@ -127,7 +127,7 @@ def is_plain(path: Path) -> bool:
     return path.stem.endswith("symbolic") or b"currentColor" in path.read_bytes()
 
 
-def picture(path: Path, size: float, colour: str) -> str:
+def as_html(path: Path, size: float, colour: str) -> str:
     """HTML of an icon with its file inside, `size` px wide and high; one that is plain has the colour."""
     data = f"data:{MEDIA[path.suffix]};base64,{b64encode(path.read_bytes()).decode()}"
     side = f"width:{size:.0f}px;height:{size:.0f}px;vertical-align:middle"

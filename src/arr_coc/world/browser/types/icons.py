@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from arr_coc.world.browser.asking import finish, labels, put, room
 from arr_coc.world.browser.drawing import ICONS, VIVID, icon, ink_on, shade
-from arr_coc.world.browser.icon_sets import CALLED, is_plain, picture, sets
+from arr_coc.world.browser.icon_sets import CALLED, as_html, is_plain, sets
 from arr_coc.world.browser.sheet import Piece, Sheet
 from arr_coc.world.browser.types import page_type
 
@@ -65,7 +65,7 @@ class Icons(NamedTuple):
         if self.files is None:
             return icon(name, size, colour, filled, sheet.rng.choice((1.5, 2, 2.5))), True
         path = sheet.rng.choice(self.files[name])
-        return picture(path, size, colour), is_plain(path)
+        return as_html(path, size, colour), is_plain(path)
 
 
 def _icons(sheet: Sheet) -> Icons:
