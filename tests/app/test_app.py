@@ -334,7 +334,7 @@ class TestModels:
         for which in range(2):
             blocks.models.submit(lambda model: model, which).result()
         blocks.models.close()
-        settings = {"device": "cpu", "dtype": "bfloat16"}
+        settings = {"device": "cpu", "dtype": "bfloat16", "guide": None}
         assert calls == [
             ("one", settings | {"allocator": "learned"}),
             ("two", settings | {"allocator": None}),  # each has its own

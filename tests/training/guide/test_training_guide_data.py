@@ -7,11 +7,13 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
+from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.words import ALPHABET, normal
 from arr_coc.training.guide import crops, relevance
 from arr_coc.training.guide.crops import crop_page
 from arr_coc.training.guide.easy import easy_page
 from arr_coc.training.guide.lessons import Crops, Examples, stream
+from arr_coc.training.guide.looks import NONE
 from arr_coc.training.guide.page import OpenPage, adapted, drawn_page, open_pages
 from arr_coc.training.guide.relevance import CELL, QUESTIONS, make_example
 from arr_coc.world import draw_page
@@ -120,11 +122,16 @@ def test_things_move_with_the_window(plain):
     examples = [example for seed in range(12) if (example := make_example(page, (), random.Random(seed)))]
     assert len(examples) > 6
     for example in examples:
-        red = ((example.pixels[0] > 0.6) & (example.pixels[1] < 0.4)).nonzero().float()
-        ((name, (x0, y0, x1, y1)),) = example.things
-        assert name == "square"
-        assert torch.allclose(red.amin(0), torch.tensor([y0, x0]), atol=2)
-        assert torch.allclose(red.amax(0), torch.tensor([y1, x1]), atol=2)
+        red = ((example.pixels[0] > 0.6) & (example.pixels[1] < 0.4)).nonzero()
+        (words, first, last), *_ = example.looks.names
+        assert words[first:last] == ("square",)
+        height, width = PLACE
+        touched = example.looks.places[red[:, 0] // height, red[:, 1] // width]
+        assert (touched != NONE).all()
+        middles = (example.looks.places == 0).nonzero() * torch.tensor(PLACE) + torch.tensor(PLACE) // 2
+        assert len(middles)
+        assert (middles >= red.amin(0) - 2).all()
+        assert (middles <= red.amax(0) + 2).all()
 
 
 def test_drawn_pages_are_pages_like_others():
