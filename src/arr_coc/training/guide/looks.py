@@ -21,7 +21,6 @@ from arr_coc.core.guide.guide import Guide, Page
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.words import split_words
 from arr_coc.world.browser.chromium import Box
-from arr_coc.world.browser.drawing import ICONS
 from arr_coc.world.browser.drawing import SHAPES as FIGURES
 from arr_coc.world.browser.icon_sets import CALLED
 from arr_coc.world.vocabulary import SHAPES
@@ -32,7 +31,7 @@ QUESTIONS = (
     "what colour is the {}", "where is the {}", "which picture shows a {}", "what is the {} icon called",
     "which button shows the {}", "{}", "how many {} are there", "find the {} icon", "what is next to the {}",
 )  # fmt: skip
-EVERY = tuple(sorted({*CALLED, *ICONS, *FIGURES, *SHAPES}))
+EVERY = tuple(sorted({*CALLED, *FIGURES, *SHAPES}))
 """Names of all that is drawn."""
 NONE, PART = -1, -2
 """Places that show nothing, and those that show a part of something or what the lesson has no name for."""

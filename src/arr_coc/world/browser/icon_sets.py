@@ -62,6 +62,7 @@ class IconSet(NamedTuple):
     icons: dict[str, tuple[Path, ...]]
 
 
+@lru_cache(maxsize=1)
 def _rows() -> list[list[str]]:
     text = Path(__file__).with_name("icon_names.txt").read_text(encoding="utf-8")
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))

@@ -118,7 +118,7 @@ def icons(sheet: Sheet) -> str:
 
 def _called(sheet: Sheet, name: str) -> str:
     """What an icon is called; every other time by its usual name."""
-    calls = CALLED.get(name, (name,))
+    calls = CALLED[name]
     return calls[0] if sheet.chance(0.5) else sheet.one(calls)
 
 
