@@ -207,6 +207,7 @@ def test_no_picture_is_left_in_the_pane_that_cannot_be_read(open_app: Open, tmp_
 def test_what_the_place_for_a_clip_says_is_wholly_in_sight(open_app: Open, width: int) -> None:
     pytest.importorskip("av", reason="clips are an extra: pip install 'arr-coc[video]'")
     page = open_app(viewport={"width": width, "height": 900})
+    page.wait_for_selector("#clip button .wrap")
     label, first, last, end = page.evaluate(
         """() => {
           const [box, label, wrap] = ["", " label", " button .wrap"].map((part) =>

@@ -109,7 +109,8 @@ def test_as_many_tokens_as_one_may_pick_are_a_window(family: str, setting: str) 
 def test_gemma4_cuts_an_image_fine_and_encodes_what_is_needed(tmp_path: Path) -> None:
     save_tiny("gemma4", tmp_path)
     processor = AutoProcessor.from_pretrained(tmp_path, max_soft_tokens=560)
-    model = ARRCOCModel.wrap(tiny("gemma4").model, processor, budget=70, mode="sparse", strict=True)
+    parts = {"budget": 70, "mode": "sparse", "relevance": "gaze", "strict": True}
+    model = ARRCOCModel.wrap(tiny("gemma4").model, processor, **parts)
     tower, patches = model.base.model.vision_tower, []
 
     def note(module: Any, args: Any, kwargs: Any) -> None:
