@@ -17,6 +17,7 @@ from arr_coc.training.guide.looks import NONE
 from arr_coc.training.guide.page import OpenPage, adapted, drawn_page, open_pages
 from arr_coc.training.guide.relevance import CELL, QUESTIONS, make_example
 from arr_coc.world import draw_page
+from arr_coc.world.browser.chromium import Word
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import KINDS
 
@@ -166,3 +167,41 @@ def test_pages_with_nothing_to_teach_are_named(tmp_path):
         Crops(lambda rng: empty, batch=1, size=64, seed=0, easy=0)[0]
     with pytest.raises(ValueError, match="hardly one has questions"):
         Examples(lambda rng: empty, batch=1, seed=0)[0]
+
+
+def header():
+    """A line of four words."""
+    boxes = ((10.0 + 60 * i, 10.0, 50.0 + 60 * i, 26.0) for i in range(4))
+    return tuple(Word(word, box, 16.0) for word, box in zip(WORDS, boxes, strict=False))
+
+
+def test_things_lie_in_the_middle_of_their_boxes_and_leave_no_empty_slots(plain):
+    image = Image.new("RGB", (256, 256), "white")
+    boxes = [(x, y, x + 30.0, y + 30.0) for x in (20.0, 100.0, 180.0) for y in (60.0, 150.0)]
+    for box in boxes:
+        x0, y0, x1, y1 = box
+        ImageDraw.Draw(image).rectangle((x0 + 1, y0 + 1, x1 - 2, y1 - 2), fill="blue")
+    words = header()
+    page = OpenPage(image, words, (), tuple(("cart", box) for box in boxes))
+    shown = 0
+    crops_of_it = (crop_page(page, 256, random.Random(seed)) for seed in range(30))
+    for crop in filter(None, crops_of_it):
+        blue = crop.pixels[0] < 0.5
+        for thing in crop.things:
+            assert {"cart", "trolley"} <= set(thing.words)
+            for row, column in thing.slots.tolist():
+                assert blue[8 * row : 8 * row + 8, 16 * column : 16 * column + 16].float().mean() > 0.4
+        for row, column in crop.empty.tolist():
+            assert not blue[8 * row : 8 * row + 8, 16 * column : 16 * column + 16].any()
+        shown += len(crop.things)
+    assert shown > 16
+
+
+def test_things_too_small_to_tell_are_not_named(plain):
+    image = Image.new("RGB", (256, 256), "white")
+    words = header()
+    for side in (3.0, 240.0):
+        page = OpenPage(image, words, (), (("cart", (4.0, 8.0, 4 + side, 8 + side)),))
+        for seed in range(8):
+            crop = crop_page(page, 256, random.Random(seed))
+            assert crop is None or not crop.things

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.words import ALPHABET
+from arr_coc.training.guide.crops import Crop, Thing
 from arr_coc.training.guide.lessons import Crops, Examples
 from arr_coc.training.guide.page import open_pages
-from arr_coc.training.guide.spotting import near_misses
+from arr_coc.training.guide.spotting import MIDDLE, make_targets, near_misses, spotting_loss
 from arr_coc.training.guide.stages import STAGES, average, learning
 
 STEPS = 8
@@ -51,6 +53,48 @@ def test_near_misses_are_other_numbers_of_the_same_form():
     letters = near_misses(["b"], random.Random(0))
     assert len(letters) == 2
     assert all(len(miss) == 1 and miss.isalpha() and miss != "b" for miss in letters)
+
+
+def test_the_other_names_of_a_thing_do_not_compete_with_the_one_that_is_taught():
+    """A cart is a trolley too; a printed "basket" and the name of another thing are rivals of it."""
+    slots = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]])
+    cart, gear = Thing(("cart", "trolley"), slots), Thing(("gear", "cog"), slots)
+    letters = torch.zeros(len(ALPHABET), 16, 16, dtype=torch.bool)
+    blank = torch.zeros(0, 2, dtype=torch.long)
+    crop = Crop(
+        torch.rand(3, 128, 128), ["trolley", "basket"], torch.tensor([[9, 1, 0], [9, 3, 1]]), blank, letters
+    )
+    targets = make_targets([crop._replace(things=(cart, gear))], ["garage"], random.Random(1))
+    assert len(targets.shown) == 2 * MIDDLE
+    assert {"trolley", "basket", "garage"} <= set(targets.words)
+    for (_, _, _, name), also in zip(targets.shown.tolist(), targets.other_names, strict=True):
+        thing = cart if targets.words[name] in cart.words else gear
+        assert targets.words[name] in thing.words
+        others = {word for word, other in zip(targets.words, also.tolist(), strict=True) if other}
+        assert others == (set(thing.words) & set(targets.words)) - {targets.words[name]}
+    assert sorted(row[3] for row in targets.printed.tolist()) == [0, 1]
+
+
+def test_what_is_shown_moves_the_eyes():
+    """A crop's loss with its thing's slots differs from that without, and the eyes have a gradient by it."""
+    guide, rng = Guide(), random.Random(0)
+    letters = torch.zeros(len(ALPHABET), 16, 8, dtype=torch.bool)
+    empty = torch.tensor([[0, 0]])
+    crop = Crop(
+        torch.rand(3, 128, 128),
+        ["total"],
+        torch.tensor([[9, 1, 0]]),
+        empty,
+        letters[:, :, :1].expand(-1, -1, 16),
+    )
+    thing = Thing(("cart", "trolley"), torch.tensor([[4, 4]]))
+    plain, parts = spotting_loss(guide, [crop, crop], ["other"], rng)
+    assert "named" not in parts
+    loss, parts = spotting_loss(guide, [crop, crop._replace(things=(thing,))], ["other"], rng)
+    assert parts["named"] > 0
+    assert loss > plain
+    loss.backward()
+    assert guide.eyes.print[0].weight.grad.abs().sum() > 0
 
 
 def test_the_mean_follows_what_learns_alone():

@@ -1,4 +1,6 @@
-"""Crops of rendered pages for word spotting: pixels, and the word and the characters of every slot."""
+"""Crops of rendered pages for word spotting: pixels, the word and the characters of every slot, and the
+things that are shown.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from torch import Tensor
 
 from arr_coc.core.guide.eyes import SLOT
 from arr_coc.core.guide.words import ALPHABET, folded, normal
+from arr_coc.training.guide.names import name_words
 from arr_coc.training.guide.page import OpenPage
-from arr_coc.world.browser.chromium import Word
+from arr_coc.world.browser.chromium import Box, Word
 
 SMALLEST, LARGEST = 8.0, 40.0
 """Font sizes in px between which a crop's words are read; larger ones are read in the picture at half its
@@ -22,14 +25,23 @@ size."""
 NUMBERS = 0.4
 """Share of crops that are laid around a word with a digit in it, where a page has one: numbers are told apart
 by less than words are."""
+THINGS = (12.0, 80.0)
+"""Sides in px of things that are named: of the shorter and the longer one."""
+
+
+class Thing(NamedTuple):
+    """A thing that is shown: the normal words that name it, and the slots in its middle, long [S, 2]."""
+
+    words: tuple[str, ...]
+    slots: Tensor
 
 
 class Crop(NamedTuple):
-    """A crop and what is printed on it.
+    """A crop and what is printed and shown on it.
 
     `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: the
-    row and column of a slot and the index of its word; `empty` long [E, 2]: slots without print;
-    `letters` bool [len(ALPHABET), size/8, size/8].
+    row and column of a slot and the index of its word; `empty` long [E, 2]: slots without print or things;
+    `letters` bool [len(ALPHABET), size/8, size/8]; `things` those of a size that can be told.
     """
 
     pixels: Tensor
@@ -37,6 +49,7 @@ class Crop(NamedTuple):
     slots: Tensor
     empty: Tensor
     letters: Tensor
+    things: tuple[Thing, ...] = ()
 
 
 def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
@@ -69,7 +82,9 @@ def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
     inside = [w for w in placed if _inside(w, part.width, part.height)]
     if len(inside) < 3:
         return None
-    return Crop(distort(pixels, rng), *_targets(inside, placed, size))
+    things = [(name, _moved(box, left, top, scale)) for name, box in page.things]
+    targets = _targets(inside, placed, [box for _, box in things], size)
+    return Crop(distort(pixels, rng), *targets, _things(things, (part.width, part.height)))
 
 
 def _start(wanted: float, side: float, length: float) -> float:
@@ -79,9 +94,14 @@ def _start(wanted: float, side: float, length: float) -> float:
 
 def _placed(word: Word, left: float, top: float, scale: float) -> Word:
     """A word as it stands in a crop."""
-    x0, y0, x1, y1 = word.box
-    box = ((x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale)
+    box = _moved(word.box, left, top, scale)
     return Word(word.text, box, word.size * scale, tuple((x - left) * scale for x in word.edges))
+
+
+def _moved(box: Box, left: float, top: float, scale: float) -> Box:
+    """A box in the px of a crop."""
+    x0, y0, x1, y1 = box
+    return (x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale
 
 
 def _inside(word: Word, width: int, height: int) -> bool:
@@ -91,15 +111,32 @@ def _inside(word: Word, width: int, height: int) -> bool:
     return share > 0.75 and y0 >= -1 and y1 <= height + 1 and SMALLEST * 0.9 <= word.size <= LARGEST * 1.15
 
 
-def _targets(words: list[Word], all_words: list[Word], size: int) -> tuple[list[str], Tensor, Tensor, Tensor]:
+def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[Thing, ...]:
+    """The things that lie whole in a crop of (width, height), if neither too small nor too large."""
+    shown = []
+    for name, (x0, y0, x1, y1) in things:
+        shorter, longer = sorted((x1 - x0, y1 - y0))
+        if x0 < 0 or y0 < 0 or x1 > size[0] or y1 > size[1] or shorter < THINGS[0] or longer > THINGS[1]:
+            continue
+        (rows, columns) = (
+            _centres(low + (high - low) / 4, high - (high - low) / 4, step, int(-(-high // step)))
+            for low, high, step in ((y0, y1, SLOT[0]), (x0, x1, SLOT[1]))
+        )
+        slots = torch.cartesian_prod(torch.tensor(rows), torch.tensor(columns))
+        shown.append(Thing(name_words(name), slots))
+    return tuple(shown)
+
+
+def _targets(
+    words: list[Word], all_words: list[Word], things: list[Box], size: int
+) -> tuple[list[str], Tensor, Tensor, Tensor]:
     """The distinct words, their slots, the empty slots and the characters of a crop."""
     high, wide = SLOT
     names: dict[str, int] = {}
     slots: list[tuple[int, int, int]] = []
     letters = np.zeros((len(ALPHABET), size // high, size // 8), bool)
     busy = np.zeros((size // high, size // wide), bool)
-    for word in all_words:
-        x0, y0, x1, y1 = word.box
+    for x0, y0, x1, y1 in (*(word.box for word in all_words), *things):
         rows = slice(max(0, int(y0 // high)), max(0, int(-(-y1 // high))))
         busy[rows, max(0, int(x0 // wide)) : max(0, int(-(-x1 // wide)))] = True
     for word in words:

@@ -4,7 +4,7 @@ make_looks(things, (width, height), rng)      a lesson from what a window shows
 looks_loss(guide, page, lesson)
 
 Where a thing is its name competes with the others, and says yes; elsewhere none of them does. A thing has
-several names (`icon_sets.CALLED`), of which each lesson says one, in one of some questions.
+several names (`names`), of which each lesson says one, in one of some questions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from torch import Tensor
 from arr_coc.core.guide.guide import Guide, Page
 from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.words import split_words
+from arr_coc.training.guide.names import EVERY, names_of
 from arr_coc.world.browser.chromium import Box
-from arr_coc.world.browser.drawing import SHAPES as FIGURES
-from arr_coc.world.browser.icon_sets import CALLED
-from arr_coc.world.vocabulary import SHAPES
 
 MOST, OTHERS = 24, 8
 """Names of a lesson: of what the window shows, and of what it doesn't."""
@@ -31,8 +29,6 @@ QUESTIONS = (
     "what colour is the {}", "where is the {}", "which picture shows a {}", "what is the {} icon called",
     "which button shows the {}", "{}", "how many {} are there", "find the {} icon", "what is next to the {}",
 )  # fmt: skip
-EVERY = tuple(sorted({*CALLED, *FIGURES, *SHAPES}))
-"""Names of all that is drawn."""
 NONE, PART = -1, -2
 """Places that show nothing, and those that show a part of something or what the lesson has no name for."""
 
@@ -92,7 +88,7 @@ def _covered(box: Box, axis: int, partly: bool, count: int) -> slice:
 def _named(name: str, rng: random.Random) -> Named:
     """One of the names of a thing in one of the questions."""
     before, after = (split_words(part) for part in rng.choice(QUESTIONS).split("{}"))
-    own = split_words(rng.choice(CALLED.get(name, (name,))))
+    own = split_words(rng.choice(names_of(name)))
     return Named((*before, *own, *after), len(before), len(before) + len(own))
 
 

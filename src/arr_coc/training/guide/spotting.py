@@ -5,6 +5,8 @@ al. 2018); each pair of slot and word is also told apart alone (Zhai et al. 2023
 among them, so that a similarity means the same on every page; and the characters of every slot are named.
 Among the others are numbers that are nearly those of the batch (`near_misses`): a wrong letter may cost
 little, but 10:33 is not 10:53.
+
+What a page shows is read as print is: the slots of an icon agree with the words of its names.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from string import ascii_lowercase
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +23,18 @@ from torch import Tensor
 from arr_coc.core.guide.eyes import luminance
 from arr_coc.core.guide.guide import Guide
 from arr_coc.training.guide.crops import Crop
+from arr_coc.training.guide.names import EVERY, name_words
 
 SLOTS = 700
 """Printed slots of a batch that are compared with words."""
 MISSES = 320
 """The most near misses that compete in a batch."""
+OTHERS = 24
+"""Words of things beside those of a batch that compete where it shows some."""
+SHOWN, MIDDLE = 160, 6
+"""Slots of things of a batch that are compared with words, and of one thing."""
+NAMED = 0.3
+"""Weight of what is shown beside what is printed."""
 DIGITS = "0123456789"
 
 
@@ -53,10 +63,66 @@ def near_misses(words: Sequence[str], rng: random.Random) -> list[str]:
     return list(dict.fromkeys(misses))
 
 
+class Targets(NamedTuple):
+    """What the slots of a batch are compared with.
+
+    Attributes:
+        words: normal words that compete.
+        printed: long [S, 4]: crop, row, column and word of slots with print.
+        shown: long [T, 4]: the same of slots of things, each with one of the words that name it.
+        other_names: bool [T, words]: what else names each of these, which competes with none of them.
+    """
+
+    words: list[str]
+    printed: Tensor
+    shown: Tensor
+    other_names: Tensor
+
+
+def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Random) -> Targets:
+    """What a batch is taught, and which words compete in it.
+
+    Args:
+        crops: of one size.
+        others: normal words that compete beside those of the batch.
+        rng: chooses among the slots, the names of things and the near misses.
+    """
+    numbers: dict[str, int] = {}
+    printed: list[tuple[int, int, int, int]] = []
+    shown: list[tuple[int, int, int, int]] = []
+    names: list[tuple[str, ...]] = []
+    for i, crop in enumerate(crops):
+        own = [numbers.setdefault(word, len(numbers)) for word in crop.words]
+        printed += [(i, row, column, own[word]) for row, column, word in crop.slots.tolist()]
+    misses = near_misses(list(numbers), rng)
+    for i, crop in enumerate(crops):
+        for thing in crop.things:
+            name = numbers.setdefault(rng.choice(thing.words), len(numbers))
+            slots = thing.slots.tolist()
+            slots = rng.sample(slots, min(MIDDLE, len(slots)))
+            shown += [(i, row, column, name) for row, column in slots]
+            names += [thing.words] * len(slots)
+    rivals = [*others, *rng.sample(misses, min(MISSES, len(misses)))]
+    rivals += [rng.choice(name_words(name)) for name in rng.sample(EVERY, OTHERS)] if shown else []
+    for word in rivals:
+        numbers.setdefault(word, len(numbers))
+    if len(printed) > SLOTS:
+        printed = rng.sample(printed, SLOTS)
+    kept = rng.sample(range(len(shown)), min(SHOWN, len(shown)))
+    other_names = torch.zeros(len(kept), len(numbers), dtype=torch.bool)
+    for row, place in enumerate(kept):
+        also = [numbers[word] for word in names[place] if word in numbers]
+        other_names[row, also] = True
+        other_names[row, shown[place][3]] = False
+    slots = (torch.tensor(each, dtype=torch.long).view(-1, 4) for each in (printed, [shown[k] for k in kept]))
+    return Targets(list(numbers), *slots, other_names)
+
+
 def spotting_loss(
     guide: Guide, crops: Sequence[Crop], others: Sequence[str], rng: random.Random
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of a batch of crops, and its parts with the share of slots whose own word is the nearest.
+    """The loss of a batch of crops, and its parts with the share of slots whose own word is the nearest:
+    of slots with print, and of those of things.
 
     Args:
         guide: its eyes and words learn.
@@ -65,29 +131,22 @@ def spotting_loss(
         rng: chooses among the slots.
     """
     device = guide.threshold.device
-    names: dict[str, int] = {}
-    places: list[tuple[int, int, int, int]] = []
-    for i, crop in enumerate(crops):
-        numbers = [names.setdefault(word, len(names)) for word in crop.words]
-        places += [(i, row, column, numbers[word]) for row, column, word in crop.slots.tolist()]
-    if len(places) > SLOTS:
-        places = rng.sample(places, SLOTS)
-    misses = near_misses(list(names), rng)
-    rivals = [*others, *rng.sample(misses, min(MISSES, len(misses)))]
-    words = [*names, *(word for word in dict.fromkeys(rivals) if word not in names)]
+    words, *targets = make_targets(crops, others, rng)
+    printed, shown, other_names = (target.to(device) for target in targets)
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(luminance(pixels), characters=True)
-    b, row, column, word = torch.tensor(places, device=device).unbind(1)
-    vectors = sight.print[b, :, row, column]
     nouns = guide.words(words)
-    cosine = vectors.float() @ nouns.T  # (S, W)
+
+    def cosines(slots: Tensor) -> Tensor:
+        """Of slots, each a crop, a row and a column, with all words."""
+        return sight.print[slots[:, 0], :, slots[:, 1], slots[:, 2]].float() @ nouns.T
+
+    cosine, word = cosines(printed), printed[:, 3]  # (S, W)
+    own = F.one_hot(word, len(words)).bool()
     match = F.cross_entropy(cosine * guide.sharpness.exp(), word)
     empty = torch.cat([F.pad(crop.empty, (1, 0), value=i) for i, crop in enumerate(crops)]).to(device)
-    blank = sight.print[empty[:, 0], :, empty[:, 1], empty[:, 2]].float() @ nouns.T
-    own = F.one_hot(word, len(words)).bool()
-    logits, blanks = guide.likeness(cosine), guide.likeness(blank)
-    alone = -F.logsigmoid(logits[own]).mean() - F.logsigmoid(-logits.masked_fill(own, -30.0)).sum(1).mean()
-    alone = alone - F.logsigmoid(-blanks).sum(1).mean() if len(empty) else alone
+    alone = _alone(guide.likeness(cosine), own)
+    alone = alone - F.logsigmoid(-guide.likeness(cosines(empty))).sum(1).mean() if len(empty) else alone
     letters = torch.stack([crop.letters for crop in crops]).to(device).float()
     spell = (
         F.binary_cross_entropy_with_logits(
@@ -99,4 +158,16 @@ def spotting_loss(
     loss = match + 0.1 * alone + 0.5 * spell
     right = (cosine.argmax(1) == word).float().mean()
     parts = {"match": match.item(), "alone": alone.item(), "spell": spell.item(), "right": right.item()}
+    if len(shown):
+        cosine, name = cosines(shown).masked_fill(other_names, -1.0), shown[:, 3]
+        named = F.cross_entropy(cosine * guide.sharpness.exp(), name)
+        # What a similarity means is learned from print: a thing of four names cannot be near to each of them.
+        likeness = guide.scale.exp().detach() * (cosine - guide.threshold.detach())
+        loss = loss + NAMED * (named + 0.1 * _alone(likeness, F.one_hot(name, len(words)).bool()))
+        parts |= {"named": named.item(), "named_right": (cosine.argmax(1) == name).float().mean().item()}
     return loss, parts
+
+
+def _alone(logits: Tensor, own: Tensor) -> Tensor:
+    """The loss of each pair of slot and word told apart by itself, [S, W]."""
+    return -F.logsigmoid(logits[own]).mean() - F.logsigmoid(-logits.masked_fill(own, -30.0)).sum(1).mean()
