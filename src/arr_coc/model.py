@@ -71,7 +71,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: the name that `save_pretrained` writes down for the base model.
         relevance: what couples cells with a question, one of `modes.call.RELEVANCES`.
-        guide: folder of a guide of your own (`arr-coc train guide`); None: the bundled one.
+        guide: folder of a guide of your own (`arr-coc train guide`), saved with the rest; None: the bundled.
         familiarity_stem: tells foreign pictures where `stem` doesn't; it chooses nothing.
 
     Raises:
@@ -162,8 +162,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         source = checkpoint.find(name_or_folder, allocator, revision)
         base, processor = checkpoint.load_base(source.base, dtype, source.revision)
         base.to(place)
-        parts = {} if source.allocator is None else load_learned(source.allocator, base)
-        parts |= {"base_name": source.base, "relevance": relevance, "guide": guide}
+        parts = load_learned(source.allocator, base, guide)
+        parts |= {"base_name": source.base, "relevance": relevance}
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     @classmethod
@@ -189,13 +189,13 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """
         parts: dict[str, Any] = {}
         if isinstance(model, ARRCOCModel):
-            names = ("layer", "stem", "familiarity_stem", "convs", "loras", "base_name")
+            names = ("layer", "stem", "familiarity_stem", "convs", "loras", "base_name", "guide")
             parts = {name: getattr(model, name) for name in names}
-            processor, model, guide = processor or model.processor, model.base, guide or model.guide
+            processor, model = processor or model.processor, model.base
         base = plain_model(model)
         if allocator is not None:
             parts = load_learned(checkpoint.find_allocator(allocator) or Path(allocator), base)
-        parts |= {"relevance": relevance, "guide": guide}
+        parts |= {"relevance": relevance} | ({} if guide is None else {"guide": guide})
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:

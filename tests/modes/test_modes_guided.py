@@ -14,13 +14,14 @@ from torch import Tensor
 
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import load_guide, save_guide
+from arr_coc.core.guide.store import FILE, load_guide, save_guide
 from arr_coc.core.guide.trust import LOST
 from arr_coc.core.selector import Selector, image_pixels
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided, whole
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.guided import question_texts, whole_picture
+from arr_coc.store.checkpoint import GUIDE
 from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, set_constants, sparse_families
 from tiny import FAMILIES, picture, tiny
 
@@ -149,6 +150,33 @@ class TestOwnGuide:
         own, bundled = (prepared_for(each, inputs_of(FAMILIES[0]), "prune") for each in (model, usual))
         pairs = zip(own.couplings, bundled.couplings, strict=True)
         assert all(not torch.equal(one.logits, other.logits) for one, other in pairs)
+
+    def test_it_is_saved_with_what_was_learned(self, folder: Path, tmp_path: Path) -> None:
+        """A model that is loaded again chooses as before, also one saved over where it came from."""
+        built = tiny(FAMILIES[0])
+        model = ARRCOCModel.wrap(built.model, built.processor, guide=folder)
+        saved = tmp_path / "saved"
+        model.save_pretrained(saved)
+        for _ in range(2):
+            assert (saved / GUIDE).read_bytes() == (folder / FILE).read_bytes()
+            assert f"`{GUIDE}`" in (saved / "README.md").read_text()
+            again = ARRCOCModel.wrap(built.model, built.processor, allocator=saved)
+            assert again.guide == (saved / GUIDE).parent.absolute()
+            own, other = (prepared_for(each, inputs_of(FAMILIES[0]), "prune") for each in (model, again))
+            pairs = zip(own.couplings, other.couplings, strict=True)
+            assert all(torch.equal(one.logits, two.logits) for one, two in pairs)
+            assert Selector.from_pretrained(saved).guide is again.chooser.guide
+            again.save_pretrained(saved)
+        named = ARRCOCModel.wrap(built.model, built.processor, allocator=saved, guide=folder)
+        assert named.guide == folder.absolute()
+
+    def test_without_one_that_of_before_is_gone_and_a_run_stays(self, folder: Path, tmp_path: Path) -> None:
+        built = tiny(FAMILIES[0])
+        ARRCOCModel.wrap(built.model, built.processor, guide=folder).save_pretrained(tmp_path)
+        for place in (tmp_path, folder):  # the second is where somebody trained a guide
+            ARRCOCModel.wrap(built.model, built.processor).save_pretrained(place)
+            assert ARRCOCModel.wrap(built.model, built.processor, allocator=place).guide is None
+        assert (folder / FILE).is_file()
 
     def test_the_selector_goes_by_it(self, folder: Path) -> None:
         assert Selector.from_pretrained(folder).guide is load_guide(folder)

@@ -18,6 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from arr_coc.core.config import ARRCOCConfig
+from arr_coc.core.guide.guide import Guide
+from arr_coc.core.guide.store import save_guide
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.stem import Stem, save_stem
 from arr_coc.core.texture import Basis
@@ -141,6 +143,7 @@ class TestRoundTrip:
         for parameter in model.loras.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
         model.layer.basis = Basis(torch.zeros(WIDTH), torch.eye(16, WIDTH), torch.ones(16))
+        save_guide(Guide(), tmp_path / "mine")
         full = ARRCOCModel(
             model.base,
             model.processor,
@@ -152,6 +155,7 @@ class TestRoundTrip:
             budget=9,
             strict=True,
             base_name=str(base_folder),
+            guide=tmp_path / "mine",
         )
         calls: list[dict[str, str]] = [{"mode": mode} for mode in MODES]
         calls += [{"mode": "compress", "gestalt": name} for name in COMPRESSORS]
@@ -170,7 +174,13 @@ class TestRoundTrip:
         loras = ("adapter_config.json", "adapter_model.safetensors")
         assert files == {
             *("README.md", CONFIG_NAME, WEIGHTS_NAME),
-            *("basis.safetensors", "stem.safetensors", "conv4.safetensors", "conv16.safetensors"),
+            *(
+                "guide/guide.safetensors",
+                "basis.safetensors",
+                "stem.safetensors",
+                "conv4.safetensors",
+                "conv16.safetensors",
+            ),
             *(f"{name}.safetensors" for name in TOWERS),
             *(*loras, *(f"{place}/{name}" for place in ("partial", "coarse", *TOWERS) for name in loras)),
         }

@@ -25,12 +25,13 @@ from arr_coc.core.attending import Budget, budget_of, parse_budget
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.guide.guide import Guide, Page
-from arr_coc.core.guide.store import FILE, load_guide
+from arr_coc.core.guide.store import FILE, PLACE, load_guide
 from arr_coc.core.images import ImageSource, open_image, picture_digest
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.paths import local_path
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
+from arr_coc.core.stem import FILE as STEM
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.core.whole import one_line
 
@@ -130,8 +131,12 @@ class Selector:
         """
         if folder is None and base is None:
             return cls()
-        if folder is not None and base is None and (local_path(folder) / FILE).is_file():
-            return cls(load_guide(folder))
+        if folder is not None and base is None:
+            place = local_path(folder)
+            if (place / FILE).is_file():
+                return cls(load_guide(place))
+            if (place / PLACE / FILE).is_file() and not (place / STEM).is_file():
+                return cls(load_guide(place / PLACE))  # of an allocator that goes by it
         from arr_coc.core.stem_selector import StemSelector
 
         return StemSelector.load(folder, base)

@@ -3,6 +3,7 @@
 arr_coc_config.json, arr_coc.safetensors    the layer
 basis.safetensors                           components of the encoder, where the layer reads them
 stem.safetensors                            eyes before the encoder, if there are any
+guide/guide.safetensors                     the guide, where it is not the bundled one
 conv4, conv16, tower4, tower16.safetensors  learned compressors, if there are any
 adapter_*                                   a LoRA of the language model, if one was trained with the layer
 partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for reading a gestalt, if any
@@ -16,17 +17,19 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from arr_coc.core.guide.store import FILE, PLACE
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import written
 from arr_coc.core.saved import made_folder, save_layer
 from arr_coc.core.stem import Stem, load_stem, save_stem
-from arr_coc.core.whole import one_line
+from arr_coc.core.whole import one_line, write_whole
 from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
 from arr_coc.store.checkpoint import (
     ALLOCATOR_FILES,
     BUNDLED_ALLOCATOR,
     BUNDLED_MODEL,
+    GUIDE,
     base_revision,
     load_layer,
 )
@@ -41,6 +44,7 @@ def save_learned(
     base: PreTrainedModel,
     folder: Path,
     base_name: str | None,
+    guide: Path | None = None,
 ) -> None:
     """Write everything learned, and the name, commit and shape of its base model; not the base model itself.
 
@@ -54,6 +58,7 @@ def save_learned(
         base: the base model; its type, width and commit are written.
         folder: made if it is missing.
         base_name: the name to load the base model by.
+        guide: folder of a guide that goes with it; None: the bundled one, which doesn't.
 
     Raises:
         ValueError: the folder can't be made or written to.
@@ -67,6 +72,7 @@ def save_learned(
         "base_dim": config.get_text_config().hidden_size,
     }
     try:
+        weights = None if guide is None else (guide / FILE).read_bytes()  # it may lie in this folder
         for name in ALLOCATOR_FILES:
             (folder / name).unlink(missing_ok=True)
         save_layer(layer, folder, named)
@@ -74,6 +80,8 @@ def save_learned(
             save_stem(stem, folder)
         save_convs(convs, folder)
         loras.save(folder)
+        if weights is not None:
+            write_whole(weights, made_folder(folder / PLACE) / FILE)
     except OSError as error:
         raise ValueError(
             f"the allocator can't be written into {str(folder)!r} ({one_line(error)}); make room there, or "
@@ -81,16 +89,25 @@ def save_learned(
         ) from error
 
 
-def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
+def load_learned(
+    folder: Path | None, base: PreTrainedModel, guide: str | Path | None = None
+) -> dict[str, Any]:
     """Read an allocator folder; the base model is not changed.
 
+    Args:
+        folder: of `save_learned`; None: nothing was learned.
+        base: the model that it was learned for.
+        guide: folder of a guide in place of the one that comes with it; None: that one.
+
     Returns:
-        layer, stem, convs and loras by name: arguments of `ARRCOCModel`; for the bundled base model, whose
-        world the bundled stem knows, that one as `familiarity_stem` if `stem` can't tell it.
+        layer, stem, convs, loras and guide by name: arguments of `ARRCOCModel`; for the bundled base model,
+        whose world the bundled stem knows, that one as `familiarity_stem` if `stem` can't tell it.
 
     Raises:
         ValueError: something in it doesn't fit the base model, is damaged, or is a link to somewhere else.
     """
+    if folder is None:
+        return {"guide": guide}
     for name in ALLOCATOR_FILES:
         if (folder / name).exists():
             check_file(folder / name, folder)
@@ -105,6 +122,7 @@ def load_learned(folder: Path, base: PreTrainedModel) -> dict[str, Any]:
         "familiarity_stem": None if stem and stem.familiarity else bundled_stem(base),
         "convs": load_convs(folder, dim),
         "loras": loras,
+        "guide": folder / PLACE if guide is None and (folder / GUIDE).is_file() else guide,
     }
 
 

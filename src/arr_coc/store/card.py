@@ -17,11 +17,12 @@ from typing import Any, Protocol, TypedDict
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from arr_coc.core.guide.store import load_guide
 from arr_coc.core.paths import input_file
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
 from arr_coc.seam.lora import WEIGHTS_NAME as LORA_WEIGHTS
 from arr_coc.seam.tower_compressor import TOWERS
-from arr_coc.store.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
+from arr_coc.store.checkpoint import ALLOCATOR_FILES, GUIDE, WEIGHTS_NAME, base_revision
 from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.store.results.fingerprint import fingerprint
 from arr_coc.store.results.kinds import DOWNSAMPLE, kind, split_method
@@ -54,6 +55,7 @@ class Described(Protocol):
     stem: Any
     convs: Any
     loras: Any
+    guide: Path | None
     budget: Any
 
     @property
@@ -175,6 +177,9 @@ def _parts(model: Described) -> str:
                 model.stem.parameters(),
             )
         )
+    if model.guide is not None:
+        weights = load_guide(model.guide).parameters()
+        rows.append((GUIDE, "where the words of a question point, with no model's help", weights))
     for factor, conv in model.convs.items():
         rows.append(
             (
@@ -202,7 +207,8 @@ def _data(model: Described, data: str | None) -> str:
     if data is not None:
         return data
     if not model.layer.trained and not model.layer.trained_on:
-        return "None: nobody has trained it. The bundled guide finds the question's words on the page."
+        guide = "bundled guide" if model.guide is None else "guide in this folder"
+        return f"None: nobody has trained it. The {guide} finds the question's words on the page."
     runs = [_run(record) for record in model.layer.trained_on]
     if not runs:
         return "It was trained; on what, its author has not said."

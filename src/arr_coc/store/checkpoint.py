@@ -25,6 +25,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from arr_coc.core.guide.store import FILE, PLACE
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import BUNDLED, is_local, located
 from arr_coc.core.paths import local_path
@@ -54,10 +55,13 @@ a stretch (stage 3 of `runs/bundled.sh`). Its LoRA for coarse views was taught b
 _BUILDING = Lock()
 """transformers changes what is global while it builds a model: of two threads, one would lack weights."""
 
+GUIDE = f"{PLACE}/{FILE}"
+"""A guide that is not the bundled one."""
 ALLOCATOR_FILES = (
     CONFIG_NAME,
     WEIGHTS_NAME,
     *(f"{part}.safetensors" for part in ("basis", "stem", *CONVS, *TOWERS)),
+    GUIDE,
     *((Path(place) / name).as_posix() for place in FOLDERS.values() for name in LORA_FILES),
 )
 """All that an allocator folder may hold, by name: what is fetched from the Hub and what may go there."""

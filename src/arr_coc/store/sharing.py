@@ -20,6 +20,7 @@ class Shareable:
     stem: Any
     convs: Any
     loras: Any
+    guide: Path | None
     budget: Any
     config: Any
     base_name: str
@@ -30,15 +31,16 @@ class Shareable:
         return BUNDLED_ABOUT if self.base_name == BUNDLED else None
 
     def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
-        """Write what was learned (layer, stem, compressors, LoRAs), the name and commit of the base model,
-        and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base itself.
+        """Write what was learned (layer, stem, compressors, LoRAs, an own guide), the name and commit of the
+        base model, and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base
+        itself.
 
         Raises:
             ValueError: results that can't be read or are of other weights; nothing is written then.
         """
         text = model_card(self, **({"name": Path(folder).resolve().name} | card))
         parts = (self.layer, self.stem, dict(self.convs), self.loras)
-        save_learned(*parts, self.base, Path(folder), self.base_name)
+        save_learned(*parts, self.base, Path(folder), self.base_name, self.guide)
         save_card(text, Path(folder))
 
     def push_to_hub(

@@ -62,6 +62,8 @@ def test_it_is_frozen_folded_and_loaded_once(folder: Path) -> None:
     assert any(isinstance(module, nn.BatchNorm2d) for module in taught().modules())
     with pytest.raises(ValueError, match="no batch norms left"):
         save_guide(guide, folder)
+    save_guide(Guide(), folder)
+    assert load_guide(folder) is not guide  # another was written there
 
 
 class TestRefused:

@@ -65,9 +65,9 @@ def test_the_other_names_of_a_thing_do_not_compete_with_the_one_that_is_taught()
         torch.rand(3, 128, 128), ["trolley", "basket"], torch.tensor([[9, 1, 0], [9, 3, 1]]), blank, letters
     )
     targets = make_targets([crop._replace(things=(cart, gear))], ["garage"], random.Random(1))
-    assert len(targets.shown) == 2 * MIDDLE
+    assert len(targets.things) == 2 * MIDDLE
     assert {"trolley", "basket", "garage"} <= set(targets.words)
-    for (_, _, _, name), also in zip(targets.shown.tolist(), targets.other_names, strict=True):
+    for (_, _, _, name), also in zip(targets.things.tolist(), targets.other_names, strict=True):
         thing = cart if targets.words[name] in cart.words else gear
         assert targets.words[name] in thing.words
         others = {word for word, other in zip(targets.words, also.tolist(), strict=True) if other}

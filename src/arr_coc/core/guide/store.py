@@ -31,6 +31,8 @@ FILE = "guide.safetensors"
 FORMAT = "arr-coc guide 5"
 FOLDER = BUNDLED / "guide"
 """Of the bundled guide."""
+PLACE = "guide"
+"""Folder of a guide inside that of an allocator that goes by it."""
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
@@ -62,7 +64,7 @@ def load_guide(
     dtype: str | torch.dtype | None = "auto",
     device: str | torch.device | None = "cpu",
 ) -> Guide:
-    """Load a guide, ready to run; the same one for the same arguments.
+    """Load a guide, ready to run; the same one for the same arguments while its file stays as it is.
 
     Args:
         folder: of `save_guide`; None: the bundled one.
@@ -74,7 +76,12 @@ def load_guide(
     """
     place = FOLDER if folder is None else local_path(folder)
     where = resolve_device(device)
-    return _load(place / FILE, resolve_dtype(dtype) or fast_dtype(where), where)
+    path = place / FILE
+    if not path.is_file():
+        raise ValueError(f"{str(place)!r} has no guide ({FILE}): give the folder of save_guide")
+    stat = path.stat()
+    written = (stat.st_mtime_ns, stat.st_size, stat.st_ino)  # one that was trained further is another
+    return _load(path, written, resolve_dtype(dtype) or fast_dtype(where), where)
 
 
 def guide_folder(folder: str | Path) -> Path:
@@ -88,9 +95,7 @@ def guide_folder(folder: str | Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
-    if not path.is_file():
-        raise ValueError(f"{str(path.parent)!r} has no guide ({FILE}): give the folder of save_guide")
+def _load(path: Path, written: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Guide:
     with reading(f"{str(path)!r} is not a saved guide", "save it again with save_guide"):
         with safe_open(path, framework="pt") as file:
             stated = (file.metadata() or {}).get("format")

@@ -113,7 +113,7 @@ def _inside(word: Word, width: int, height: int) -> bool:
 
 def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[Thing, ...]:
     """The things that lie whole in a crop of (width, height), if neither too small nor too large."""
-    shown = []
+    visible = []
     for name, (x0, y0, x1, y1) in things:
         shorter, longer = sorted((x1 - x0, y1 - y0))
         if x0 < 0 or y0 < 0 or x1 > size[0] or y1 > size[1] or shorter < THINGS[0] or longer > THINGS[1]:
@@ -123,8 +123,8 @@ def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[Thing
             for low, high, step in ((y0, y1, SLOT[0]), (x0, x1, SLOT[1]))
         )
         slots = torch.cartesian_prod(torch.tensor(rows), torch.tensor(columns))
-        shown.append(Thing(name_words(name), slots))
-    return tuple(shown)
+        visible.append(Thing(name_words(name), slots))
+    return tuple(visible)
 
 
 def _targets(

@@ -31,7 +31,7 @@ MISSES = 320
 """The most near misses that compete in a batch."""
 OTHERS = 24
 """Words of things beside those of a batch that compete where it shows some."""
-SHOWN, MIDDLE = 160, 6
+THING_SLOTS, MIDDLE = 160, 6
 """Slots of things of a batch that are compared with words, and of one thing."""
 NAMED = 0.3
 """Weight of what is shown beside what is printed."""
@@ -69,13 +69,13 @@ class Targets(NamedTuple):
     Attributes:
         words: normal words that compete.
         printed: long [S, 4]: crop, row, column and word of slots with print.
-        shown: long [T, 4]: the same of slots of things, each with one of the words that name it.
+        things: long [T, 4]: the same of slots of things, each with one of the words that name it.
         other_names: bool [T, words]: what else names each of these, which competes with none of them.
     """
 
     words: list[str]
     printed: Tensor
-    shown: Tensor
+    things: Tensor
     other_names: Tensor
 
 
@@ -89,7 +89,7 @@ def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Rando
     """
     numbers: dict[str, int] = {}
     printed: list[tuple[int, int, int, int]] = []
-    shown: list[tuple[int, int, int, int]] = []
+    things: list[tuple[int, int, int, int]] = []
     names: list[tuple[str, ...]] = []
     for i, crop in enumerate(crops):
         own = [numbers.setdefault(word, len(numbers)) for word in crop.words]
@@ -100,21 +100,23 @@ def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Rando
             name = numbers.setdefault(rng.choice(thing.words), len(numbers))
             slots = thing.slots.tolist()
             slots = rng.sample(slots, min(MIDDLE, len(slots)))
-            shown += [(i, row, column, name) for row, column in slots]
+            things += [(i, row, column, name) for row, column in slots]
             names += [thing.words] * len(slots)
     rivals = [*others, *rng.sample(misses, min(MISSES, len(misses)))]
-    rivals += [rng.choice(name_words(name)) for name in rng.sample(EVERY, OTHERS)] if shown else []
+    rivals += [rng.choice(name_words(name)) for name in rng.sample(EVERY, OTHERS)] if things else []
     for word in rivals:
         numbers.setdefault(word, len(numbers))
     if len(printed) > SLOTS:
         printed = rng.sample(printed, SLOTS)
-    kept = rng.sample(range(len(shown)), min(SHOWN, len(shown)))
+    kept = rng.sample(range(len(things)), min(THING_SLOTS, len(things)))
     other_names = torch.zeros(len(kept), len(numbers), dtype=torch.bool)
     for row, place in enumerate(kept):
         also = [numbers[word] for word in names[place] if word in numbers]
         other_names[row, also] = True
-        other_names[row, shown[place][3]] = False
-    slots = (torch.tensor(each, dtype=torch.long).view(-1, 4) for each in (printed, [shown[k] for k in kept]))
+        other_names[row, things[place][3]] = False
+    slots = (
+        torch.tensor(each, dtype=torch.long).view(-1, 4) for each in (printed, [things[k] for k in kept])
+    )
     return Targets(list(numbers), *slots, other_names)
 
 
@@ -132,7 +134,7 @@ def spotting_loss(
     """
     device = guide.threshold.device
     words, *targets = make_targets(crops, others, rng)
-    printed, shown, other_names = (target.to(device) for target in targets)
+    printed, things, other_names = (target.to(device) for target in targets)
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(luminance(pixels), characters=True)
     nouns = guide.words(words)
@@ -158,8 +160,8 @@ def spotting_loss(
     loss = match + 0.1 * alone + 0.5 * spell
     right = (cosine.argmax(1) == word).float().mean()
     parts = {"match": match.item(), "alone": alone.item(), "spell": spell.item(), "right": right.item()}
-    if len(shown):
-        cosine, name = cosines(shown).masked_fill(other_names, -1.0), shown[:, 3]
+    if len(things):
+        cosine, name = cosines(things).masked_fill(other_names, -1.0), things[:, 3]
         named = F.cross_entropy(cosine * guide.sharpness.exp(), name)
         # What a similarity means is learned from print: a thing of four names cannot be near to each of them.
         likeness = guide.scale.exp().detach() * (cosine - guide.threshold.detach())
