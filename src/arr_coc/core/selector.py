@@ -219,8 +219,8 @@ class Selector:
 
 def image_pixels(image: ImageSource) -> Tensor:
     """Any image as float [1, 3, h, w] in [0, 1]."""
-    pixels = np.asarray(open_image(image))
-    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 255
+    pixels = np.moveaxis(np.asarray(open_image(image)), 2, 0).copy()  # as bytes they are soon moved
+    return torch.from_numpy(pixels)[None].float().div_(255)
 
 
 def _check_grid(grid: object) -> tuple[int, int]:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.guide.blocks import block_mean, window_mean
 from arr_coc.core.guide.words import ALPHABET, DIM
 
 SLOT = (8, 16)
@@ -61,7 +62,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, width, h, w] -> the same shape."""
-        return F.relu(x + self.second(F.relu(self.first(x))))
+        return (x + self.second(self.first(x).relu_())).relu_()
 
 
 def luminance(picture: Tensor) -> Tensor:
@@ -72,16 +73,14 @@ def luminance(picture: Tensor) -> Tensor:
 
 def contrast(light: Tensor) -> Tensor:
     """Luminance [B, 1, h, w] less its local mean and over its local spread, of the same shape."""
-    quarter = F.avg_pool2d(light, 4)
-    square = F.avg_pool2d(light.square(), 4)
+    quarter = block_mean(torch.cat((light, light.square()), 1), (4, 4))
     side = NEAR // 4 | 1
-    pad = (side // 2,) * 4
-    padded = (F.pad(x, pad, mode="replicate") for x in (quarter, square))
-    mean, square = (F.avg_pool2d(F.avg_pool2d(x, (side, 1), 1), (1, side), 1) for x in padded)
+    near = window_mean(F.pad(quarter, (side // 2,) * 4, mode="replicate"), side)
+    mean, square = near.split(1, 1)
     spread = (square - mean.square()).clamp_min(0).sqrt()
     blocks = light.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4))  # (B, 1, h/4, 4, w/4, 4)
-    mean, spread = (x[..., None, :, None] for x in (mean, spread + 0.06))
-    return ((blocks - mean) / spread).flatten(-2).flatten(-3, -2)
+    mean, scale = (x[..., None, :, None] for x in (mean, 1 / (spread + 0.06)))
+    return ((blocks - mean) * scale).flatten(-2).flatten(-3, -2)
 
 
 class Eyes(nn.Module):
@@ -91,14 +90,14 @@ class Eyes(nn.Module):
         super().__init__()
         first, second, third = WIDTHS
         self.stem = nn.Sequential(
-            convolution(1, first, stride=2), nn.ReLU(),
-            convolution(first, second, stride=2), nn.ReLU(),
-            convolution(second, third, stride=2), nn.ReLU(),
+            convolution(1, first, stride=2), nn.ReLU(inplace=True),
+            convolution(first, second, stride=2), nn.ReLU(inplace=True),
+            convolution(second, third, stride=2), nn.ReLU(inplace=True),
             Residual(third), Residual(third),
         )  # fmt: skip
         self.characters = nn.Conv2d(third, len(ALPHABET), 1)
         nn.init.constant_(cast(Tensor, self.characters.bias), -4.5)  # most slots hold none of most
-        self.widen = nn.Sequential(convolution(third, WIDTH, stride=(1, 2)), nn.ReLU())
+        self.widen = nn.Sequential(convolution(third, WIDTH, stride=(1, 2)), nn.ReLU(inplace=True))
         sizes = ((3, 3), (1, 3), (1, 3))  # the stem has looked far enough up and down; words are wide
         self.blocks = nn.Sequential(*(Residual(WIDTH, size, (1, 7)) for size in sizes))
         self.print = convolution(WIDTH, DIM, 1)  # centred: what all slots have in common says nothing

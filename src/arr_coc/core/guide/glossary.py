@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.guide.blocks import block_max
+from arr_coc.core.guide.eyes import SLOT
 from arr_coc.core.guide.meanings import WIDTH as MEANING
 from arr_coc.core.guide.meanings import glossary_words, meaning
 from arr_coc.core.guide.words import DIM, WordEncoder
@@ -68,8 +70,9 @@ class Glossary(nn.Module):
         """
         height, width = light.shape[-2] // 16, light.shape[-1] // 32
         total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
+        most, least = block_max(light, SLOT), -block_max(-light, SLOT)
         for scale, each in enumerate(prints):
-            ink = _ink(light, scale, each.shape[-2:])
+            ink = _ink(most, least, scale, each.shape[-2:])
             if scale == 0:
                 each, ink = _darker_rows(each, ink)
             slots = self._slots(each, ink > INK, likeness)
@@ -95,11 +98,12 @@ class Glossary(nn.Module):
         return slots
 
 
-def _ink(light: Tensor, scale: int, size: Sequence[int]) -> Tensor:
-    """The difference of luminance within each slot of a picture at 1/2**scale of its size, [h, w]."""
-    slot = (8 << scale, 16 << scale)
-    most, least = (F.max_pool2d(sign * light, slot, ceil_mode=True)[0, 0] for sign in (1, -1))
-    return F.pad(most + least, (0, size[1] - most.shape[1], 0, size[0] - most.shape[0]))
+def _ink(most: Tensor, least: Tensor, scale: int, size: Sequence[int]) -> Tensor:
+    """The difference of luminance within each slot of a picture at 1/2**scale of its size, [h, w], from its
+    extremes in each slot of the whole picture.
+    """
+    high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[0, 0] for x in (most, -least))
+    return F.pad(high + low, (0, size[1] - high.shape[1], 0, size[0] - high.shape[0]))
 
 
 def _darker_rows(prints: Tensor, ink: Tensor) -> tuple[Tensor, Tensor]:

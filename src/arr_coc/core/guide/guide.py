@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.guide.blocks import block_mean
 from arr_coc.core.guide.colours import colour_maps, colours_of
 from arr_coc.core.guide.eyes import Eyes, Sight, luminance
 from arr_coc.core.guide.glossary import Glossary
@@ -93,6 +94,7 @@ class Guide(nn.Module):
 
     def page(self, picture: Tensor) -> Page:
         """Look at a picture, float [3, h, w] in [0, 1], before any question."""
+        picture = picture.contiguous()  # a channel's pixels side by side: many steps go channel by channel
         size = (picture.shape[-2], picture.shape[-1])
         down, right = (max(SMALLEST - side, -side % MULTIPLE) for side in size)
         pad = (0, right, 0, down)
@@ -209,6 +211,6 @@ def _gathered(others: Tensor, places: Tensor, maps: Tensor) -> Tensor:
 
 def _half(light: Tensor) -> Tensor:
     """A picture at half its size, with sides padded to what the eyes need."""
-    half = F.avg_pool2d(light, 2)
+    half = block_mean(light, (2, 2))
     pad = (0, -half.shape[-1] % 16, 0, -half.shape[-2] % 8)
     return F.pad(half, pad, mode="replicate") if any(pad) else half

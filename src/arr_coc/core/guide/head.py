@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.guide.blocks import block_mean
 from arr_coc.core.guide.eyes import WIDTH as PRINT
 from arr_coc.core.guide.eyes import convolution
 from arr_coc.core.guide.meanings import WIDTH as MEANING
@@ -149,8 +150,9 @@ class PageEncoder(nn.Module):
         super().__init__()
         self.print = nn.Conv2d(5 * PRINT, WIDTH, 1)
         self.colour = nn.Sequential(
-            convolution(3, 24, stride=2), nn.ReLU(), convolution(24, 48, stride=2), nn.ReLU(),
-            convolution(48, WIDTH, stride=(1, 2)), nn.ReLU(),
+            convolution(3, 24, stride=2), nn.ReLU(inplace=True),
+            convolution(24, 48, stride=2), nn.ReLU(inplace=True),
+            convolution(48, WIDTH, stride=(1, 2)), nn.ReLU(inplace=True),
         )  # fmt: skip
         self.paint = nn.Conv2d(6 + 4, WIDTH, 1)
         self.meant = nn.Conv2d(MEANING, WIDTH, 1, bias=False)
@@ -174,9 +176,9 @@ class PageEncoder(nn.Module):
         quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
         parts = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
         prints = [part[..., : size[0], : size[1]] for part in parts]
-        small = F.avg_pool2d(picture, 4)
-        mean = F.avg_pool2d(small, (PLACE[0] // 4, PLACE[1] // 4))
-        spread = (F.avg_pool2d(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
+        small = block_mean(picture, (4, 4))
+        mean = block_mean(small, (PLACE[0] // 4, PLACE[1] // 4))
+        spread = (block_mean(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
         paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
         small = small.to(dtype, memory_format=torch.channels_last)
         x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.core.guide.blocks import block_max
 from arr_coc.core.guide.head import PLACE
 
 COLUMN = 4
@@ -39,7 +40,7 @@ def print_runs(light: Tensor) -> Tensor:
     """
     right = F.pad((light[..., 1:] - light[..., :-1]).abs(), (0, 1))
     below = F.pad((light[..., 1:, :] - light[..., :-1, :]).abs(), (0, 0, 0, 1))
-    ink = (F.max_pool2d(torch.maximum(right, below), (PLACE[0], COLUMN)) > STEP).float()[0]
+    ink = (block_max(torch.maximum(right, below), (PLACE[0], COLUMN)) > STEP).float()[0]
     wide = F.max_pool2d(F.pad(ink, (GAP, GAP)), (1, GAP + 1), 1)
     joined = -F.max_pool2d(-wide, (1, GAP + 1), 1)[0] > 0.5  # gaps of up to GAP columns are closed
     first = joined & ~F.pad(joined, (1, 0))[:, :-1]
