@@ -10,7 +10,7 @@ from arr_coc.core.guide.words import ALPHABET
 from arr_coc.training.guide.crops import Crop, Thing
 from arr_coc.training.guide.lessons import Crops, Examples
 from arr_coc.training.guide.page import open_pages
-from arr_coc.training.guide.spotting import MIDDLE, make_targets, near_misses, spotting_loss
+from arr_coc.training.guide.spotting import MIDDLE, SLIPS, make_targets, near_misses, spotting_loss
 from arr_coc.training.guide.stages import STAGES, average, learning
 
 STEPS = 8
@@ -73,6 +73,26 @@ def test_the_other_names_of_a_thing_do_not_compete_with_the_one_that_is_taught()
         others = {word for word, other in zip(targets.words, also.tolist(), strict=True) if other}
         assert others == (set(thing.words) & set(targets.words)) - {targets.words[name]}
     assert sorted(row[3] for row in targets.printed.tolist()) == [0, 1]
+
+
+def test_some_words_are_misspelt_but_never_beside_themselves():
+    """The slots of a misspelt word are taught its slip alone; numbers are typed as printed."""
+    words = ["invoice", "delivery", "customer", "payment", "reference", "10:33", "total", "sum", "inv-2041"]
+    slots = torch.tensor([[row, 1, row] for row in range(len(words))])
+    letters = torch.zeros(len(ALPHABET), 16, 16, dtype=torch.bool)
+    crop = Crop(torch.rand(3, 128, 128), words, slots, torch.zeros(0, 2, dtype=torch.long), letters)
+    slips = 0
+    for seed in range(40):
+        targets = make_targets([crop], ["delivery", "other"], random.Random(seed))
+        for _, row, _, number in targets.printed.tolist():
+            word, typed = words[row], targets.words[number]
+            if word != typed:
+                slips += 1
+                assert word in ("invoice", "customer", "payment", "reference", "total")
+                assert word not in targets.words
+                assert abs(len(word) - len(typed)) <= 1
+                assert (word[0], word[-1]) == (typed[0], typed[-1])
+    assert 0.5 * SLIPS < slips / (40 * 5) < 1.5 * SLIPS
 
 
 def test_what_is_shown_moves_the_eyes():

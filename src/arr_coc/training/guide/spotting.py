@@ -3,8 +3,8 @@
 Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et
 al. 2018); each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots
 among them, so that a similarity means the same on every page; and the characters of every slot are named.
-Among the others are numbers that are nearly those of the batch (`near_misses`): a wrong letter may cost
-little, but 10:33 is not 10:53.
+Among the others are numbers that are nearly those of the batch (`near_misses`): 10:33 is not 10:53. But a
+wrong letter must cost little, so some words of a batch are misspelt while what is printed is not.
 
 What a page shows is read as print is: the slots of an icon agree with the words of its names.
 """
@@ -24,6 +24,7 @@ from arr_coc.core.guide.eyes import luminance
 from arr_coc.core.guide.guide import Guide
 from arr_coc.training.guide.crops import Crop
 from arr_coc.training.guide.names import EVERY, name_words
+from arr_coc.training.guide.wording import SHORT, slip
 
 SLOTS = 700
 """Printed slots of a batch that are compared with words."""
@@ -35,6 +36,8 @@ THING_SLOTS, MIDDLE = 160, 6
 """Slots of things of a batch that are compared with words, and of one thing."""
 NAMED = 0.3
 """Weight of what is shown beside what is printed."""
+SLIPS = 0.15
+"""Share of the longer words of a batch that are misspelt."""
 DIGITS = "0123456789"
 
 
@@ -88,11 +91,15 @@ def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Rando
         rng: chooses among the slots, the names of things and the near misses.
     """
     numbers: dict[str, int] = {}
+    # A word that competes by itself must not stand against its own print.
+    competing = {*others, *(word for crop in crops for thing in crop.things for word in thing.words)}
+    every = dict.fromkeys(word for crop in crops for word in crop.words)
+    typed = {word: word if word in competing else _typed(word, rng) for word in every}
     printed: list[tuple[int, int, int, int]] = []
     things: list[tuple[int, int, int, int]] = []
     names: list[tuple[str, ...]] = []
     for i, crop in enumerate(crops):
-        own = [numbers.setdefault(word, len(numbers)) for word in crop.words]
+        own = [numbers.setdefault(typed[word], len(numbers)) for word in crop.words]
         printed += [(i, row, column, own[word]) for row, column, word in crop.slots.tolist()]
     misses = near_misses(list(numbers), rng)
     for i, crop in enumerate(crops):
@@ -118,6 +125,12 @@ def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Rando
         torch.tensor(each, dtype=torch.long).view(-1, 4) for each in (printed, [things[k] for k in kept])
     )
     return Targets(list(numbers), *slots, other_names)
+
+
+def _typed(word: str, rng: random.Random) -> str:
+    """A printed word as somebody may type it; none but long words of letters alone is ever misspelt."""
+    slips = len(word) > SHORT and word.isalpha() and rng.random() < SLIPS
+    return slip(word, rng) if slips else word
 
 
 def spotting_loss(

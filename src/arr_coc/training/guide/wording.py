@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+from string import ascii_lowercase
 
 WHAT_IS = re.compile(r"what(?: is|'s|s) (the [^?.]+)\??", re.IGNORECASE)
 """A question of which all but its middle may be put in another way."""
@@ -34,6 +35,9 @@ AFTER = (
     " I need it quickly.", " Just the answer.", " No explanation, please.", " Please.", " Quote it.",
     " Reply with the answer only.", " Thanks!", " Thank you.", " Write only the answer.",
 )  # fmt: skip
+
+SHORT = 4
+"""Letters of a word in which nobody slips."""
 
 
 def as_typed(text: str, rng: random.Random) -> str:
@@ -70,8 +74,13 @@ def misspelt(text: str, rng: random.Random) -> str:
     """A question with a wrong or a lacking letter in most of its long words."""
     words = text.split()
     for i, word in enumerate(words):
-        if len(word) > 4 and rng.random() < 0.7:
-            at = rng.randrange(1, len(word) - 1)
-            letter = rng.choice("abcdefghijklmnopqrstuvwxyz")
-            words[i] = rng.choice((word[:at] + letter + word[at + 1 :], word[:at] + word[at + 1 :]))
+        if len(word) > SHORT and rng.random() < 0.7:
+            words[i] = slip(word, rng)
     return " ".join(words)
+
+
+def slip(word: str, rng: random.Random) -> str:
+    """A word of three letters or more with one of its inner letters wrong or lacking."""
+    at = rng.randrange(1, len(word) - 1)
+    letter = rng.choice(ascii_lowercase)
+    return rng.choice((word[:at] + letter + word[at + 1 :], word[:at] + word[at + 1 :]))
