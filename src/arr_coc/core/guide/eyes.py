@@ -73,7 +73,7 @@ def luminance(picture: Tensor) -> Tensor:
 
 def contrast(light: Tensor) -> Tensor:
     """Luminance [B, 1, h, w] less its local mean and over its local spread, of the same shape."""
-    quarter = block_mean(torch.cat((light, light.square()), 1), (4, 4))
+    quarter = torch.cat([block_mean(x, (4, 4)) for x in (light, light.square())], 1)
     side = NEAR // 4 | 1
     near = window_mean(F.pad(quarter, (side // 2,) * 4, mode="replicate"), side)
     mean, square = near.split(1, 1)

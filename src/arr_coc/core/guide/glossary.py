@@ -26,6 +26,8 @@ SHARPNESS = 60.0
 """What cosines are multiplied by where the words of the glossary compete for a slot."""
 INK = 0.06
 """The least difference of luminance within a slot that print may stand in."""
+FAINT = 0.02
+"""How sure a word has to be to stand in a slot for the slot to mean anything."""
 CHUNK = 2048
 """Slots that are read at once."""
 
@@ -90,11 +92,14 @@ class Glossary(nn.Module):
         for chunk in read.split(CHUNK):
             cosines = chunk @ self.vectors.T.to(chunk.dtype)
             sure = torch.sigmoid(likeness(cosines.amax(1)).float())
-            mixed = (SHARPNESS * cosines).softmax(1) @ self.meanings.to(chunk.dtype)
-            rows.append(torch.cat((mixed * sure[:, None], sure[:, None]), 1))
+            telling = sure > FAINT
+            mixed = (SHARPNESS * cosines[telling]).softmax(1) @ self.meanings.to(chunk.dtype)
+            row = torch.zeros(len(chunk), MEANING + 1, device=chunk.device)
+            row[telling] = F.pad(mixed.float(), (0, 1), value=1.0) * sure[telling, None]
+            rows.append(row)
         slots = prints.new_zeros(MEANING + 1, *prints.shape[1:], dtype=torch.float32)
         if rows:
-            slots[:, inked] = torch.cat(rows).float().T
+            slots[:, inked] = torch.cat(rows).T
         return slots
 
 

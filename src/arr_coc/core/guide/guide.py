@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.core.guide.blocks import block_mean
+from arr_coc.core.guide.blocks import block_max, block_mean
 from arr_coc.core.guide.colours import colour_maps, colours_of
 from arr_coc.core.guide.eyes import Eyes, Sight, luminance
 from arr_coc.core.guide.glossary import Glossary
@@ -182,11 +182,9 @@ class Guide(nn.Module):
     def _cosines(self, page: Page, words: Tensor) -> Tensor:
         """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
         near, half, quarter = (torch.einsum("wd,dhx->whx", words, each) for each in page.prints)
-        height, width = size = page.features.shape[-2:]
+        height, width = page.features.shape[-2:]
         quarter = quarter.repeat_interleave(2, -2).repeat_interleave(2, -1)[:, :height, :width]
-        return torch.maximum(
-            F.adaptive_max_pool2d(near, size), torch.maximum(half[:, :height, :width], quarter)
-        )
+        return torch.maximum(block_max(near, (2, 2)), torch.maximum(half[:, :height, :width], quarter))
 
 
 def _colours(page: Page, terms: Terms) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -65,18 +66,26 @@ def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
     return torch.stack(grids)[None]
 
 
+@lru_cache(maxsize=64)
+def _turns(
+    n: int, vectors: int, width: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the angles by which `rotate` turns each vector, [n, vectors * width] each."""
+    with torch.inference_mode(False):  # another call may learn
+        frequencies = 0.5 ** torch.linspace(0, 7, width // 2, device=device)
+        angles = torch.arange(n, device=device)[:, None] * frequencies * math.pi / 2
+        cos, sin = angles.cos(), angles.sin()
+        # As wide as the vectors, so that each product is one run through memory.
+        cos = torch.cat((cos, cos), -1).repeat(1, vectors).to(dtype)
+        return cos, torch.cat((-sin, sin), -1).repeat(1, vectors).to(dtype)
+
+
 def rotate(x: Tensor) -> Tensor:
     """Rotary position embedding (Su et al. 2021) of vectors [B, N, V, D] by their place among N."""
-    n, vectors, width = x.shape[-3:]
-    half = width // 2
-    frequencies = 0.5 ** torch.linspace(0, 7, half, device=x.device)
-    angles = torch.arange(n, device=x.device)[:, None] * frequencies * math.pi / 2
-    cos, sin = angles.cos(), angles.sin()
-    # As wide as the vectors, so that each product is one run through memory.
-    cos = torch.cat((cos, cos), -1).repeat(1, vectors).to(x.dtype)
-    sin = torch.cat((-sin, sin), -1).repeat(1, vectors).to(x.dtype)
+    half = x.shape[-1] // 2
+    cos, sin = _turns(*x.shape[-3:], x.device, x.dtype)
     other = torch.cat((x[..., half:], x[..., :half]), -1).flatten(2)
-    return (x.flatten(2) * cos + other * sin).view(x.shape)
+    return torch.addcmul(x.flatten(2) * cos, other, sin).view(x.shape)
 
 
 def _nothing(layer: Layer) -> Layer:
@@ -178,7 +187,8 @@ class PageEncoder(nn.Module):
         prints = [part[..., : size[0], : size[1]] for part in parts]
         small = block_mean(picture, (4, 4))
         mean = block_mean(small, (PLACE[0] // 4, PLACE[1] // 4))
-        spread = (block_mean(picture.square(), PLACE) - mean.square()).clamp_min(0).sqrt()
+        squares = torch.cat([block_mean(channel.square(), PLACE) for channel in picture.split(1, 1)], 1)
+        spread = (squares - mean.square()).clamp_min(0).sqrt()
         paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
         small = small.to(dtype, memory_format=torch.channels_last)
         x = self.print(torch.cat(prints, 1).to(dtype)) + self.colour(small) + self.paint(paint)
