@@ -36,7 +36,7 @@ THING_SLOTS, MIDDLE = 160, 6
 """Slots of things of a batch that are compared with words, and of one thing."""
 NAMED = 0.3
 """Weight of what is shown beside what is printed."""
-SLIPS = 0.15
+SLIPS = 0.08
 """Share of the longer words of a batch that are misspelt."""
 DIGITS = "0123456789"
 
