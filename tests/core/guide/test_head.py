@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.head import PAGE_BLOCKS, WIDTH, Block, Line
+from arr_coc.core.guide.head import PAGE_BLOCKS, WIDTH, Block, Line, _turns, rotate
 from arr_coc.core.guide.question import WIDTH as ASKED
 
 
@@ -59,3 +59,17 @@ def test_every_block_of_a_page_tells_of_places_far_away() -> None:
         now = guide.page(picture).features
         assert not torch.allclose(now, plain)
         plain = now
+
+
+def test_turns_are_the_same_whatever_the_default_type_of_numbers() -> None:
+    """They are kept between calls, so that one call under another default would spoil all later ones."""
+    x = torch.rand(1, 5, 2, 8, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
+    expected = rotate(x)
+    _turns.cache_clear()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        turned = rotate(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        _turns.cache_clear()
+    assert torch.equal(turned, expected)

@@ -94,7 +94,7 @@ class Glossary(nn.Module):
             sure = torch.sigmoid(likeness(cosines.amax(1)).float())
             telling = sure > FAINT
             mixed = (SHARPNESS * cosines[telling]).softmax(1) @ self.meanings.to(chunk.dtype)
-            row = torch.zeros(len(chunk), MEANING + 1, device=chunk.device)
+            row = sure.new_zeros(len(chunk), MEANING + 1)
             row[telling] = F.pad(mixed.float(), (0, 1), value=1.0) * sure[telling, None]
             rows.append(row)
         slots = prints.new_zeros(MEANING + 1, *prints.shape[1:], dtype=torch.float32)

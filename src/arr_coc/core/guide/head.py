@@ -72,7 +72,7 @@ def _turns(
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the angles by which `rotate` turns each vector, [n, vectors * width] each."""
     with torch.inference_mode(False):  # another call may learn
-        frequencies = 0.5 ** torch.linspace(0, 7, width // 2, device=device)
+        frequencies = 0.5 ** torch.linspace(0, 7, width // 2, device=device, dtype=torch.float32)
         angles = torch.arange(n, device=device)[:, None] * frequencies * math.pi / 2
         cos, sin = angles.cos(), angles.sin()
         # As wide as the vectors, so that each product is one run through memory.
