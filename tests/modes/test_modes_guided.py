@@ -170,6 +170,13 @@ class TestOwnGuide:
         named = ARRCOCModel.wrap(built.model, built.processor, allocator=saved, guide=folder)
         assert named.guide == folder.absolute()
 
+    def test_a_folder_that_is_moved_takes_nothing_from_a_loaded_model(self, folder: Path) -> None:
+        built = tiny(FAMILIES[0])
+        model = ARRCOCModel.wrap(built.model, built.processor, guide=folder)
+        guide = model.chooser.guide
+        folder.rename(folder.with_name("elsewhere"))
+        assert model.chooser.guide is guide
+
     def test_without_one_that_of_before_is_gone_and_a_run_stays(self, folder: Path, tmp_path: Path) -> None:
         built = tiny(FAMILIES[0])
         ARRCOCModel.wrap(built.model, built.processor, guide=folder).save_pretrained(tmp_path)

@@ -81,12 +81,12 @@ def test_ink_is_found_at_every_scale_and_of_two_rows_the_darker() -> None:
     picture = torch.ones(3, 64, 128)
     picture[:, 10:14, 20:30] = 0.2
     light = luminance(picture[None])
-    extremes = block_max(light, SLOT), -block_max(-light, SLOT)
+    extremes = block_max(light, SLOT), block_max(-light, SLOT)
     for scale, place in enumerate(((1, 1), (0, 0), (0, 0))):
-        ink = _ink(*extremes, scale, (8 >> scale, 8 >> scale))
+        ink = _ink(extremes, scale, (8 >> scale, 8 >> scale))
         assert (ink > 0.5).nonzero().tolist() == [list(place)]
     prints = torch.arange(64.0).view(1, 8, 8)
-    rows, darker = _darker_rows(prints, _ink(*extremes, 0, (8, 8)))
+    rows, darker = _darker_rows(prints, _ink(extremes, 0, (8, 8)))
     assert rows.shape == (1, 4, 8)
     assert rows[0, 0, 1] == 9
     assert float(darker[0, 1]) > 0.5

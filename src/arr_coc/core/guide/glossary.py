@@ -72,9 +72,9 @@ class Glossary(nn.Module):
         """
         height, width = light.shape[-2] // 16, light.shape[-1] // 32
         total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
-        most, least = block_max(light, SLOT), -block_max(-light, SLOT)
+        extremes = block_max(light, SLOT), block_max(-light, SLOT)
         for scale, each in enumerate(prints):
-            ink = _ink(most, least, scale, each.shape[-2:])
+            ink = _ink(extremes, scale, each.shape[-2:])
             if scale == 0:
                 each, ink = _darker_rows(each, ink)
             slots = self._slots(each, ink > INK, likeness)
@@ -103,11 +103,11 @@ class Glossary(nn.Module):
         return slots
 
 
-def _ink(most: Tensor, least: Tensor, scale: int, size: Sequence[int]) -> Tensor:
-    """The difference of luminance within each slot of a picture at 1/2**scale of its size, [h, w], from its
-    extremes in each slot of the whole picture.
+def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:
+    """The difference of luminance within each slot of a picture at 1/2**scale of its size, [h, w], from the
+    most of it, and of its negative, in each slot of the whole picture.
     """
-    high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[0, 0] for x in (most, -least))
+    high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[0, 0] for x in extremes)
     return F.pad(high + low, (0, size[1] - high.shape[1], 0, size[0] - high.shape[0]))
 
 

@@ -57,6 +57,7 @@ def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, 
     }
     place = made_folder(local_path(folder))
     write_tensors(tensors, place / FILE, {"format": FORMAT, "trained_on": json.dumps(records)})
+    _load.cache_clear()  # one of this folder may be another now
 
 
 def load_guide(
@@ -64,7 +65,7 @@ def load_guide(
     dtype: str | torch.dtype | None = "auto",
     device: str | torch.device | None = "cpu",
 ) -> Guide:
-    """Load a guide, ready to run; the same one for the same arguments while its file stays as it is.
+    """Load a guide, ready to run; the same one for the same arguments until `save_guide` writes another.
 
     Args:
         folder: of `save_guide`; None: the bundled one.
@@ -76,12 +77,7 @@ def load_guide(
     """
     place = FOLDER if folder is None else local_path(folder)
     where = resolve_device(device)
-    path = place / FILE
-    if not path.is_file():
-        raise ValueError(f"{str(place)!r} has no guide ({FILE}): give the folder of save_guide")
-    stat = path.stat()
-    written = (stat.st_mtime_ns, stat.st_size, stat.st_ino)  # one that was trained further is another
-    return _load(path, written, resolve_dtype(dtype) or fast_dtype(where), where)
+    return _load(place / FILE, resolve_dtype(dtype) or fast_dtype(where), where)
 
 
 def guide_folder(folder: str | Path) -> Path:
@@ -95,7 +91,9 @@ def guide_folder(folder: str | Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, written: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Guide:
+def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
+    if not path.is_file():
+        raise ValueError(f"{str(path.parent)!r} has no guide ({FILE}): give the folder of save_guide")
     with reading(f"{str(path)!r} is not a saved guide", "save it again with save_guide"):
         with safe_open(path, framework="pt") as file:
             stated = (file.metadata() or {}).get("format")

@@ -24,7 +24,7 @@ from arr_coc.core.guide.guide import MULTIPLE, Guide
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.training.guide.crops import distort
+from arr_coc.training.guide.crops import distort, moved
 from arr_coc.training.guide.layout import layout_questions
 from arr_coc.training.guide.looks import Looks, looks_loss, make_looks
 from arr_coc.training.guide.page import OpenPage
@@ -110,12 +110,12 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     for question in page.questions:
         mine = boxes[place : place + len(question.evidence)]
         place += len(question.evidence)
-        moved = [_moved(box, window, scale) for box in mine]
-        if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in moved):
-            cells = evidence_cells(moved, grid, (width, height))
+        placed = [moved(box, window[:2], scale) for box in mine]
+        if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in placed):
+            cells = evidence_cells(placed, grid, (width, height))
             text = phrase(rng, "title") if question.kind == "title" and rng.random() < 0.5 else question.text
             lessons[question.kind].append(Lesson(as_typed(text, rng), question.kind, cells, bool(mine)))
-        elif question.kind in POINTED and not any(_touches(box, (width, height)) for box in moved):
+        elif question.kind in POINTED and not any(_touches(box, (width, height)) for box in placed):
             absent.append(question.text)
     if flat and page.words and rng.random() < LAYOUT:
         for question in layout_questions(_inside(page.words, window, scale), _size(window, scale), rng):
@@ -135,8 +135,8 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     ]
     asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
-    moved = [_moved(box, window, scale) for box in boxes[count:]]
-    things = [(name, box) for (name, _), box in zip(page.things, moved, strict=True)]
+    placed = [moved(box, window[:2], scale) for box in boxes[count:]]
+    things = [(name, box) for (name, _), box in zip(page.things, placed, strict=True)]
     return Example(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
 
 
@@ -165,17 +165,10 @@ def _pixels(image: Image.Image, window: Box, scale: float) -> Tensor:
     return F.pad(pixels[None], pad, mode="replicate")[0] if any(pad) else pixels
 
 
-def _moved(box: Box, window: Box, scale: float) -> Box:
-    """A box in the px of a window."""
-    left, top = window[:2]
-    x0, y0, x1, y1 = box
-    return (x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale
-
-
 def _inside(words: Sequence[Word], window: Box, scale: float) -> list[Word]:
     """The words of which at least a part is in a window, in its px."""
     size = _size(window, scale)
-    placed = [Word(word.text, _moved(word.box, window, scale), word.size * scale) for word in words]
+    placed = [Word(word.text, moved(word.box, window[:2], scale), word.size * scale) for word in words]
     return [word for word in placed if _touches(word.box, size)]
 
 
