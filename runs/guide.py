@@ -30,6 +30,7 @@ from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
 
+from arr_coc.core.attending import Budget
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.saved import BUNDLED
 from arr_coc.core.selector import Selector
@@ -40,6 +41,7 @@ from arr_coc.evaluate.guide import (
     GUIDE,
     METHODS,
     ORACLE,
+    Choose,
     Sample,
     Scored,
     by_axis,
@@ -53,6 +55,8 @@ from arr_coc.evaluate.guide_pages import EFFECTS, drawn_samples, page_samples
 from arr_coc.store.results.fingerprint import fingerprint
 
 ALLOCATOR = "bundled allocator (sparse)"
+SELECTOR = "selector"
+"""The guide's cells as `Selector` gives them: with the other maps, coverage and void."""
 EVERY = 4
 """Every so manieth page is measured with every effect."""
 
@@ -86,12 +90,22 @@ def joined(path: Path, result: dict[str, Any]) -> dict[str, Any]:
     return before | result | {"command": f"{before['command']}; {result['command']}"}
 
 
+def chooser(selector: Selector) -> Choose:
+    """The cells of a selector as a method that is measured."""
+
+    def choose(sample: Sample, question: str, budget: Budget) -> Tensor:
+        return selector(sample.padded_image(), question, budget, sample.grid).mask().flatten()
+
+    return choose
+
+
 def pages_result(
     guide: Guide, folder: Path, limit: int | None, questions: int | None, methods: Sequence[str]
 ) -> tuple[dict, list[Scored]]:
     """Every figure of a folder of pages."""
     start = time.perf_counter()
-    scored = list(measure(guide, page_samples(folder, "test", limit, questions), methods))
+    others = {} if FOREIGN not in methods else {SELECTOR: chooser(Selector(guide))}
+    scored = list(measure(guide, page_samples(folder, "test", limit, questions), methods, others=others))
     pages = {one.sample: one.cells for one in scored}
     result = {
         "pages": len(pages),
@@ -130,13 +144,12 @@ def effects_result(guide: Guide, folder: Path, limit: int | None, questions: int
 
 def drawn_result(guide: Guide, pages: int) -> dict[str, dict]:
     """Pages of the drawn world: the guide and the bundled allocator."""
-    selector = Selector.from_pretrained(BUNDLED / "allocator")
-
-    def choose(image: Image.Image, question: str, budget: int) -> Tensor:
-        return selector(image, question, budget=budget).mask().flatten()
-
+    others = {
+        SELECTOR: chooser(Selector(guide)),
+        ALLOCATOR: chooser(Selector.from_pretrained(BUNDLED / "allocator")),
+    }
     methods = [name for name in METHODS if name != FOREIGN]
-    scored = list(measure(guide, drawn_samples(pages), methods, others={ALLOCATOR: choose}))
+    scored = list(measure(guide, drawn_samples(pages), methods, others=others))
     kinds = sorted({one.question.kind for one in scored if one.needed})
     parts = {"all": scored} | {kind: [one for one in scored if one.question.kind == kind] for kind in kinds}
     return {

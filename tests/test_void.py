@@ -10,9 +10,12 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc import ARRCOCModel, Reason
+from arr_coc.core.attending import has_structure
+from arr_coc.core.selector import Selector
+from arr_coc.core.texture import generate_texture_array
 from arr_coc.session import Session
 
 SIZE = 1024
@@ -90,3 +93,32 @@ def test_one_word_on_a_blank_page_is_something(mode: str) -> None:
     beside = torch.zeros(32, 32, dtype=torch.bool)
     beside[8:10, 22:32] = True
     assert (allocation.mask()[0] & beside).sum() >= 8
+
+
+def scattered_words() -> Image.Image:
+    """Words all over the picture, in no rows: to the texture alone they are as strokes are."""
+    draw_from = np.random.default_rng(3)
+    words = "quality growth market price engine river garden model budget window paper forest winter silver"
+    image, taken = Image.new("RGB", (SIZE, 768), "white"), []
+    draw = ImageDraw.Draw(image)
+    for word in draw_from.choice(words.split(), 300):
+        spot = (int(draw_from.integers(0, SIZE - 120)), int(draw_from.integers(0, 730)))
+        font = ImageFont.load_default(int(draw_from.choice([16, 20, 28, 40])))
+        x0, y0, x1, y1 = box = draw.textbbox(spot, word, font=font)
+        if len(taken) < 60 and all(x1 < a or c < x0 or y1 < b or d < y0 for a, b, c, d in taken):
+            draw.text(spot, word, fill="black", font=font)
+            taken.append(box)
+    return image
+
+
+def test_scattered_words_are_something_where_they_are_read() -> None:
+    image = scattered_words()
+    pixels = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)[None] / 255
+    assert not has_structure(generate_texture_array(pixels, (24, 32)), "mvp13"), "or this tests nothing"
+    assert not Selector.from_pretrained()(image, "Where is the winter?", budget=BUDGET).void
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+@pytest.mark.parametrize("question", [*QUESTIONS, "What does this painting represent?"])
+def test_the_guide_reads_nothing_where_nothing_is(kind: str, question: str) -> None:
+    assert Selector.from_pretrained()(IMAGES[kind](), question, budget=BUDGET).void

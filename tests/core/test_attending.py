@@ -334,6 +334,11 @@ def picture(kind: str, seed: int = 0) -> torch.Tensor:
                 fill="black",
                 font=ImageFont.load_default(20),
             )
+    if kind == "icons":
+        for number in range(20):
+            x, y = 90 * (number % 5) + 50, 90 * (number // 5) + 60
+            draw.ellipse((x, y, x + 40, y + 40), fill=tuple(int(255 * c) for c in r[number, 3:].tolist()))
+            draw.text((x - 8, y + 48), f"Icon {number}", fill="black", font=ImageFont.load_default(14))
     if kind == "word":
         draw.text((300, 100), "Hi", fill="black", font=ImageFont.load_default(20))
     if kind == "gray on gray":
@@ -347,6 +352,17 @@ def picture(kind: str, seed: int = 0) -> torch.Tensor:
     if kind == "circle":
         draw.ellipse((300, 300, 340, 340), fill="red")
     return to_tensor(image)
+
+
+def splattered(size: tuple[int, int], strokes: int, seed: int) -> Image.Image:
+    """Strokes of any colour and direction, anywhere."""
+    image = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(image)
+    for x, y, a, length, *colour in np.random.default_rng(seed).random((strokes, 7)):
+        x, y, a, length = x * size[0], y * size[1], 2 * np.pi * a, 15 + 150 * length
+        end = (x + length * np.cos(a), y + length * np.sin(a))
+        draw.line([(x, y), end], fill=tuple(int(255 * c) for c in colour), width=4)
+    return image
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:
@@ -363,9 +379,16 @@ class TestVoid:
             )
 
     @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
-    @pytest.mark.parametrize("kind", ["page", "word", "gray on gray", "circle"])
+    @pytest.mark.parametrize("kind", ["page", "icons", "word", "gray on gray", "circle"])
     def test_something_to_prefer(self, kind, channels):
         assert has_structure(generate_texture_array(picture(kind), (16, 16), channels), channels)
+
+    @pytest.mark.parametrize("strokes", [300, 700, 1500])
+    @pytest.mark.parametrize("size", [(1024, 1024), (800, 608), (488, 1056)])
+    def test_strokes_of_any_number_are_nothing_to_prefer(self, strokes, size):
+        for seed in range(3):
+            texture = generate_texture_array(to_tensor(splattered(size, strokes, seed)), (32, 24), "fast13")
+            assert not has_structure(texture, "fast13")
 
     def test_a_photograph(self):
         from matplotlib.cbook import get_sample_data

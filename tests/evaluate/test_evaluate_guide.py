@@ -139,13 +139,22 @@ def test_every_method_is_measured_by_every_budget():
 
 
 def test_another_method_is_measured_by_what_it_chooses():
-    def choose(image, text, budget):
-        mask = torch.zeros(256, dtype=torch.bool)
-        mask[:budget] = True
+    def choose(sample, text, budget):
+        mask = torch.zeros(sample.grid, dtype=torch.bool).flatten()
+        mask[: 16 if budget == "auto" else budget] = True
         return mask
 
     first, last = measure(Pointer(), [page(question(0, 0), question(0, 15))], [GUIDE], others={"top": choose})
     assert (first.kept["top"]["64"].recall, last.kept["top"]["64"].recall) == (1.0, 0.0)
+    assert first.kept["top"]["auto"].cells == 16
+
+
+def test_a_padded_image_has_whole_cells():
+    sample = page(size=(500, 300))
+    image = sample.padded_image()
+    assert image.size == sample.padded == (512, 320)
+    assert image.crop((0, 0, 500, 300)).tobytes() == sample.image.tobytes()
+    assert image.getpixel((511, 319)) == sample.image.getpixel((499, 299))
 
 
 def test_ink_is_where_print_is():

@@ -204,6 +204,8 @@ class ARRCOCLayer(nn.Module):
         logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt, start)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
+        if guided is not None and guided.printed:
+            structured = torch.ones_like(structured)  # words scattered all over are as noise to the texture
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore, needed)
 
     def scores(
@@ -226,7 +228,7 @@ class ARRCOCLayer(nn.Module):
         """Which images are sampled by an even grid, bool [B]: those without structure.
 
         A peak of the participatory map does not save them: where there is nothing to find, a question about
-        shapes finds some. None where the config says `void=False`, or structure was not measured.
+        shapes finds some. Print that the guide can read does. None where the config says `void=False`, or structure was not measured.
         """
         if not self.config.void or relevance.structured is None:
             return None

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.attending import even_grid, expected_tokens
+from arr_coc.core.attending import Budget, even_grid, expected_tokens
 from arr_coc.core.guide.coupling import cell_logits
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.head import PLACE, Judgement
@@ -55,8 +55,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 AutoBudget = Callable[[Tensor], Tensor]
 """Logits of cells [Q, H, W] -> cells to keep [Q]."""
-Choose = Callable[[Image.Image, str, int], Tensor]
-"""Picture, question and budget -> bool [N], the cells that some other method keeps."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,15 @@ class Sample:
     def pixels(self) -> Tensor:
         """The picture as float [3, h, w] in [0, 1]."""
         return torch.from_numpy(np.asarray(self.image).copy()).permute(2, 0, 1).float() / 255
+
+    def padded_image(self) -> Image.Image:
+        """The picture of the size of `padded`, its last row and column repeated."""
+        right, down = (padded - side for padded, side in zip(self.padded, self.image.size, strict=True))
+        return Image.fromarray(np.pad(np.asarray(self.image), ((0, down), (0, right), (0, 0)), mode="edge"))
+
+
+Choose = Callable[[Sample, str, Budget], Tensor]
+"""Sample, question and budget -> bool [N], the cells of the sample's grid that some other method keeps."""
 
 
 class Kept(NamedTuple):
@@ -200,10 +207,9 @@ def _measure(
                 else:
                     kept[name] = kept_by_null(name, evidence, grid, budgets)
             for name, choose in (others or {}).items():
-                own = {label: k for label, k in budgets.items() if "/" not in label}
+                own = {label: k for label, k in budgets.items() if "/" not in label} | {"auto": "auto"}
                 kept[name] = {
-                    label: kept_of(choose(sample.image, question.text, k), evidence)
-                    for label, k in own.items()
+                    label: kept_of(choose(sample, question.text, k), evidence) for label, k in own.items()
                 }
         axes = {**sample.axes, **_print(sample.words, question)}
         logits = (judged.present[i].item(), judged.whole[i].item(), judged.odd[i].item())
