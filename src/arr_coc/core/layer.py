@@ -228,7 +228,8 @@ class ARRCOCLayer(nn.Module):
         """Which images are sampled by an even grid, bool [B]: those without structure.
 
         A peak of the participatory map does not save them: where there is nothing to find, a question about
-        shapes finds some. Print that the guide can read does. None where the config says `void=False`, or structure was not measured.
+        shapes finds some. Print that the guide can read does. None where the config says `void=False`, or
+        structure was not measured.
         """
         if not self.config.void or relevance.structured is None:
             return None
