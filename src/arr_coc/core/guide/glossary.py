@@ -28,8 +28,8 @@ INK = 0.06
 """The least difference of luminance within a slot that print may stand in."""
 FAINT = 0.02
 """How sure a word has to be to stand in a slot for the slot to mean anything."""
-CHUNK = 2048
-"""Slots that are read at once."""
+CHUNK = 512
+"""Slots that are read at once: their cosines with all words stay in a cache."""
 
 
 class Glossary(nn.Module):
@@ -87,16 +87,17 @@ class Glossary(nn.Module):
 
     def _slots(self, prints: Tensor, inked: Tensor, likeness: Callable[[Tensor], Tensor]) -> Tensor:
         """Meanings of slots and, last, how sure a word is to stand in each: [MEANING + 1, h, w]."""
-        read = prints[:, inked].T  # (N, DIM)
+        dtype = self.vectors.dtype
+        read = (SHARPNESS * prints[:, inked].T).to(dtype)  # (N, DIM)
+        meanings = F.pad(self.meanings, (0, 1), value=1.0).to(dtype)  # the last column adds up the weights
+        bias = read.new_full((len(self.vectors),), -SHARPNESS)
         rows = []
         for chunk in read.split(CHUNK):
-            cosines = chunk @ self.vectors.T.to(chunk.dtype)
-            sure = torch.sigmoid(likeness(cosines.amax(1)).float())
-            telling = sure > FAINT
-            mixed = (SHARPNESS * cosines[telling]).softmax(1) @ self.meanings.to(chunk.dtype)
-            row = sure.new_zeros(len(chunk), MEANING + 1)
-            row[telling] = F.pad(mixed.float(), (0, 1), value=1.0) * sure[telling, None]
-            rows.append(row)
+            # SHARPNESS times cosines, less the most that can be: what a softmax would subtract.
+            lowered = F.linear(chunk, self.vectors, bias)
+            sure = torch.sigmoid(likeness(lowered.amax(1).float() / SHARPNESS + 1))
+            mixed = (lowered.exp_() @ meanings).float()
+            rows.append(mixed / mixed[:, -1:].clamp_min(1e-30) * (sure * (sure > FAINT))[:, None])
         slots = prints.new_zeros(MEANING + 1, *prints.shape[1:], dtype=torch.float32)
         if rows:
             slots[:, inked] = torch.cat(rows).T

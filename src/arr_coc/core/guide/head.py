@@ -113,7 +113,7 @@ class Line(nn.Module):
         query, key = turned.chunk(2, -2)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         # Fused attention is slower on lines this short: twice forward, ten times backward on a CPU.
-        weights = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5).softmax(-1)
+        weights = (query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)).softmax(-1)
         mixed = weights.to(value.dtype) @ value
         return x + self.outer(mixed.transpose(1, 2).flatten(-2)).view(x.shape)
 
@@ -137,15 +137,17 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, pooled: Tensor | None = None) -> Tensor:
         """[Q, H, W, WIDTH] -> the same shape; `pooled` [Q, ASKED] of the questions that lead."""
-        nothing = (0.0, 0.0, 0.0, 0.0)
-        lead = nothing if self.lead is None else self.lead(pooled)[:, None, None].chunk(4, -1)
-        scale, shift, scale2, shift2 = lead
-        y = self.norms[0](x) * (1 + scale) + shift
+        lead = None if self.lead is None else self.lead(pooled)[:, None, None].unflatten(-1, (4, -1))
+        y = _led(self.norms[0](x), lead, 0)
         x = x + self.conv(y.movedim(-1, 1)).movedim(1, -1)
         x = self.rows(x)
         x = self.columns(x.transpose(1, 2)).transpose(1, 2)
-        y = self.norms[1](x) * (1 + scale2) + shift2
-        return x + self.down(F.gelu(self.up(y)))
+        return x + self.down(F.gelu(self.up(_led(self.norms[1](x), lead, 2))))
+
+
+def _led(x: Tensor, lead: Tensor | None, first: int) -> Tensor:
+    """[Q, H, W, WIDTH] scaled and shifted by the rows `first` and the next of a lead [Q, 1, 1, 4, WIDTH]."""
+    return x if lead is None else torch.addcmul(lead[..., first + 1, :], x, 1 + lead[..., first, :])
 
 
 class PageEncoder(nn.Module):

@@ -118,6 +118,8 @@ def prepared(guide: Guide, dtype: torch.dtype) -> Guide:
     for part in (guide.eyes, guide.pages, guide.reader, guide.head):
         part.to(dtype)
     guide.head.last.float()
+    if dtype == torch.bfloat16:  # of the range of float32, which the weights of its words need
+        guide.glossary.to(dtype)
     return guide
 
 
