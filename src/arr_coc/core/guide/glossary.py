@@ -28,8 +28,9 @@ INK = 0.06
 """The least difference of luminance within a slot that print may stand in."""
 FAINT = 0.02
 """How sure a word has to be to stand in a slot for the slot to mean anything."""
-CHUNK = 512
-"""Slots that are read at once: their cosines with all words stay in a cache."""
+CHUNK = 256
+"""Slots that are read at once: their cosines with all words stay in the processor's cache, and it has its
+kernels for this number ready, which take longer to make than to run."""
 
 
 class Glossary(nn.Module):
@@ -70,25 +71,31 @@ class Glossary(nn.Module):
         Returns:
             [MEANING, h/16, w/32], vectors as long as a word is sure to stand there, at most 1.
         """
-        height, width = light.shape[-2] // 16, light.shape[-1] // 32
-        total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
         extremes = block_max(light, SLOT), block_max(-light, SLOT)
+        layers = []
         for scale, each in enumerate(prints):
             ink = _ink(extremes, scale, each.shape[-2:])
             if scale == 0:
                 each, ink = _darker_rows(each, ink)
-            slots = self._slots(each, ink > INK, likeness)
+            layers.append((each, ink > INK))
+        rows = self._read(torch.cat([each[:, inked].T for each, inked in layers]), likeness)
+        height, width = light.shape[-2] // 16, light.shape[-1] // 32
+        total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
+        parts = rows.split([int(inked.sum()) for _, inked in layers])
+        for scale, (part, (_, inked)) in enumerate(zip(parts, layers, strict=True)):
+            slots = total.new_zeros(MEANING + 1, *inked.shape)
+            slots[:, inked] = part.T
             if scale == 0:
-                slots = 2 * F.avg_pool2d(slots[None], (1, 2))[0]
+                slots = slots[..., ::2] + slots[..., 1::2]
             elif scale == 2:
                 slots = slots.repeat_interleave(2, -2).repeat_interleave(2, -1)
             total += slots[:, :height, :width]
         return total[:-1] / total[-1].clamp_min(1)
 
-    def _slots(self, prints: Tensor, inked: Tensor, likeness: Callable[[Tensor], Tensor]) -> Tensor:
-        """Meanings of slots and, last, how sure a word is to stand in each: [MEANING + 1, h, w]."""
-        dtype = self.vectors.dtype
-        read = (SHARPNESS * prints[:, inked].T).to(dtype)  # (N, DIM)
+    def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> Tensor:
+        """Meanings of slots and, last, how sure a word is to stand in each: [N, DIM] -> [N, MEANING + 1]."""
+        dtype, count = self.vectors.dtype, len(prints)
+        read = F.pad((SHARPNESS * prints).to(dtype), (0, 0, 0, -count % CHUNK))
         meanings = F.pad(self.meanings, (0, 1), value=1.0).to(dtype)  # the last column adds up the weights
         bias = read.new_full((len(self.vectors),), -SHARPNESS)
         rows = []
@@ -98,10 +105,7 @@ class Glossary(nn.Module):
             sure = torch.sigmoid(likeness(lowered.amax(1).float() / SHARPNESS + 1))
             mixed = (lowered.exp_() @ meanings).float()
             rows.append(mixed / mixed[:, -1:].clamp_min(1e-30) * (sure * (sure > FAINT))[:, None])
-        slots = prints.new_zeros(MEANING + 1, *prints.shape[1:], dtype=torch.float32)
-        if rows:
-            slots[:, inked] = torch.cat(rows).T
-        return slots
+        return torch.cat(rows)[:count]
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:

@@ -226,7 +226,7 @@ class Head(nn.Module):
     def looks(self, page: Tensor, reading: Reading) -> Tensor:
         """The logit that each place looks like what a word names, [T, H, W]; arguments as of a call."""
         places = self.look(page[0].movedim(0, -1))
-        return torch.einsum("hwl,tl->thw", places, self.name(reading.tokens)) - 3.0  # few look like it
+        return (places @ self.name(reading.tokens).T).movedim(-1, 0) - 3.0  # few look like it
 
     def forward(self, page: Tensor, readings: list[Reading], maps: list[Tensor]) -> Judgement:
         """Judge the places of a page for some questions.

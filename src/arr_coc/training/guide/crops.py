@@ -82,7 +82,7 @@ def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
     inside = [w for w in placed if _inside(w, part.width, part.height)]
     if len(inside) < 3:
         return None
-    things = [(name, moved(box, (left, top), scale)) for name, box in page.things]
+    things = [(name, moved(box, (left, top), (scale, scale))) for name, box in page.things]
     targets = _targets(inside, placed, [box for _, box in things], size)
     return Crop(distort(pixels, rng), *targets, _things(things, (part.width, part.height)))
 
@@ -94,15 +94,15 @@ def _start(wanted: float, side: float, length: float) -> float:
 
 def _placed(word: Word, left: float, top: float, scale: float) -> Word:
     """A word as it stands in a crop."""
-    box = moved(word.box, (left, top), scale)
+    box = moved(word.box, (left, top), (scale, scale))
     return Word(word.text, box, word.size * scale, tuple((x - left) * scale for x in word.edges))
 
 
-def moved(box: Box, corner: tuple[float, float], scale: float) -> Box:
-    """A box in the px of a part of a page, whose left upper corner lies at `corner`."""
-    left, top = corner
+def moved(box: Box, corner: tuple[float, float], scale: tuple[float, float]) -> Box:
+    """A box in the px of a part of a page, whose left upper corner lies at `corner`; scaled in x and y."""
+    (left, top), (across, down) = corner, scale
     x0, y0, x1, y1 = box
-    return (x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale
+    return (x0 - left) * across, (y0 - top) * down, (x1 - left) * across, (y1 - top) * down
 
 
 def _inside(word: Word, width: int, height: int) -> bool:

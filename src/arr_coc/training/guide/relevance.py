@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.core.guide.coupling import cell_logits
-from arr_coc.core.guide.guide import MULTIPLE, Guide
+from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.question import terms
 from arr_coc.core.guide.words import normal, split_words
 from arr_coc.data.evidence import evidence_cells
@@ -38,6 +38,9 @@ CELL = 32
 """Side in px of the cells that evidence is told in."""
 SIDES = (512, 768, 1024, 1024, 1280)
 """Longest sides in px of what is learned on at once."""
+LENGTHS = (*range(64, 512, 64), *range(512, 1281, 128))
+"""All sides in px of that: few, for a CPU makes its kernels anew for each size, which takes as long as a step.
+A window becomes narrower or wider by an eighth at most to have them (below 256 px by more)."""
 QUESTIONS = 6
 """Questions of a page that are learned at once."""
 POINTED = frozenset(
@@ -67,6 +70,28 @@ class Aside(NamedTuple):
     text: str
     whole: float
     odd: float
+
+
+class Window(NamedTuple):
+    """A part of a page in its px, and the (width, height) in px at which it is learned."""
+
+    part: Box
+    size: tuple[int, int]
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Px of the window per px of the page, in x and y."""
+        x0, y0, x1, y1 = self.part
+        return self.size[0] / (x1 - x0), self.size[1] / (y1 - y0)
+
+    def placed(self, box: Box) -> Box:
+        """A box of the page in px of the window."""
+        return moved(box, self.part[:2], self.scale)
+
+    def words(self, words: Sequence[Word]) -> list[Word]:
+        """Those words of the page of which at least a part is in the window, in its px."""
+        here = [Word(word.text, self.placed(word.box), word.size * self.scale[1]) for word in words]
+        return [word for word in here if _touches(word.box, self.size)]
 
 
 class Example(NamedTuple):
@@ -101,7 +126,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     scale = max(floor, min(1.6, 0.55 * 3.2 ** rng.random()))
     scale = max(scale, 256 / max(image.size))
     window = _window(image, boxes[:count], scale, rng)
-    pixels = _pixels(image, window, scale)
+    pixels = _pixels(image, window)
     height, width = pixels.shape[1:]
     grid = (height // CELL, width // CELL)
     lessons: dict[str, list[Lesson]] = defaultdict(list)
@@ -110,7 +135,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     for question in page.questions:
         mine = boxes[place : place + len(question.evidence)]
         place += len(question.evidence)
-        placed = [moved(box, window[:2], scale) for box in mine]
+        placed = [window.placed(box) for box in mine]
         if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in placed):
             cells = evidence_cells(placed, grid, (width, height))
             text = phrase(rng, "title") if question.kind == "title" and rng.random() < 0.5 else question.text
@@ -118,7 +143,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
         elif question.kind in POINTED and not any(_touches(box, (width, height)) for box in placed):
             absent.append(question.text)
     if flat and page.words and rng.random() < LAYOUT:
-        for question in layout_questions(_inside(page.words, window, scale), _size(window, scale), rng):
+        for question in layout_questions(window.words(page.words), window.size, rng):
             cells = evidence_cells(question.evidence, grid, (width, height))
             lessons[question.kind].append(Lesson(as_typed(question.text, rng), question.kind, cells, True))
     nothing = torch.zeros(grid, dtype=torch.bool)
@@ -135,41 +160,30 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     ]
     asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
-    placed = [moved(box, window[:2], scale) for box in boxes[count:]]
+    placed = [window.placed(box) for box in boxes[count:]]
     things = [(name, box) for (name, _), box in zip(page.things, placed, strict=True)]
     return Example(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
 
 
-def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Box:
-    """A window with sides of at most one of SIDES after scaling, placed where some evidence lies."""
+def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Window:
+    """A window at about a scale, with a longest side of at most one of SIDES, where some evidence lies."""
     longest = rng.choice(SIDES)
     width, height = (min(side, longest / scale) for side in image.size)
     x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
     left = max(0.0, min((x0 + x1) / 2 - width * rng.uniform(0.2, 0.8), image.width - width))
     top = max(0.0, min((y0 + y1) / 2 - height * rng.uniform(0.2, 0.8), image.height - height))
-    return left, top, left + width, top + height
+    return Window((left, top, left + width, top + height), (_length(width * scale), _length(height * scale)))
 
 
-def _size(window: Box, scale: float) -> tuple[int, int]:
-    """Width and height of a window in its px."""
-    left, top, right, low = window
-    return max(1, round((right - left) * scale)), max(1, round((low - top) * scale))
+def _length(side: float) -> int:
+    """The nearest of LENGTHS, by ratio."""
+    return min(LENGTHS, key=lambda length: max(length / side, side / length))
 
 
-def _pixels(image: Image.Image, window: Box, scale: float) -> Tensor:
-    """A window of a picture at a scale, padded to multiples of 32 px, float [3, h, w]."""
-    size = _size(window, scale)
-    part = image.resize(size, Image.Resampling.BICUBIC, box=window)
-    pixels = torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
-    pad = (0, -size[0] % MULTIPLE, 0, -size[1] % MULTIPLE)
-    return F.pad(pixels[None], pad, mode="replicate")[0] if any(pad) else pixels
-
-
-def _inside(words: Sequence[Word], window: Box, scale: float) -> list[Word]:
-    """The words of which at least a part is in a window, in its px."""
-    size = _size(window, scale)
-    placed = [Word(word.text, moved(word.box, window[:2], scale), word.size * scale) for word in words]
-    return [word for word in placed if _touches(word.box, size)]
+def _pixels(image: Image.Image, window: Window) -> Tensor:
+    """A window of a picture, float [3, h, w] in [0, 1]."""
+    part = image.resize(window.size, Image.Resampling.BICUBIC, box=window.part)
+    return torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
 
 
 def _touches(box: Box, size: tuple[int, int]) -> bool:

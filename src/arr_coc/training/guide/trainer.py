@@ -9,6 +9,7 @@ end it after the step it is in, and the guide is usable.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -33,6 +34,10 @@ from arr_coc.training.guide.state import Progress
 from arr_coc.training.interruption import Interruption
 from arr_coc.training.progress import Report, counted, duration
 
+KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+"""How many kernels a CPU keeps, by shape: its 1,024 are fewer than ten windows need, and to make them takes
+as long as to run them. Ours take up to 3 GB."""
+
 
 def train_guide(
     recipe: GuideRecipe, out: Path, progress: bool = True, device: str = "auto"
@@ -53,6 +58,7 @@ def train_guide(
         ValueError: the folder isn't this run's, or pages or the guide to start from can't be read.
     """
     state.check(out, recipe)
+    os.environ.setdefault(KERNELS, "8192")
     run = Run(recipe, out, resolve_device(device))
     with opened(out), run.interruption.listening():
         return run.whole(progress)
