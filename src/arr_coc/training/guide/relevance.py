@@ -39,8 +39,8 @@ CELL = 32
 SIDES = (512, 768, 1024, 1024, 1280)
 """Longest sides in px of what is learned on at once."""
 LENGTHS = (*range(64, 512, 64), *range(512, 1281, 128))
-"""All sides in px of that: few, for a CPU makes its kernels anew for each size, which takes as long as a step.
-A window becomes narrower or wider by an eighth at most to have them (below 256 px by more)."""
+"""All sides in px of that: few, for a CPU makes its kernels anew for each size, which takes as long as to run
+them. A window becomes narrower or wider by an eighth at most to have them (below 256 px by more)."""
 QUESTIONS = 6
 """Questions of a page that are learned at once."""
 POINTED = frozenset(
