@@ -10,7 +10,7 @@ from torch import Tensor
 
 from arr_coc.core.guide.blocks import block_max
 from arr_coc.core.guide.eyes import SLOT, luminance
-from arr_coc.core.guide.glossary import Glossary, _darker_rows, _ink
+from arr_coc.core.guide.glossary import CHUNK, FAINT, SHARPNESS, Glossary, _darker_rows, _ink
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.meanings import WIDTH, glossary_words, meaning
 from arr_coc.core.guide.store import load_guide
@@ -90,3 +90,19 @@ def test_ink_is_found_at_every_scale_and_of_two_rows_the_darker() -> None:
     assert rows.shape == (1, 4, 8)
     assert rows[0, 0, 1] == 9
     assert float(darker[0, 1]) > 0.5
+
+
+def test_words_are_mixed_by_a_softmax_of_their_cosines() -> None:
+    plain = load_guide(dtype="float32")
+    glossary = plain.glossary
+    noise = torch.randn(CHUNK + 5, glossary.vectors.shape[1], generator=torch.Generator().manual_seed(0))
+    near = 0.2 * torch.nn.functional.normalize(noise, dim=1) + glossary.vectors[: len(noise)]
+    prints = torch.nn.functional.normalize(torch.cat((near[: CHUNK - 1], noise[CHUNK - 1 :])), dim=1)
+    cosines = prints @ glossary.vectors.T
+    sure = torch.sigmoid(plain.likeness(cosines.amax(1)))
+    mixed = (SHARPNESS * cosines).softmax(1) @ glossary.meanings
+    expected = torch.cat((mixed, torch.ones(len(mixed), 1)), 1) * (sure * (sure > FAINT))[:, None]
+    assert torch.allclose(glossary._read(prints, plain.likeness), expected, atol=1e-4)
+    assert 5 < int((sure > FAINT).sum()) < len(sure), "both kinds are there"
+    quick = load_guide(dtype="bfloat16")
+    assert torch.allclose(quick.glossary._read(prints, quick.likeness), expected, atol=0.05)

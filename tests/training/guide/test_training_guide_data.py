@@ -15,7 +15,7 @@ from arr_coc.training.guide.easy import easy_page
 from arr_coc.training.guide.lessons import Crops, Examples, stream
 from arr_coc.training.guide.looks import NONE
 from arr_coc.training.guide.page import OpenPage, adapted, drawn_page, open_pages
-from arr_coc.training.guide.relevance import CELL, QUESTIONS, make_example
+from arr_coc.training.guide.relevance import CELL, LENGTHS, QUESTIONS, _pixels, _window, make_example
 from arr_coc.world import draw_page
 from arr_coc.world.browser.chromium import Word
 from arr_coc.world.browser.page import Inquired
@@ -76,6 +76,24 @@ def test_windows_keep_the_evidence_of_what_they_ask(plain):
         assert lesson.present
         assert inside[lesson.evidence].sum() > 0.6 * inside.sum()  # a sliver makes no cell
         assert (inside[lesson.evidence] > 0).all()
+
+
+def test_windows_have_few_sizes_and_boxes_go_with_them():
+    image = Image.new("RGB", (999, 631), "white")
+    image.paste("black", (400, 300, 480, 330))
+    for seed in range(40):
+        scale = 0.4 + seed / 40
+        window = _window(image, [(400.0, 300.0, 480.0, 330.0)], scale, random.Random(seed))
+        assert set(window.size) <= set(LENGTHS)
+        assert all(0.7 < own / scale < 1.42 for own in window.scale)
+        dark = _pixels(image, window)[0] < 0.5
+        assert dark.shape == window.size[::-1]
+        x0, y0, x1, y1 = window.placed((400.0, 300.0, 480.0, 330.0))
+        (top, left), (low, right) = dark.nonzero().amin(0).tolist(), dark.nonzero().amax(0).tolist()
+        assert (left, top) == pytest.approx((max(x0, 0), max(y0, 0)), abs=1.5)
+        assert (right + 1, low + 1) == pytest.approx(
+            (min(x1, window.size[0]), min(y1, window.size[1])), abs=1.5
+        )
 
 
 def test_kinds_are_even_and_nothing_is_asked_of_what_was_cut_off(plain):
