@@ -222,7 +222,10 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     with torch.no_grad():
         sights = guide.look(pixels)
     page = guide.compose(pixels, sights)
-    judged = guide.judge(page, [lesson.text for lesson in example.lessons])
+    # Nothing learns here, and in bfloat16 a CPU would make kernels for every number of words.
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        searches = guide.search(page, [lesson.text for lesson in example.lessons])
+    judged = guide.weigh(page, searches)
     height, width = pixels.shape[1:]
     cells = cell_logits(judged.logits, (height, width), (height // CELL, width // CELL)).flatten(1)  # (Q, N)
     target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).to(device).float()

@@ -150,11 +150,14 @@ def spotting_loss(
     printed, things, other_names = (target.to(device) for target in targets)
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(luminance(pixels), characters=True)
-    nouns = guide.words(words)
+    # In bfloat16 a CPU would make kernels for every number of words and slots: a tenth of the step.
+    with torch.autocast(device.type, enabled=False):
+        nouns = guide.words(words)
 
     def cosines(slots: Tensor) -> Tensor:
         """Of slots, each a crop, a row and a column, with all words."""
-        return sight.print[slots[:, 0], :, slots[:, 1], slots[:, 2]].float() @ nouns.T
+        with torch.autocast(device.type, enabled=False):
+            return sight.print[slots[:, 0], :, slots[:, 1], slots[:, 2]].float() @ nouns.T
 
     cosine, word = cosines(printed), printed[:, 3]  # (S, W)
     own = F.one_hot(word, len(words)).bool()
