@@ -91,7 +91,7 @@ class ChannelContext:
     def edges(self) -> Tensor:
         """Cell means of Sobel |d/dx|, |d/dy| and their length, [B, 3, H, W]; a black-white edge has 1."""
         dx, dy = sobel(self.luma)
-        length = dx.square().addcmul_(dy, dy).sqrt_()
+        length = torch.hypot(dx, dy)  # a square root of zeros, which most of a page has, takes ten times that
         return torch.cat([self.per_cell(g) for g in (dx.abs_(), dy.abs_(), length)], dim=1) / 4
 
     @cached_property
