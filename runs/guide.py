@@ -6,8 +6,9 @@
     python runs/guide.py --pages FOLDER --worst 6 --pictures FOLDER                      what it misses, as pictures
 
 The folders are caches of rendered pages (`arr_coc.world.browser.cache`), their split "test". Every figure is of
-questions with evidence; see `arr_coc.evaluate.guide`. With --drawn N pages of the drawn world are asked too, and the
-bundled allocator beside the guide. Parts may be measured by several lines: those in the result file that are of the same
+questions with evidence; see `arr_coc.evaluate.guide`. "guide" is its own order of cells, "selector" what `Selector`
+makes of it, which is what ships: with the other maps, coverage and void. With --drawn N pages of the drawn world are
+asked too, and the bundled allocator beside them. Parts may be measured by several lines: those in the result file that are of the same
 weights stay.
 """
 
@@ -56,7 +57,7 @@ from arr_coc.store.results.fingerprint import fingerprint
 
 ALLOCATOR = "bundled allocator (sparse)"
 SELECTOR = "selector"
-"""The guide's cells as `Selector` gives them: with the other maps, coverage and void."""
+"""The guide's cells as `Selector` gives them."""
 EVERY = 4
 """Every so manieth page is measured with every effect."""
 
@@ -100,11 +101,15 @@ def chooser(selector: Selector) -> Choose:
 
 
 def pages_result(
-    guide: Guide, folder: Path, limit: int | None, questions: int | None, methods: Sequence[str]
+    guide: Guide,
+    folder: Path,
+    limit: int | None,
+    questions: int | None,
+    methods: Sequence[str],
+    others: dict[str, Choose],
 ) -> tuple[dict, list[Scored]]:
     """Every figure of a folder of pages."""
     start = time.perf_counter()
-    others = {} if FOREIGN not in methods else {SELECTOR: chooser(Selector(guide))}
     scored = list(measure(guide, page_samples(folder, "test", limit, questions), methods, others=others))
     pages = {one.sample: one.cells for one in scored}
     result = {
@@ -118,7 +123,7 @@ def pages_result(
         "by kind": {name: summarise(part) for name, part in by_kind(scored).items()},
         "by axis": {
             axis: {
-                value: {name: summarise(part).get(name, {}) for name in (GUIDE, ORACLE)}
+                value: {name: summarise(part).get(name, {}) for name in (GUIDE, *others, ORACLE)}
                 for value, part in values.items()
             }
             for axis, values in by_axis(scored).items()
@@ -129,7 +134,7 @@ def pages_result(
 
 
 def effects_result(guide: Guide, folder: Path, limit: int | None, questions: int | None) -> dict[str, dict]:
-    """The guide on every EVERYth page with every effect."""
+    """The guide's own order on every EVERYth page with every effect."""
     return {
         name: summarise(
             measure(
@@ -192,9 +197,10 @@ def print_pages(console: Console, name: str, result: dict, brief: bool) -> None:
     console.print(
         ", ".join(f"{verdict}: AUC {each['auc']:.2f} ({each['no']} no)" for verdict, each in verdicts)
     )
-    auto = result["by kind"].get("all", {}).get(GUIDE, {}).get("auto")
-    if auto:
-        console.print(f"auto: {auto['cells']:.0f} cells, all evidence kept {auto['whole']:.0%}")
+    for name in (GUIDE, SELECTOR):
+        auto = result["by kind"].get("all", {}).get(name, {}).get("auto")
+        if auto:
+            console.print(f"{name}, auto: {auto['cells']:.0f} cells, all evidence kept {auto['whole']:.0%}")
     if brief:
         return
     for group in ("all", "fields"):
@@ -282,7 +288,9 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     console = Console(width=None if sys.stdout.isatty() else 200)
     guide, weights = load(args.guide)
-    methods = [GUIDE, ORACLE] if args.brief or args.worst else METHODS
+    brief = args.brief or args.worst
+    methods = [GUIDE, ORACLE] if brief else METHODS
+    others = {} if brief else {SELECTOR: chooser(Selector(guide))}
     result: dict[str, Any] = {
         "command": "python runs/guide.py " + " ".join(sys.argv[1:]),
         "package": version("arr-coc"),
@@ -297,12 +305,12 @@ def main() -> None:
         folder = getattr(args, name)
         if folder is None:
             continue
-        result[name], scored = pages_result(guide, folder, args.limit, args.questions, methods)
+        result[name], scored = pages_result(guide, folder, args.limit, args.questions, methods, others)
         print_pages(console, name, result[name], args.brief)
         if args.worst:
             samples = list(page_samples(folder, "test", args.limit, args.questions))
             write_worst(guide, samples, scored, args.worst, args.pictures / name)
-    if args.pages and not (args.brief or args.worst):
+    if args.pages and not brief:
         result["effects"] = effects_result(guide, args.pages, args.limit, args.questions)
         rows = result["effects"]
         console.print(table(f"every {EVERY}th page made worse", rows, [f"{k}/1024" for k in BUDGETS]))
@@ -312,7 +320,7 @@ def main() -> None:
         rows = {
             f"{family}, {m}": methods[m]
             for family, methods in families
-            for m in (GUIDE, ALLOCATOR)
+            for m in (GUIDE, SELECTOR, ALLOCATOR)
             if m in methods
         }
         console.print(table("drawn pages", rows, [str(k) for k in BUDGETS]))

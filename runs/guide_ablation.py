@@ -172,9 +172,11 @@ class FixedMixture(ARRCOCLayer):
 
     def balance(self, *inputs: Any, **options: Any) -> Relevance:
         *others, guided = inputs
+        coupling = _given(guided)
         relevance = super().balance(*others, None, **options)
-        count = relevance.balanced.new_full((len(relevance.balanced),), trust.needed(_given(guided)))
-        return relevance._replace(needed=count)
+        count = relevance.balanced.new_full((len(relevance.balanced),), trust.needed(coupling))
+        structured = torch.ones_like(relevance.structured) if coupling.printed else relevance.structured
+        return relevance._replace(needed=count, structured=structured)
 
 
 class WithoutCoverage(ARRCOCLayer):

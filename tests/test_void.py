@@ -111,14 +111,24 @@ def scattered_words() -> Image.Image:
     return image
 
 
-def test_scattered_words_are_something_where_they_are_read() -> None:
+@pytest.mark.parametrize("question", ["Where is the winter?", "What does it mean?", "Where is the bicycle?"])
+def test_scattered_words_are_something_where_they_are_read(question: str) -> None:
     image = scattered_words()
     pixels = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)[None] / 255
     assert not has_structure(generate_texture_array(pixels, (24, 32)), "mvp13"), "or this tests nothing"
-    assert not Selector.from_pretrained()(image, "Where is the winter?", budget=BUDGET).void
+    assert not Selector.from_pretrained()(image, question, budget=BUDGET).void
 
 
 @pytest.mark.parametrize("kind", IMAGES)
-@pytest.mark.parametrize("question", [*QUESTIONS, "What does this painting represent?"])
+@pytest.mark.parametrize(
+    "question", [*QUESTIONS, "What does this painting represent?", "Which pencil is red? Where is the line?"]
+)
 def test_the_guide_reads_nothing_where_nothing_is(kind: str, question: str) -> None:
     assert Selector.from_pretrained()(IMAGES[kind](), question, budget=BUDGET).void
+
+
+def test_a_strip_narrower_than_its_padding_has_nothing_printed_beside_it() -> None:
+    strip = noise().crop((0, 0, 20, SIZE)).resize((20, 6 * SIZE), Image.Resampling.NEAREST)
+    cues = Selector.from_pretrained().cues(strip, QUESTIONS[0], grid=(192, 1))
+    assert cues.guided is not None
+    assert not cues.guided.printed

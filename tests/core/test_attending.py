@@ -9,8 +9,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.core.allocation import Reason
 from arr_coc.core.attending import (
+    ALIGNED,
+    BUSY,
     NonFiniteScores,
     TokenAllocator,
+    _alignment,
     budget_count,
     compute_retained_tokens_count,
     compute_retention_mask,
@@ -23,6 +26,7 @@ from arr_coc.core.attending import (
     parse_budget,
     spread_order,
 )
+from arr_coc.core.knowing import cell_information
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.world import draw_page
 
@@ -383,12 +387,30 @@ class TestVoid:
     def test_something_to_prefer(self, kind, channels):
         assert has_structure(generate_texture_array(picture(kind), (16, 16), channels), channels)
 
+    @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
     @pytest.mark.parametrize("strokes", [300, 700, 1500])
-    @pytest.mark.parametrize("size", [(1024, 1024), (800, 608), (488, 1056)])
-    def test_strokes_of_any_number_are_nothing_to_prefer(self, strokes, size):
+    @pytest.mark.parametrize("size", [(1024, 1024), (800, 608), (480, 1056), (2048, 192)])
+    def test_strokes_of_any_number_are_nothing_to_prefer(self, strokes, size, channels):
+        grid = (size[1] // 32, size[0] // 32)
         for seed in range(3):
-            texture = generate_texture_array(to_tensor(splattered(size, strokes, seed)), (32, 24), "fast13")
-            assert not has_structure(texture, "fast13")
+            texture = generate_texture_array(to_tensor(splattered(size, strokes, seed)), grid, channels)
+            assert not has_structure(texture, channels)
+
+    @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
+    def test_a_layout_is_structure_and_chance_is_none(self, channels):
+        def alignment(image):
+            texture = generate_texture_array(image, (16, 16), channels)
+            return float(_alignment(cell_information(texture, channels).mean(1).clamp(max=BUSY)))
+
+        assert alignment(picture("icons")) > 1.2 * ALIGNED
+        for strokes in (60, 100, 200):
+            for seed in range(4):
+                assert alignment(to_tensor(splattered((512, 512), strokes, seed))) < 0.95 * ALIGNED
+
+    def test_alignment_of_independent_cells_is_one(self):
+        maps = torch.rand(200, 24, 40, generator=torch.Generator().manual_seed(0))
+        assert float(_alignment(maps).mean()) == pytest.approx(1, abs=0.05)
+        assert _alignment(torch.full((1, 24, 40), 0.3)) == 0
 
     def test_a_photograph(self):
         from matplotlib.cbook import get_sample_data

@@ -14,11 +14,13 @@ import torch
 
 from arr_coc.core.allocation import Reason
 from arr_coc.core.attending import NonFiniteScores
+from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.realizing import (
     STAGES,
     Cues,
     Stopwatch,
+    _of_one_mind,
     _on_cpu,
     best_kept,
     decide,
@@ -26,6 +28,7 @@ from arr_coc.core.realizing import (
     score,
     weigh,
 )
+from arr_coc.core.temporal import Changes
 from arr_coc.core.texture import generate_texture_array
 
 DIM = 32
@@ -55,6 +58,21 @@ def set_up(**config: object) -> tuple[ARRCOCLayer, list[Cues]]:
 
 def watch() -> Stopwatch:
     return Stopwatch(torch.device("cpu"))
+
+
+def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> None:
+    _, cues = set_up()
+    says = [
+        Coupling(torch.full((6, 6), float(i)), confidence, 0.0, 0.0, printed=printed)
+        for i, (confidence, printed) in enumerate(((0.3, True), (0.9, False)))
+    ]
+    frames = [one._replace(guided=coupling) for one, coupling in zip(cues[:2], says, strict=True)]
+    nothing = torch.zeros(2)
+    changes = Changes(nothing.bool(), torch.zeros(2, 2), torch.zeros(2, 6, 6).bool(), nothing)
+    together = [one.guided for one in _of_one_mind(frames, [changes])]
+    assert [one.confidence for one in together] == [0.9, 0.9]
+    assert [one.printed for one in together] == [True, False]
+    assert [float(one.logits.mean()) for one in together] == [0.0, 1.0]
 
 
 def test_no_transformers_model_is_needed() -> None:

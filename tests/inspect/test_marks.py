@@ -94,6 +94,17 @@ def test_labels_cover_no_print_of_other_places() -> None:
         assert covered(before, panel, (left + 8, top, left + 32, bottom)) == 0
 
 
+@pytest.mark.parametrize("blank", [True, False])
+def test_a_label_rises_from_print_to_where_the_picture_is_blank(blank: bool) -> None:
+    panel, (first, second) = page(2, 30, 8.0)
+    if not blank:  # then it may as well stand where it is nearest
+        noise = np.random.default_rng(0).integers(0, 256, (first[1] - 1, 800, 3), dtype=np.uint8)
+        panel.paste(Image.fromarray(noise), (0, 0))
+    before = panel.copy()
+    draw_spots(panel, [spot("total", (second[1] + second[3]) / 1600, (second[0] + 20) / 800)])
+    assert (covered(before, panel, first) == 0) == blank
+
+
 @pytest.mark.parametrize("size", [(1650, 330), (810, 810)])
 def test_labels_do_not_cover_each_other(size: tuple[int, int]) -> None:
     spots = [spot(word, 0.5, 0.5 + 0.01 * n) for n, word in enumerate(("seller", "total", "price"))]

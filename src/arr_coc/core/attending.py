@@ -32,9 +32,11 @@ PARTICULARIZE = 16.0
 """By what "auto" is multiplied at the particularizing end of the compress tension."""
 COHERENT = 0.25
 """Autocorrelation, two cells apart, of structure (measured: noise 0.03, splatter 0.22, pages 0.4)."""
-ALIGNED = 3.6
+ALIGNED = 3.9
 """Alignment with rows and columns of structure (measured: noise 1.0, 260 splatters at most 3.5, icons under
 each other 4.4 and more)."""
+BUSY = 0.1
+"""Information above which a cell counts no more in that: a few strong cells would outweigh the layout."""
 FEW_CELLS = 192
 """Below this many cells autocorrelation says little: a third of drawn 8x8 pages fell under COHERENT."""
 
@@ -244,15 +246,16 @@ def has_structure(texture: Tensor, channels: Channels) -> Tensor:
     correlations = [_autocorrelation(m) for m in (information, colour) if m.shape[1]]
     coherent = torch.stack(correlations).amax(0) > COHERENT
     sparse = (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
-    aligned = _alignment(information[:, 0].clamp(max=0.1)) > ALIGNED
+    aligned = _alignment(information[:, 0].clamp(max=BUSY)) > ALIGNED
     return (busy.amax(1) > 0.01) & (coherent | aligned | sparse | (busy.shape[1] < FEW_CELLS))
 
 
 def _alignment(maps: Tensor) -> Tensor:
     """How far the rows of a map differ from each other, and its columns, [B, H, W] -> [B].
 
-    Each is the variance of the means over what it would be if cells were independent, which is 1 (the F of
-    an analysis of variance); the result is the geometric mean of the two. 0 for a constant map.
+    Each is the variance of the means times the number of cells in a mean, as a share of the variance of all
+    cells: 1 if cells are independent (the correlation ratio of an analysis of variance times that number).
+    The result is the geometric mean of the two, 0 for a constant map.
     """
     variance = maps.flatten(1).var(1, correction=0).clamp_min(1e-9)
     rows, columns = (maps.mean(dim).var(1, correction=0) * maps.shape[dim] for dim in (2, 1))

@@ -166,8 +166,9 @@ class ARRCOCLayer(nn.Module):
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
                 attention, the guide); None: the participatory scorer's.
-            guided: what the guide says of the question, from which the balancer starts (`guide.trust`); None:
-                from its own start. Where it is given nothing that the layer has learned counts.
+            guided: what the guide says of the one picture of the batch and the question, from which the
+                balancer starts (`guide.trust`); None: from its own start. Where it is given nothing that the
+                layer has learned counts.
             watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
         if guided is not None and self.trained:
@@ -205,7 +206,8 @@ class ARRCOCLayer(nn.Module):
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         if guided is not None and guided.printed:
-            structured = torch.ones_like(structured)  # words scattered all over are as noise to the texture
+            # Of its one picture; words scattered all over it are as noise to the texture.
+            structured = torch.ones_like(structured)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore, needed)
 
     def scores(

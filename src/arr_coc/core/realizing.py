@@ -223,8 +223,8 @@ def _of_one_mind(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Seq
         if speaker.guided is None:
             together += group
             continue
-        own = [one.guided for one in group if one.guided is not None]
-        same = [replace(speaker.guided, logits=one.logits, printed=one.printed) for one in own]
+        couplings = [one.guided for one in group if one.guided is not None]
+        same = [replace(speaker.guided, logits=one.logits, printed=one.printed) for one in couplings]
         together += [one._replace(guided=guided) for one, guided in zip(group, same, strict=True)]
     return together
 

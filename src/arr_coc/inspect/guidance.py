@@ -16,9 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import COLOUR, LIKELY, Coupling
+from arr_coc.core.guide.coupling import COLOUR, LIKELY, Coupling, within
 from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.head import PLACE
 from arr_coc.core.guide.trust import SCOPE, SURE
 
 ABOUT = {
@@ -153,9 +152,9 @@ def _heat(guide: Guide, page: Page, search: Search, word: int, term: str, grid: 
     words, others, stands_for, strengths = search.terms
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
     rows = [word, *(i for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term))]
-    height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     if term == COLOUR.format(words[word]):
-        return F.adaptive_max_pool2d(search.colours[word, :height, :width].float()[None], grid)[0].cpu()
-    cosines = search.cosines[rows, :height, :width].amax(0).float()
+        colour = within(search.colours[word], page.size).float()
+        return F.adaptive_max_pool2d(colour[None], grid)[0].cpu()
+    cosines = within(search.cosines[rows], page.size).amax(0).float()
     likeness = guide.likeness(cosines).sigmoid()
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()

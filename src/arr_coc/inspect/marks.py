@@ -33,7 +33,7 @@ _LABEL = 8.0  # points
 _BAR, _BAR_HALF = 7, 12  # px, the height of a bar below print and half its width
 _DOT = 4  # px, the most that are blank within a letter: below the dot of an i
 _CONTRAST = 24  # levels of gray within a row from which on it is printed
-_AWAY = 2  # its own heights that a word may stand away from where it would be, so that it hides nothing
+_AWAY = 2  # its own heights that a word may stand above where it would be, so that it hides nothing
 _FINE = 4  # rounded shapes are drawn so many times as large and reduced, which smooths them
 
 
@@ -73,8 +73,8 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
     """Underline the print at places, which stays readable, and write their words above it.
 
     A word that would lie on another, or on the print of another place, stands further up, and where there is
-    no room above, below its bar. One that would hide what nobody asked for stands a little further off, if
-    the picture is blank there.
+    no room above, below its bar. One that would hide what nobody asked for stands a little further up,
+    if the picture is blank there.
     """
     letters, pad = font("normal", _LABEL), round(0.2 * _LABEL * DPI / 72)
     above, below = letters.getmetrics()
@@ -95,7 +95,7 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
         rows = [*range(nearest, -1, -1), *range(box[3] + 1, last + 1)]
         in_the_way = [(upper, lower) for start, upper, end, lower in taken if start < x + wide and x <= end]
         free = [y for y in rows if all(y + high <= upper or lower < y for upper, lower in in_the_way)]
-        near = (y for y in free if abs(y - nearest) <= _AWAY * high)
+        near = (y for y in free if 0 <= nearest - y <= _AWAY * high)
         blank = (y for y in near if np.ptp(gray[y : y + high, x : x + wide]) < _CONTRAST)
         y = next(blank, free[0] if free else max(0, min(nearest, last)))
         taken.append((x, y, x + wide - 1, y + high - 1))

@@ -33,11 +33,11 @@ CALIBRATION: tuple[float, float] = (0.70, -0.44)
 (`runs/guide_calibration.py`)."""
 
 
-READ = 0.9, 3
-"""How sure a common word has to be to stand in a place, and in how many, for a picture to be one with print
-(measured: 0 places of 24 pictures of noise and splatter, 28 and more of 20 to 90 scattered words)."""
-CERTAIN = 0.95
-"""The likeness at which a word of a question alone tells that (measured there: at most 0.93; print 0.99)."""
+LEGIBLE = 0.95
+"""How sure a common word has to be to stand in a place, for that to hold print whatever else is there."""
+LEGIBLE_PLACES = 3
+"""Places with print that make a picture one with print (measured: at most 1 of each of 84 splatters of 60 to
+1,500 strokes, 6 and more of 20 to 90 words scattered on a page)."""
 LIKELY = 0.5
 """The least weight at which a match counts as recognised."""
 COLOUR = "the colour {}"
@@ -69,11 +69,6 @@ class Match(NamedTuple):
         """What a match counts beside others of its word: likeness times strength."""
         return self.likeness * self.strength
 
-    @property
-    def is_colour(self) -> bool:
-        """Whether a colour was looked for, not print."""
-        return self.term == COLOUR.format(self.word)
-
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
@@ -85,7 +80,7 @@ class Coupling:
         whole: in [0, 1], that the question is about all of the picture ("Describe the image.").
         odd: in [0, 1], that it asks for what stands out ("What is unusual here?").
         matches: content words of the question in order, each followed by what stands for it, if it is there.
-        printed: whether the guide can read words on the picture, of the question or not.
+        printed: whether common words can be read on the picture, whatever the question.
     """
 
     logits: Tensor
@@ -106,7 +101,7 @@ class Coupling:
     def to_dict(self) -> dict[str, object]:
         """All but the logits, JSON-safe."""
         plain = {name: round(getattr(self, name), 4) for name in ("confidence", "whole", "odd")}
-        return plain | {"matches": [match._asdict() for match in self.matches]}
+        return plain | {"printed": self.printed, "matches": [match._asdict() for match in self.matches]}
 
 
 def view(guide: Guide, picture: Tensor) -> Page:
@@ -143,15 +138,19 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(words)
     whole, odd = _scope(guide, words, search.own)
     logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
-    return Coupling(logits, confidence, whole, odd, spots, _is_printed(page, spots))
+    return Coupling(logits, confidence, whole, odd, spots, _is_printed(page))
 
 
-def _is_printed(page: Page, spots: Sequence[Match]) -> bool:
-    """Whether words can be read on a page: common ones, whatever was looked for, or some that were."""
-    if any(match.likeness > CERTAIN and not match.is_colour for match in spots):
-        return True
-    sure, places = READ
-    return int((page.meanings.float().norm(dim=0) > sure).sum()) >= places
+def _is_printed(page: Page) -> bool:
+    """Whether common words can be read on a page; their meanings are as long as they are sure."""
+    sure = within(page.meanings, page.size).float().norm(dim=0)
+    return int((sure > LEGIBLE).sum()) >= LEGIBLE_PLACES
+
+
+def within(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """The part of maps of places [..., h, w] that lies in a picture of (height, width) px."""
+    height, width = (-(-side // px) for side, px in zip(size, PLACE, strict=True))
+    return maps[..., :height, :width]
 
 
 @torch.no_grad()
@@ -211,11 +210,11 @@ def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
     """The content words of a question and what stands for them, each with its best place: print, or what has
     the colour that a word names.
     """
-    height, width = (-(-side // px) for side, px in zip(page.size, PLACE, strict=True))
     words, others, stands_for, strengths = search.terms
-    best = search.cosines[:, :height, :width].flatten(1).max(1)
+    cosines = within(search.cosines, page.size)
+    width, best = cosines.shape[-1], cosines.flatten(1).max(1)
     likeness = guide.likeness(best.values).sigmoid().tolist()
-    colours = search.colours[:, :height, :width].flatten(1).max(1)
+    colours = within(search.colours, page.size).flatten(1).max(1)
 
     def middle(index: int) -> tuple[float, float]:
         place = divmod(index, width)

@@ -72,24 +72,24 @@ class Glossary(nn.Module):
             [MEANING, h/16, w/32], vectors as long as a word is sure to stand there, at most 1.
         """
         extremes = block_max(light, SLOT), block_max(-light, SLOT)
-        layers = []
+        masks, slots = [], []
         for scale, each in enumerate(prints):
             ink = _ink(extremes, scale, each.shape[-2:])
             if scale == 0:
                 each, ink = _darker_rows(each, ink)
-            layers.append((each, ink > INK))
-        rows = self._read(torch.cat([each[:, inked].T for each, inked in layers]), likeness)
+            masks.append(ink > INK)
+            slots.append(each[:, masks[-1]].T)
+        parts = self._read(torch.cat(slots), likeness).split([len(each) for each in slots])
         height, width = light.shape[-2] // 16, light.shape[-1] // 32
         total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
-        parts = rows.split([int(inked.sum()) for _, inked in layers])
-        for scale, (part, (_, inked)) in enumerate(zip(parts, layers, strict=True)):
-            slots = total.new_zeros(MEANING + 1, *inked.shape)
-            slots[:, inked] = part.T
+        for scale, (mask, part) in enumerate(zip(masks, parts, strict=True)):
+            meant = total.new_zeros(MEANING + 1, *mask.shape)
+            meant[:, mask] = part.T
             if scale == 0:
-                slots = slots[..., ::2] + slots[..., 1::2]
+                meant = meant[..., ::2] + meant[..., 1::2]
             elif scale == 2:
-                slots = slots.repeat_interleave(2, -2).repeat_interleave(2, -1)
-            total += slots[:, :height, :width]
+                meant = meant.repeat_interleave(2, -2).repeat_interleave(2, -1)
+            total += meant[:, :height, :width]
         return total[:-1] / total[-1].clamp_min(1)
 
     def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> Tensor:
@@ -100,7 +100,7 @@ class Glossary(nn.Module):
         bias = read.new_full((len(self.vectors),), -SHARPNESS)
         rows = []
         for chunk in read.split(CHUNK):
-            # SHARPNESS times cosines, less the most that can be: what a softmax would subtract.
+            # SHARPNESS times cosines, less the most that can be; a softmax would subtract the most there is.
             lowered = F.linear(chunk, self.vectors, bias)
             sure = torch.sigmoid(likeness(lowered.amax(1).float() / SHARPNESS + 1))
             mixed = (lowered.exp_() @ meanings).float()

@@ -38,7 +38,7 @@ CELL = 32
 """Side in px of the cells that evidence is told in."""
 SIDES = (512, 768, 1024, 1024, 1280)
 """Longest sides in px of what is learned on at once."""
-LENGTHS = (*range(64, 512, 64), *range(512, 1281, 128))
+LENGTHS = (32, *range(64, 512, 64), *range(512, 1281, 128))
 """All sides in px of that: few, for a CPU makes its kernels anew for each size, which takes as long as to run
 them. A window becomes narrower or wider by an eighth at most to have them (below 256 px by more)."""
 QUESTIONS = 6
@@ -50,7 +50,7 @@ POINTED = frozenset(
 LAYOUT = 0.4
 """Share of windows of which it is also asked where print stands (`layout`)."""
 SMALLEST = 8.5
-"""Size in px below which print is not made smaller."""
+"""Size in px below which print is hardly made smaller: by what a side changes to be one of LENGTHS."""
 
 
 class Lesson(NamedTuple):
