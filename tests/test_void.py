@@ -14,9 +14,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc import ARRCOCModel, Reason
 from arr_coc.core.attending import has_structure
+from arr_coc.core.guide.coupling import VOCABULARY
 from arr_coc.core.selector import Selector
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.session import Session
+from tests.strokes import splattered
 
 SIZE = 1024
 """Pixels: 32 x 32 cells, enough for mode "saccade" to choose."""
@@ -125,6 +127,15 @@ def test_scattered_words_are_something_where_they_are_read(question: str) -> Non
 )
 def test_the_guide_reads_nothing_where_nothing_is(kind: str, question: str) -> None:
     assert Selector.from_pretrained()(IMAGES[kind](), question, budget=BUDGET).void
+
+
+@pytest.mark.parametrize("strokes", [60, 150, 400, 1500])
+def test_strokes_hold_no_words(strokes: int) -> None:
+    selector = Selector.from_pretrained()
+    for seed in range(3):
+        page = selector.look(splattered((SIZE, SIZE), strokes, seed)).page
+        assert page.vocabulary < 0.8 * VOCABULARY
+    assert selector.look(scattered_words()).page.vocabulary > 1.5 * VOCABULARY
 
 
 def test_a_strip_narrower_than_its_padding_has_nothing_printed_beside_it() -> None:

@@ -29,6 +29,7 @@ from arr_coc.core.attending import (
 from arr_coc.core.knowing import cell_information
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.world import draw_page
+from tests.strokes import splattered
 
 SIZES = [(1, 1), (1, 7), (9, 1), (4, 4), (5, 8), (13, 6), (32, 32), (3, 94)]
 
@@ -356,17 +357,6 @@ def picture(kind: str, seed: int = 0) -> torch.Tensor:
     if kind == "circle":
         draw.ellipse((300, 300, 340, 340), fill="red")
     return to_tensor(image)
-
-
-def splattered(size: tuple[int, int], strokes: int, seed: int) -> Image.Image:
-    """Strokes of any colour and direction, anywhere."""
-    image = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(image)
-    for x, y, a, length, *colour in np.random.default_rng(seed).random((strokes, 7)):
-        x, y, a, length = x * size[0], y * size[1], 2 * np.pi * a, 15 + 150 * length
-        end = (x + length * np.cos(a), y + length * np.sin(a))
-        draw.line([(x, y), end], fill=tuple(int(255 * c) for c in colour), width=4)
-    return image
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:

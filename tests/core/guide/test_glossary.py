@@ -10,7 +10,7 @@ from torch import Tensor
 
 from arr_coc.core.guide.blocks import block_max
 from arr_coc.core.guide.eyes import SLOT, luminance
-from arr_coc.core.guide.glossary import CHUNK, FAINT, SHARPNESS, Glossary, _darker_rows, _ink
+from arr_coc.core.guide.glossary import CHUNK, FAINT, LEGIBLE, SHARPNESS, Glossary, _darker_rows, _ink
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.meanings import WIDTH, glossary_words, meaning
 from arr_coc.core.guide.store import load_guide
@@ -102,7 +102,16 @@ def test_words_are_mixed_by_a_softmax_of_their_cosines() -> None:
     sure = torch.sigmoid(plain.likeness(cosines.amax(1)))
     mixed = (SHARPNESS * cosines).softmax(1) @ glossary.meanings
     expected = torch.cat((mixed, torch.ones(len(mixed), 1)), 1) * (sure * (sure > FAINT))[:, None]
-    assert torch.allclose(glossary._read(prints, plain.likeness), expected, atol=1e-4)
+    rows, legible = glossary._read(prints, plain.likeness)
+    assert torch.allclose(rows, expected, atol=1e-4)
+    assert legible == set(cosines.argmax(1)[sure > LEGIBLE].tolist())
     assert 5 < int((sure > FAINT).sum()) < len(sure), "both kinds are there"
     quick = load_guide(dtype="bfloat16")
-    assert torch.allclose(quick.glossary._read(prints, quick.likeness), expected, atol=0.05)
+    assert torch.allclose(quick.glossary._read(prints, quick.likeness)[0], expected, atol=0.05)
+
+
+def test_long_words_are_counted_once_each(guide: Guide) -> None:
+    words = ("payment", "window", "payment", "total", "to")
+    read = guide.page(page(*((40, 40 * n + 20, word) for n, word in enumerate(words))))
+    assert read.vocabulary == 3
+    assert guide.page(page()).vocabulary == 0

@@ -33,11 +33,9 @@ CALIBRATION: tuple[float, float] = (0.70, -0.44)
 (`runs/guide_calibration.py`)."""
 
 
-LEGIBLE = 0.95
-"""How sure a common word has to be to stand in a place, for that to hold print whatever else is there."""
-LEGIBLE_PLACES = 3
-"""Places with print that make a picture one with print (measured: at most 1 of each of 84 splatters of 60 to
-1,500 strokes, 6 and more of 20 to 90 words scattered on a page)."""
+VOCABULARY = 12
+"""Different common words that are read on a picture with print (measured: at most 8 on 48 splatters of 60 to
+1,500 strokes, as "light" and "heart", 16 and more on 18 clouds of 20 to 90 scattered words)."""
 LIKELY = 0.5
 """The least weight at which a match counts as recognised."""
 COLOUR = "the colour {}"
@@ -138,13 +136,7 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(words)
     whole, odd = _scope(guide, words, search.own)
     logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
-    return Coupling(logits, confidence, whole, odd, spots, _is_printed(page))
-
-
-def _is_printed(page: Page) -> bool:
-    """Whether common words can be read on a page; their meanings are as long as they are sure."""
-    sure = within(page.meanings, page.size).float().norm(dim=0)
-    return int((sure > LEGIBLE).sum()) >= LEGIBLE_PLACES
+    return Coupling(logits, confidence, whole, odd, spots, page.vocabulary >= VOCABULARY)
 
 
 def within(maps: Tensor, size: tuple[int, int]) -> Tensor:

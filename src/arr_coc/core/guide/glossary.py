@@ -28,6 +28,8 @@ INK = 0.06
 """The least difference of luminance within a slot that print may stand in."""
 FAINT = 0.02
 """How sure a word has to be to stand in a slot for the slot to mean anything."""
+LEGIBLE, LONG = 0.85, 5
+"""How sure a word has to be to count as read, and its least letters: strokes look like short words."""
 CHUNK = 256
 """Slots that are read at once: their cosines with all words stay in the processor's cache, and it has its
 kernels for this number ready, which take longer to make than to run."""
@@ -59,8 +61,8 @@ class Glossary(nn.Module):
     @torch.no_grad()
     def forward(
         self, prints: Sequence[Tensor], light: Tensor, likeness: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        """What every place of a picture means.
+    ) -> tuple[Tensor, int]:
+        """What every place of a picture means, and how many words are read there.
 
         Args:
             prints: vectors of print of the picture, and of it at half and at a quarter of its size, each
@@ -69,7 +71,8 @@ class Glossary(nn.Module):
             likeness: the logit that a slot shows a word, from the cosine of their vectors.
 
         Returns:
-            [MEANING, h/16, w/32], vectors as long as a word is sure to stand there, at most 1.
+            [MEANING, h/16, w/32], vectors as long as a word is sure to stand there, at most 1; and the number
+            of different words of LONG letters and more that stand somewhere with LEGIBLE certainty.
         """
         extremes = block_max(light, SLOT), block_max(-light, SLOT)
         masks, slots = [], []
@@ -79,7 +82,8 @@ class Glossary(nn.Module):
                 each, ink = _darker_rows(each, ink)
             masks.append(ink > INK)
             slots.append(each[:, masks[-1]].T)
-        parts = self._read(torch.cat(slots), likeness).split([len(each) for each in slots])
+        rows, legible = self._read(torch.cat(slots), likeness)
+        parts = rows.split([len(each) for each in slots])
         height, width = light.shape[-2] // 16, light.shape[-1] // 32
         total = light.new_zeros(MEANING + 1, height, width, dtype=torch.float32)
         for scale, (mask, part) in enumerate(zip(masks, parts, strict=True)):
@@ -90,22 +94,25 @@ class Glossary(nn.Module):
             elif scale == 2:
                 meant = meant.repeat_interleave(2, -2).repeat_interleave(2, -1)
             total += meant[:, :height, :width]
-        return total[:-1] / total[-1].clamp_min(1)
+        return total[:-1] / total[-1].clamp_min(1), sum(len(self.words[i]) >= LONG for i in legible)
 
-    def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> Tensor:
-        """Meanings of slots and, last, how sure a word is to stand in each: [N, DIM] -> [N, MEANING + 1]."""
+    def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> tuple[Tensor, set[int]]:
+        """Meanings of slots and, last, how sure a word is to stand in each, [N, DIM] -> [N, MEANING + 1]; and
+        the numbers of the words that are legible in one.
+        """
         dtype, count = self.vectors.dtype, len(prints)
         read = F.pad((SHARPNESS * prints).to(dtype), (0, 0, 0, -count % CHUNK))
         meanings = F.pad(self.meanings, (0, 1), value=1.0).to(dtype)  # the last column adds up the weights
         bias = read.new_full((len(self.vectors),), -SHARPNESS)
-        rows = []
+        rows, legible = [], set[int]()
         for chunk in read.split(CHUNK):
             # SHARPNESS times cosines, less the most that can be; a softmax would subtract the most there is.
             lowered = F.linear(chunk, self.vectors, bias)
             sure = torch.sigmoid(likeness(lowered.amax(1).float() / SHARPNESS + 1))
+            legible.update(lowered[sure > LEGIBLE].argmax(1).tolist())
             mixed = (lowered.exp_() @ meanings).float()
             rows.append(mixed / mixed[:, -1:].clamp_min(1e-30) * (sure * (sure > FAINT))[:, None])
-        return torch.cat(rows)[:count]
+        return torch.cat(rows)[:count], legible
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:

@@ -39,7 +39,8 @@ class Page(NamedTuple):
     `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
     of its size; `meanings` [MEANING, h/16, w/32] what it means; `colours` [12, h/16, w/32] which colours it
     shows (`colours.NAMES`); `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of
-    the picture in px before it was padded; `runs` [h/16, w/4] its runs of print.
+    the picture in px before it was padded; `runs` [h/16, w/4] its runs of print; `vocabulary` how many
+    different common words are read on it.
     """
 
     prints: tuple[Tensor, ...]
@@ -48,6 +49,7 @@ class Page(NamedTuple):
     features: Tensor
     size: tuple[int, int]
     runs: Tensor
+    vocabulary: int
 
 
 class Search(NamedTuple):
@@ -116,10 +118,11 @@ class Guide(nn.Module):
         """What is known of a picture from what the eyes saw in it, and its colours."""
         prints = tuple(sight.print[0] for sight in sights)
         light = luminance(picture[None])
-        meanings = self.glossary(prints, light, self.likeness)
+        meanings, vocabulary = self.glossary(prints, light, self.likeness)
         features = self.pages(picture[None], [sight.features for sight in sights], meanings)
         size = (picture.shape[-2], picture.shape[-1])
-        return Page(prints, meanings, colour_maps(picture), features, size, print_runs(light))
+        colours, runs = colour_maps(picture), print_runs(light)
+        return Page(prints, meanings, colours, features, size, runs, vocabulary)
 
     def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
         """Judge every place of a page for some questions."""
