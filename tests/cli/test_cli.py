@@ -173,7 +173,7 @@ class TestLook:
     def test_json_is_the_record(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         record = run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
         expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5)
-        assert set(record.pop("coupling")) == {"confidence", "whole", "odd", "matches"}
+        assert set(record.pop("coupling")) == {"confidence", "whole", "odd", "printed", "matches"}
         assert record == expected.to_dict()
         assert list(Path().iterdir()) == []
 
