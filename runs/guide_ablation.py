@@ -33,9 +33,9 @@ from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide import trust
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.eyes import Sight
+from arr_coc.core.guide.glossary import Glossary
 from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.head import PLACE, Judgement
-from arr_coc.core.guide.meanings import WIDTH as MEANING
+from arr_coc.core.guide.head import Judgement
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.layer import ARRCOCLayer, Relevance
 from arr_coc.core.selector import Selector
@@ -93,14 +93,23 @@ class WithoutMeanings(Whole):
 
     def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
         super().__init__(guide, sights)
-        self.glossary = _Nothing()
+        self.glossary = _Nothing(self.glossary)
 
 
 class _Nothing(torch.nn.Module):
-    """A glossary by which nothing means anything."""
+    """A glossary by which nothing means anything, though words are read.
 
-    def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Any) -> Tensor:
-        return light.new_zeros(MEANING, light.shape[-2] // PLACE[0], light.shape[-1] // PLACE[1])
+    Args:
+        glossary: that reads them.
+    """
+
+    def __init__(self, glossary: Glossary) -> None:
+        super().__init__()
+        self.glossary = glossary
+
+    def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Any) -> tuple[Tensor, int]:
+        meanings, vocabulary = self.glossary(prints, light, likeness)
+        return torch.zeros_like(meanings), vocabulary
 
 
 class WithoutLexicon(Whole):
