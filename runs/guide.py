@@ -8,8 +8,8 @@
 The folders are caches of rendered pages (`arr_coc.world.browser.cache`), their split "test". Every figure is of
 questions with evidence; see `arr_coc.evaluate.guide`. "guide" is its own order of cells, "selector" what `Selector`
 makes of it, which is what ships: with the other maps, coverage and void. With --drawn N pages of the drawn world are
-asked too, and the bundled allocator beside them. Parts may be measured by several lines: those in the result file that are of the same
-weights stay.
+asked too, and the bundled allocator beside them. Parts may be measured by several lines: those in the result file
+that are of the same weights stay.
 """
 
 import argparse

@@ -30,7 +30,6 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.guide import trust
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.eyes import Sight
 from arr_coc.core.guide.glossary import Glossary
@@ -180,12 +179,9 @@ class FixedMixture(ARRCOCLayer):
     """
 
     def balance(self, *inputs: Any, **options: Any) -> Relevance:
-        *others, guided = inputs
-        coupling = _given(guided)
-        relevance = super().balance(*others, None, **options)
-        count = relevance.balanced.new_full((len(relevance.balanced),), trust.needed(coupling))
-        structured = torch.ones_like(relevance.structured) if coupling.printed else relevance.structured
-        return relevance._replace(needed=count, structured=structured)
+        guided = super().balance(*inputs, **options)
+        plain = super().balance(*inputs[:-1], None, **options)
+        return plain._replace(needed=guided.needed, structured=guided.structured)
 
 
 class WithoutCoverage(ARRCOCLayer):

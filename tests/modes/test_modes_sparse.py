@@ -14,6 +14,7 @@ from torch import Tensor
 from arr_coc.core.guide.trust import note, shares
 from arr_coc.modes import whole
 from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.notes import joined
 from eyes import (
     COARSE,
     assert_same,
@@ -43,8 +44,8 @@ class TestSparse:
             [4 * (2 * 3 + 4 * 2)] if unread or kind in ("gaze", "covering") else []
         )  # gestalts' own cells
         assert seen == [*coarse, 4 * (7 + 7)]
-        assert (prepared.mode, prepared.fallback) == ("sparse", False)
-        assert prepared.note in ({note(one) for one in prepared.couplings} if kind == "guide" else {None})
+        notes = dict.fromkeys(map(note, prepared.couplings)) if kind == "guide" else ()
+        assert (prepared.mode, prepared.note, prepared.fallback) == ("sparse", joined(*notes), False)
         assert prepared.read == [7, 7]
         keep = [allocation.keep for allocation in prepared.allocations]
         fine = model.adapter.encode_cells(inputs, keep)
