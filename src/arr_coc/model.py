@@ -254,7 +254,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
             watch: where to add the time of each stage.
             encoded: what is computed of these images already; filled in for the next call.
-            pictures: the images as you have them; families of one square view cut crops of them.
+            pictures: the images as you have them: the guide reads these, and crops are cut of them.
             more: `order` and `keep` of a `Call`.
 
         Raises:
@@ -271,7 +271,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             partial(budget_of, self.budget, budget),
             compressor,
             watch or Stopwatch(self.device),
-            opened(self.adapter, inputs, pictures, encoded or EncodedImages()),
+            opened(self.adapter, framed, pictures, encoded or EncodedImages(), frames),
             setting(self.base, inputs, "use_cache") is not False,
             budget is None and self.budget == DEFAULT_BUDGET,
             frames,
@@ -279,7 +279,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             **more,
         )
         prepared = prepare(self.chooser, call)
-        note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt))
+        note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt, bool(call.keep)))
         return replace(prepared, note=note)
 
     def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:

@@ -274,7 +274,8 @@ class Session:
         keeps = self._after is not None and self._answers >= self._after
         named, free = mode or model.named_mode, cells is None and budget is None
         fitting, aside = directed(model.chooser, question, named, looks, free)
-        mode = (FULL.name if keeps else fitting or model.mode) if mode is None else mode
+        whole = keeps and cells is None  # named cells are to be read, and no others
+        mode = (FULL.name if whole else fitting or model.mode) if mode is None else mode
         more: dict[str, Any] = {"order": order, "keep": rising(cells)}
         watch = Stopwatch(model.device)
         with watch("total"), torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.core.clip_selector import ClipSight, choose_in_clip
 from arr_coc.core.selector import Selector
+from arr_coc.core.stem_selector import StemSelector
 
 SIZE = (256, 192)
 
@@ -63,6 +65,14 @@ def test_pictures_of_another_size_are_refused(selector: Selector) -> None:
 def test_no_picture_is_refused(selector: Selector) -> None:
     with pytest.raises(ValueError, match="no pictures"):
         choose_in_clip(selector, [], "What?")
+
+
+@pytest.mark.parametrize("choose", [choose_in_clip, lambda *of: ClipSight(of[0], of[1], of[4]).decide(of[2])])
+def test_a_bad_grid_and_a_selector_without_a_guide_are_refused(selector: Selector, choose: Any) -> None:
+    with pytest.raises(ValueError, match="grid is"):
+        choose(selector, [frame()], "What?", 0.1, (0, 3))
+    with pytest.raises(ValueError, match="the guide, which this selector has not"):
+        choose(StemSelector.load(), [frame()], "What?", 0.1, (4, 4))
 
 
 @pytest.mark.parametrize("question", ["What is the total?", "Where is Paris?"])

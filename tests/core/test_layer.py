@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from arr_coc.core.allocation import Allocation, Reason
 from arr_coc.core.attending import NonFiniteScores, even_grid
 from arr_coc.core.balancing import FIXED_MIXTURE
+from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.core.texture import generate_texture_array
 
@@ -360,3 +362,27 @@ def test_loading_marks_as_trained_and_restores(tmp_path):
     assert b.trained
     texture, (q, m) = torch.rand(1, 13, 4, 4), question()
     assert torch.equal(a.relevance(texture, q, m).logits, b.relevance(texture, q, m).logits)
+
+
+def test_a_question_for_the_guide_leaves_the_generator_to_others(monkeypatch):
+    """What a thread draws while another one answers must not begin at the same seed again and again."""
+    model = layer()
+    model.load_state_dict(model.state_dict())
+    (q, m), texture = question(), torch.rand(1, 13, 4, 4)
+    says = Coupling(torch.randn(4, 4), 0.2, 1.0, 0.0)
+    first = model.relevance(texture, q, m, coupling=says.logits[None], guided=says)
+    monkeypatch.setattr(torch.random, "fork_rng", None)
+    again = model.relevance(texture, q, m, coupling=says.logits[None], guided=says)
+    assert torch.equal(first.logits, again.logits)
+
+
+def test_layers_built_side_by_side_leave_the_default_dtype():
+    torch.set_default_dtype(torch.float64)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            built = list(pool.map(lambda _: layer(), range(16)))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    weights = [next(model.parameters()) for model in built]
+    assert all(torch.equal(weight, weights[0]) and weight.dtype == torch.float32 for weight in weights)

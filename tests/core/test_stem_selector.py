@@ -12,6 +12,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +101,46 @@ def test_sizes_are_those_of_the_image_processor(height: int, width: int) -> None
     assert (32 * grid[0], 32 * grid[1]) == smart_resize(height, width, 32, 4096, 4194304)
 
 
+@pytest.mark.parametrize(("cell", "least", "most"), [(32, 4096, 4194304), (28, 3136, 12845056)])
+def test_squares_are_rounded_as_the_image_processor_does(cell: int, least: int, most: int) -> None:
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+    sizing = Sizing(cell, least, most)
+    for side in (*range(1, 80), *range(2049, 6000)):
+        assert cell * sizing.grid(side, side)[0] == smart_resize(side, side, cell, least, most)[0], side
+
+
+QWEN2 = {"patch_size": 14, "merge_size": 2, "min_pixels": 3136, "max_pixels": 12845056}
+"""What an image processor's file of Qwen2-VL says."""
+
+
+class TestSizing:
+    """Files of models as they are published."""
+
+    def read(self, folder: Path, **files: dict[str, Any]) -> Sizing:
+        for name, settings in files.items():
+            (folder / f"{name}.json").write_text(json.dumps(settings))
+        return Sizing.read(folder)
+
+    @pytest.mark.parametrize("size", [None, {"shortest_edge": 3136, "longest_edge": 999}])
+    def test_pixels_by_their_old_names(self, tmp_path: Path, size: Any) -> None:
+        sizing = self.read(tmp_path, preprocessor_config=QWEN2 | ({"size": size} if size else {}))
+        assert (sizing.cell, sizing.least, sizing.most) == (28, 3136, 12845056)
+
+    def test_old_names_within_the_size(self, tmp_path: Path) -> None:
+        size = {"min_pixels": 3136, "max_pixels": 12845056}
+        sizing = self.read(tmp_path, preprocessor_config={"patch_size": 14, "merge_size": 2, "size": size})
+        assert (sizing.cell, sizing.least, sizing.most) == (28, 3136, 12845056)
+
+    def test_a_processor_file_without_an_image_processor(self, tmp_path: Path) -> None:
+        files = {"processor_config": {"processor_class": "P"}, "preprocessor_config": QWEN2}
+        assert self.read(tmp_path, **files).cell == 28
+
+    def test_neither_says_it(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"preprocessor_config.json' doesn't say how large cells are"):
+            self.read(tmp_path, processor_config={"a": 1}, preprocessor_config={"patch_size": 14})
+
+
 def test_a_count_above_the_cells_keeps_all() -> None:
     """Also the default, 64."""
     for allocation in (selector()(sample((64, 64)), "What?"), selector()(sample((64, 64)), "What?", 5)):
@@ -134,6 +175,22 @@ class TestRefused:
             Selector.from_pretrained(folder)
         other = Selector.from_pretrained(folder, base=BUNDLED / "model")
         assert other(sample((64, 64)), "What?", 1).kept == 1
+
+    def test_words_that_were_cut_off(self, tmp_path: Path) -> None:
+        base = shutil.copytree(BUNDLED / "model", tmp_path / "base")
+        words = base / "tokenizer.json"
+        words.write_bytes(words.read_bytes()[:999])
+        with pytest.raises(ValueError, match=r"tokenizer.json' can't be read \(.*\); copy it again"):
+            Selector.from_pretrained("bundled", base=base)
+
+    @pytest.mark.parametrize("grid", [(0, 5), "88", (8.0, 8)])
+    def test_a_grid_is_two_whole_numbers(self, grid: Any) -> None:
+        with pytest.raises(ValueError, match=r"grid is .* give \(rows, columns\)"):
+            selector()(sample((64, 64)), "What?", 4, grid)
+
+    def test_nothing_is_kept_of_a_picture(self) -> None:
+        with pytest.raises(ValueError, match="keeps nothing of a picture"):
+            selector().look(sample((64, 64)))
 
     def test_words_of_another_model(self) -> None:
         parts = selector()

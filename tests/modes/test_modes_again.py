@@ -5,6 +5,8 @@ Run: pytest tests/modes/test_modes_again.py
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -159,6 +161,27 @@ class TestTranscription:
         )
         assert walk.text.split("\n")[0] == walk.answers[0].text
         assert len(alone.allocation.keep) == len(walk.blocks[0].cells)
+
+    def test_what_is_said_beside_named_cells(self) -> None:
+        session = build(kind="guide").session(IMAGE)
+        plain = session.ask("What?", mode="saccade", cells=[30, 20], max_new_tokens=1)
+        assert (plain.kept, plain.note) == (2, None)
+        other = session.ask("What?", mode="prune", cells=[30, 20], budget=64, max_new_tokens=1)
+        assert (other.kept, other.note) == (2, "budget had no effect: the cells to keep are named")
+
+    def test_a_session_that_keeps_its_image_reads_named_cells(self) -> None:
+        session = build(kind="guide").session(IMAGE, keep_image_after=1)
+        assert session.ask("What?", max_new_tokens=1).mode != "full"
+        assert session.ask("What?", max_new_tokens=1).mode == "full"
+        named = session.ask("What?", cells=[3, 4], max_new_tokens=1)
+        assert (named.kept, named.mode) == (2, session.model.mode)
+
+    @pytest.mark.parametrize("cells", ["mask", [1.9, 2.9], [None], "abc", {1: 2}])
+    def test_cells_are_numbers(self, cells: Any) -> None:
+        session = build(kind="guide").session(IMAGE)
+        mask = session.look("What?", budget=4).mask()
+        with pytest.raises(ValueError, match=r"cells are [\s\S]* give their numbers in raster order"):
+            session.ask("What?", mode="sparse", cells=mask if cells == "mask" else cells)
 
     def test_a_family_whose_cells_have_no_names_yet(self) -> None:
         session = build("llava_next", kind="guide").session(IMAGE)

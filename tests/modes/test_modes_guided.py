@@ -5,6 +5,7 @@ Run: pytest tests/modes/test_modes_guided.py
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.guided import question_texts, whole_picture
 from arr_coc.store.checkpoint import GUIDE
 from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, set_constants, sparse_families
-from tiny import FAMILIES, picture, tiny
+from tiny import FAMILIES, picture, prompts, tiny
 
 MODES = ("prune", "sparse", "saccade", "weight")
 
@@ -127,6 +128,48 @@ class TestPictures:
         crop = _small(source)[:, :, 40:]
         assert whole_picture(source, crop) is crop
         assert whole_picture(None, crop) is crop
+
+    @pytest.mark.parametrize("family", ["qwen3_vl", "gemma3", "idefics3", "paligemma"])
+    def test_a_caller_of_generate_passes_them(self, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        looks, page = [], Guide.page
+        monkeypatch.setattr(Guide, "page", lambda self, x: (looks.append(tuple(x.shape)), page(self, x))[1])
+        built = tiny(family)
+        model = ARRCOCModel.wrap(built.model, built.processor, budget=7, strict=True)
+        images = [picture(1, (3, 2)).resize((96, 72)), picture(2, (2, 3)).resize((72, 96))]
+        inputs = prompts(built, [("Where?", images)])
+        sources = [image.resize((4 * image.width, 4 * image.height)) for image in images]
+        model.generate(**inputs, pictures=sources, max_new_tokens=1)
+        assert looks == [(3, 288, 384), (3, 384, 288)]
+        with pytest.raises(ValueError, match="1 pictures are passed, and the prompt has 2 images"):
+            model.generate(**inputs, pictures=sources[:1], max_new_tokens=1)
+        with pytest.raises(ValueError, match="pictures is a str"):
+            model.generate(**inputs, pictures="page.png", max_new_tokens=1)
+
+
+class TestInterrupted:
+    """What stops half-way while a session looks at its pictures leaves the session as it was."""
+
+    def test_the_next_question_is_decided(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        view, calls = guided.view, []
+
+        def stop_at_the_second(*of: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return view(*of)
+
+        monkeypatch.setattr(guided, "view", stop_at_the_second)
+        session = build(kind="guide").session(list(IMAGES))
+        with pytest.raises(KeyboardInterrupt):
+            session.look("What?", budget=7)
+        answer = session.ask("What?", budget=7, max_new_tokens=1)
+        assert (answer.fallback, answer.kept) == (False, 14)
+
+    def test_a_first_question_from_many_threads(self) -> None:
+        session = build(kind="guide").session(list(IMAGES))
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: session.ask("What?", budget=7, max_new_tokens=1), range(8)))
+        assert {(answer.fallback, answer.kept) for answer in answers} == {(False, 14)}
 
 
 def _small(source: Any) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +74,23 @@ def test_the_processor_is_told_which_frames_they_are(processor: Any) -> None:
     if "seconds" in text:  # the families that write the time
         assert "<0.6 seconds>" in text
         assert "<3.1 seconds>" in text
+
+
+def test_frames_that_are_not_evenly_apart_keep_their_seconds(processor: Any, tmp_path: Path) -> None:
+    durations = [1000, 1000, 18_000, *[100] * 5]  # as a screen is recorded: frames where something changes
+    first, *rest = [picture(i, (32, 32)) for i in range(len(durations))]
+    path = tmp_path / "screen.gif"
+    first.save(path, save_all=True, append_images=rest, duration=durations)
+    every = open_clip(path, fps=2.0)
+    assert every.times[:4] == pytest.approx((0.0, 1.0, 2.0, 20.0))
+    inputs = VisualPrompt(processor, [every]).inputs("?")
+    text = processor.tokenizer.decode(inputs["input_ids"][0])
+    if "seconds" in text:
+        assert [float(told) for told in re.findall(r"<([0-9.]+) seconds>", text)] == pytest.approx(
+            [0.5, 11.0, 20.15, 20.35], abs=0.06
+        )
+    if "second_per_grid_ts" in inputs:  # one length for all of its steps
+        assert float(inputs["second_per_grid_ts"][0]) == pytest.approx(2 * 20.5 / 8, rel=0.01)
 
 
 def test_a_processor_without_clips_refuses_them() -> None:

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from arr_coc.core.attending import Budget, budget_of, parse_budget
 from arr_coc.core.guide.coupling import Coupling, couple, view
+from arr_coc.core.guide.guide import Guide
 from arr_coc.core.images import ImageSource
 from arr_coc.core.moments import event_of
 from arr_coc.core.question import check_question
 from arr_coc.core.realizing import Cues, Decision, Stopwatch, decide
-from arr_coc.core.selector import Selector, Sight, image_pixels
+from arr_coc.core.selector import Selector, Sight, checked_grid, image_pixels
 from arr_coc.core.temporal import Change, Changes, Tracker
 from arr_coc.core.texture import generate_texture_array
 
@@ -56,12 +57,12 @@ def choose_in_clip(
         One allocation, on a grid of (steps, H, W), and what the guide said of the step where it is surest.
 
     Raises:
-        ValueError: no picture, one that can't be read or is of another size, a question without words, or a
-            bad budget.
+        ValueError: no picture, one that can't be read or is of another size, a question without words, a bad
+            budget or grid, or a selector that has no guide.
     """
     check_question(question)
     allowed = parse_budget(budget)
-    guide = selector.guide
+    guide = _guide_of(selector)
     event = event_of(question)
     cues: list[Cues] = []
     shows: list[Tensor] = []  # the event, in each step
@@ -112,6 +113,7 @@ class ClipSight:
         pictures: int = PICTURES,
         times: Sequence[float] | None = None,
     ) -> None:
+        _guide_of(selector)
         self.selector = selector
         self.times = _step_times(frames, times, pictures)
         self.changes: list[Change] = []
@@ -148,13 +150,24 @@ class ClipSight:
         }
 
 
+def _guide_of(selector: Selector) -> Guide:
+    """The guide of a selector, or a ValueError where it goes by what one model learned."""
+    guide = getattr(selector, "guide", None)
+    if guide is None:
+        raise ValueError(
+            "clips are chosen from by the guide, which this selector has not: use Selector.from_pretrained()"
+        )
+    return guide
+
+
 def _compared(
     selector: Selector, frames: Iterable[ImageSource], grid: tuple[int, int] | None, pictures: int
 ) -> Iterator[tuple[Tensor, Change]]:
     """The picture [1, 3, h, w] of each step, and what is new in it."""
     tracker: Tracker | None = None
+    named = None if grid is None else checked_grid(grid)
     for picture in _steps(frames, pictures):
-        tracker = tracker or Tracker(grid or selector.sizing.grid(*picture.shape[-2:]))
+        tracker = tracker or Tracker(named or selector.sizing.grid(*picture.shape[-2:]))
         yield picture, tracker(picture[0])
     if tracker is None:
         raise ValueError("the clip has no pictures: give at least one")

@@ -15,6 +15,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import RLock
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,8 @@ FOLD = 256
 PROJECTION_BUDGET = 65_536
 """Parameters that the automatic rank may spend on the two projections of the participatory scorer."""
 
+_BUILDING = RLock()
+"""Held where modules are built from the generator of the process."""
 _NOISE = 0.05
 """Spread inside a cell that counts as noise."""
 
@@ -40,9 +43,11 @@ def same_start() -> Generator[None]:
     """A context in which modules start with the same float32 weights every time.
 
     It sets the seed and the default dtype, and restores both, so that the caller's own stay as they are.
+    Both belong to the process: one thread at a time is in here, and what others draw meanwhile begins at that
+    seed, so that modules are built when a model is loaded, not while it answers.
     """
-    dtype = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]):
+    with _BUILDING, torch.random.fork_rng(devices=[]):
+        dtype = torch.get_default_dtype()
         torch.default_generator.manual_seed(0)
         torch.set_default_dtype(torch.float32)
         try:

@@ -120,6 +120,7 @@ class ARRCOCLayer(nn.Module):
         self.trained = False
         self.trained_on: tuple[dict[str, Any], ...] = ()
         self.basis: Basis | None = None
+        self._plain: dict[torch.device, ARRCOCLayer] = {}  # in a dict, so that torch takes it for no part
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
         """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""
@@ -143,6 +144,13 @@ class ARRCOCLayer(nn.Module):
         plain = ARRCOCLayer(self.config).to(next(self.parameters()).device).train(self.training)
         plain.basis = self.basis
         return plain
+
+    def _untrained_twin(self) -> ARRCOCLayer:
+        """The layer of `untrained`, built once: building draws from a generator that all threads share."""
+        device = next(self.parameters()).device
+        plain = self._plain.get(device) or self._plain.setdefault(device, self.untrained())
+        plain.basis = self.basis
+        return plain if plain.training == self.training else plain.train(self.training)
 
     def relevance(
         self,
@@ -172,7 +180,7 @@ class ARRCOCLayer(nn.Module):
             watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
         if guided is not None and self.trained:
-            plain = self.untrained()
+            plain = self._untrained_twin()
             return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, guided, watch)
         with watch("scoring"):
             scores = self.scores(texture, query, query_mask, vision, coupling)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -63,23 +64,25 @@ class Sizing:
         """Of the `processor_config.json` or `preprocessor_config.json` of a model folder.
 
         Raises:
-            ValueError: neither is there, or it says nothing of cells.
+            ValueError: neither is there, or neither says how large cells are and pictures may be.
         """
-        for name in ("processor_config.json", "preprocessor_config.json"):
-            if (folder / name).is_file():
-                break
-        else:
+        paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
+        paths = [path for path in paths if path.is_file()]
+        if not paths:
             raise ValueError(f"{str(folder)!r} has no processor_config.json: give the folder of a model")
-        try:
-            settings = json.loads((folder / name).read_text(encoding="utf-8"))
-            settings = settings.get("image_processor", settings)
-            size = settings["size"]
-            cell = int(settings["patch_size"]) * int(settings["merge_size"])
-            return cls(cell, int(size["shortest_edge"]), int(size["longest_edge"]))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(
-                f"{str(folder / name)!r} doesn't say how large cells are ({one_line(error)}); pass `grid`"
-            ) from error
+        reason: Exception = ValueError("nothing there")
+        for path in paths:
+            try:
+                settings = json.loads(path.read_text(encoding="utf-8"))
+                settings = settings.get("image_processor", settings)
+                cell = int(settings["patch_size"]) * int(settings["merge_size"])
+                return cls(cell, *_pixel_bounds(settings))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                reason = error  # a processor_config.json of long ago says nothing of images
+        raise ValueError(
+            f"{str(paths[-1])!r} doesn't say how large cells are and pictures may be ({one_line(reason)}): "
+            "put the model's own preprocessor_config.json there"
+        ) from reason
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """(H, W) cells of a picture of height x width px."""
@@ -87,10 +90,24 @@ class Sizing:
         pixels = sides[0] * sides[1] * self.cell**2
         if self.least <= pixels <= self.most:
             return sides[0], sides[1]
-        bound, rounding = (self.most, math.floor) if pixels > self.most else (self.least, math.ceil)
-        scale = math.sqrt(bound / (height * width))
-        h, w = (max(1, rounding(side * scale / self.cell)) for side in (height, width))
-        return h, w
+        # Written as the processors write it: another order of the same steps rounds some squares otherwise.
+        if pixels > self.most:
+            shrink = math.sqrt((height * width) / self.most)
+            h, w = (math.floor(side / shrink / self.cell) for side in (height, width))
+        else:
+            grow = math.sqrt(self.least / (height * width))
+            h, w = (math.ceil(side * grow / self.cell) for side in (height, width))
+        return max(1, h), max(1, w)
+
+
+def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
+    """The fewest and the most pixels of a picture by an image processor's settings, old names before new."""
+    size = settings.get("size") or {}
+    bounds = []
+    for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+        value = settings.get(old) or size.get(old)
+        bounds.append(int(size[new] if value is None else value))
+    return bounds[0], bounds[1]
 
 
 class Sight(NamedTuple):
@@ -180,7 +197,7 @@ class Selector:
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """All that the choice is made by; arguments as in a call."""
         image = open_image(picture)
-        grid = self.sizing.grid(image.height, image.width) if grid is None else _check_grid(grid)
+        grid = self.sizing.grid(image.height, image.width) if grid is None else checked_grid(grid)
         sight = self.look(image, grid)
         coupling = self._coupling(sight, question, grid)
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
@@ -189,7 +206,7 @@ class Selector:
     def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
         """What is known of a picture before any question, with its texture on a grid as of a call."""
         image = open_image(picture)
-        grid = self.sizing.grid(image.height, image.width) if grid is None else _check_grid(grid)
+        grid = self.sizing.grid(image.height, image.width) if grid is None else checked_grid(grid)
         key = picture_digest(image)
         sight = self._sights.pop(key, None)
         if sight is None or grid not in sight.textures:
@@ -223,7 +240,7 @@ def image_pixels(image: ImageSource) -> Tensor:
     return torch.from_numpy(pixels)[None].float().div_(255)
 
 
-def _check_grid(grid: object) -> tuple[int, int]:
+def checked_grid(grid: object) -> tuple[int, int]:
     """A grid of cells as a pair of whole numbers, or a ValueError that says what it has to be."""
     sides = tuple(grid) if isinstance(grid, (tuple, list)) else ()
     if len(sides) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):

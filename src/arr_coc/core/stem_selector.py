@@ -26,8 +26,8 @@ from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import located
 from arr_coc.core.paths import local_path
 from arr_coc.core.realizing import Cues
-from arr_coc.core.saved import BUNDLED, read_layer, read_settings
-from arr_coc.core.selector import Selector, Sizing, image_pixels
+from arr_coc.core.saved import BUNDLED, read_layer, read_settings, reading
+from arr_coc.core.selector import Selector, Sight, Sizing, checked_grid, image_pixels
 from arr_coc.core.stem import Stem, load_stem
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.core.whole import one_line
@@ -90,7 +90,8 @@ class StemSelector(Selector):
                 f"the base model {name!r} of the allocator is no folder here with a tokenizer.json: give the "
                 "folder of its files as `base`"
             )
-        tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+        with reading(f"{str(model / 'tokenizer.json')!r} can't be read", "copy it again"):
+            tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model))
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
@@ -107,6 +108,17 @@ class StemSelector(Selector):
         coupling = couple(guide, view(guide, image_pixels(picture)[0]), question, grid)
         return cues._replace(coupling=coupling.logits[None], guided=coupling)
 
+    def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
+        """Refused: a stem sees a picture and the guide doesn't, so there is nothing to keep of one.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "a selector that was trained for one model keeps nothing of a picture: use "
+            "Selector.from_pretrained() to look at one ahead of its questions"
+        )
+
     def pixels(
         self, picture: ImageSource, grid: tuple[int, int] | None = None
     ) -> tuple[Tensor, tuple[int, int]]:
@@ -117,7 +129,7 @@ class StemSelector(Selector):
             grid: as in a call.
         """
         image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
-        grid = self.sizing.grid(*image.shape[-2:]) if grid is None else grid
+        grid = self.sizing.grid(*image.shape[-2:]) if grid is None else checked_grid(grid)
         size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)
         if image.shape[-2:] != size:  # on bytes, as image processors do
             image = F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)

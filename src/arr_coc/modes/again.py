@@ -71,8 +71,25 @@ def directed(
 
 
 def rising(cells: Sequence[int] | torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    """Named cells of one image as a `Call` takes them; none for None."""
-    return () if cells is None else (torch.as_tensor(cells, dtype=torch.long).unique(),)
+    """Named cells of one image as a `Call` takes them; none for None.
+
+    Raises:
+        ValueError: they are no whole numbers, such as a mask.
+    """
+    if cells is None:
+        return ()
+    try:
+        named = torch.as_tensor(cells)
+    except (TypeError, ValueError, RuntimeError):
+        named = torch.zeros(1, dtype=torch.bool)
+    broken = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
+    if broken or named.dtype == torch.bool:
+        text = " ".join(repr(cells).split())[:60]
+        raise ValueError(
+            f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
+            "mask.flatten().nonzero()"
+        )
+    return (named.long().unique(),)
 
 
 def once(prepared: Prepared, looks: int) -> str | None:

@@ -1,5 +1,6 @@
-"""Finer crops of pictures in a call: saccades of families whose tower reads one square view of a picture.
+"""The user's own pictures in a call, and finer crops of them for families whose tower reads one square view.
 
+    opened(adapter, inputs, pictures, encoded) -> what is known of a call's images, with those pictures
     with_crops(adapter, call) -> the call with crops among its inputs, and why it has none where it should
 
 A session has its pictures; a caller of `generate` or `forward` passes them (`pictures`), for the processor's
@@ -74,22 +75,26 @@ def opened(
     inputs: Mapping[str, Any],
     pictures: Sequence[ImageSource] | None,
     encoded: EncodedImages,
+    frames: Sequence[int] = (),
 ) -> EncodedImages:
     """What is computed of a call's images already, with the pictures that its caller passes.
 
-    Families that look at no crops have no use for them.
+    The guide reads them at their own resolution, which the pixels of `inputs` may have lost.
 
     Raises:
         ValueError: pictures that aren't a list, or of another length than there are images, or one that
-            can't be read.
+            can't be read, or pictures of a prompt with clips.
     """
-    if pictures is None or not adapter.by_crops:
+    if pictures is None:
         return encoded
     if not isinstance(pictures, list | tuple):
         raise ValueError(
             f"pictures is a {type(pictures).__name__}: pass a list of images in the order of the prompt"
         )
-    images = len(inputs["pixel_values"])
+    if frames:
+        raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
+    ahead = adapter.sparse or adapter.by_tiles or adapter.by_crops
+    images = len(adapter.layout(inputs).grids if ahead else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
     return replace(encoded, sources=[open_image(picture) for picture in pictures])

@@ -74,14 +74,14 @@ def _coupled(
     repeated = repeated or [False] * len(views)
     with call.watch("scoring"):
         encoded = call.encoded
-        if encoded.pages is None:
+        pages = encoded.pages or []
+        if not pages:  # kept once all are there: what is interrupted here, or runs twice, is as if it weren't
             sources = encoded.sources or [None] * len(views)
-            encoded.pages = []
             for source, small, again in zip(sources, views, repeated, strict=True):
-                page = encoded.pages[-1] if again else view(guide, whole_picture(source, small))
-                encoded.pages.append(page)
+                pages.append(pages[-1] if again else view(guide, whole_picture(source, small)))
+            encoded.pages = pages
         every: list[Coupling] = []
-        for page, text, grid, again in zip(encoded.pages, texts, layout.grids, repeated, strict=True):
+        for page, text, grid, again in zip(pages, texts, layout.grids, repeated, strict=True):
             every.append(every[-1] if again else couple(guide, page, text, grid[1:]))
         return every
 

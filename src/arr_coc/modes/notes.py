@@ -1,7 +1,7 @@
 """Notes: what an answer says of arguments that were not followed to the letter.
 
 joined("sparse ran as prune: ...", None, "gestalt had no effect ...") -> one text, or None
-remarks(prepared, own, budget, gestalt)                               -> one text, or None
+remarks(prepared, own, budget, gestalt, named)                        -> one text, or None
 too_large(prepared, taught, kinds)                                    -> one text, or None
 """
 
@@ -23,7 +23,9 @@ def joined(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-def remarks(prepared: Prepared, own: Budget, budget: Budget | None, gestalt: str | None) -> str | None:
+def remarks(
+    prepared: Prepared, own: Budget, budget: Budget | None, gestalt: str | None, named: bool = False
+) -> str | None:
     """What became of a call's arguments.
 
     Args:
@@ -31,12 +33,16 @@ def remarks(prepared: Prepared, own: Budget, budget: Budget | None, gestalt: str
         own: the model's budget.
         budget: that of the call, None: it named none.
         gestalt: the compressor that the call named, None: it named none.
+        named: the call named the cells that are kept.
     """
     from arr_coc.core.attending import DEFAULT_BUDGET
 
     mode = find_mode(prepared.mode)
     allowed = own if budget is None else budget
     of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
+    if named:
+        no_budget = None if budget is None else "budget had no effect: the cells to keep are named"
+        return joined(no_budget, unused(mode, None, gestalt), of_cells)
     if budget is None and own == DEFAULT_BUDGET:  # cut to small images without a word: nobody asked for it
         return joined(unused(mode, None, gestalt), of_cells)
     too_much = cut(allowed, prepared.cells) if mode.chooses else None

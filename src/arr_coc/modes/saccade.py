@@ -34,7 +34,7 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
 
     adapter = chooser.adapter_for(call.mode)
     sizes, most = call.of_visuals(adapter.layout(call.inputs).sizes), most_whole(adapter)
-    note = unspent(sizes, None if call.filling else call.budgets, most)
+    note = unspent(sizes, None if call.filling or call.keep else call.budgets, most)
     if max(sizes) <= most:
         return replace(before_encoding(chooser, call, gather, [None] * len(sizes)), note=note)
     frames = call.frames or (1,) * len(sizes)

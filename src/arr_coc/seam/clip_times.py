@@ -7,7 +7,7 @@ how long a step lasts. Qwen2-VL says nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,11 +42,24 @@ def step_times(
         if len(written) != sum(steps):
             return (None,) * len(frames)
         rest = iter(written)
-        # Where the middle of each step is written, all begin as much earlier as the first one does.
-        middles = [list(islice(rest, count)) for count in steps]
-        times = [tuple(time - own[0] for time in own) for own in middles]
+        times = [_begins(list(islice(rest, count))) for count in steps]
     clips = iter([own for own in times if len(own) > 1])
     return tuple(next(clips, None) if count > 1 else None for count in frames)
+
+
+def _begins(written: Sequence[float]) -> tuple[float, ...]:
+    """When the steps of a clip begin whose middles, or beginnings, are written.
+
+    The first one begins at 0 and all others as much before what is written, but at most half of the time to
+    the next: frames of a screen that was recorded, or of an animation, are not evenly apart.
+    """
+    gaps = [after - time for time, after in pairwise(written)]
+    gaps += gaps[-1:]
+    first = written[0]
+    return tuple(
+        time - max(0.0, min(first, gap / 2)) if number else 0.0
+        for number, (time, gap) in enumerate(zip(written, gaps or [0.0], strict=True))
+    )
 
 
 def _written(family: FamilyAdapter, ids: Tensor) -> list[float]:

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.knowing import same_start
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.features import CROP_GRIDS
 from arr_coc.seam.halvings import SIDES, Halvings
@@ -96,8 +97,7 @@ class ConvCompressor(nn.Module):
             raise ValueError(f"factor {factor} is not one a compressor has; use one of {list(SIDES)}")
         self.dim, self.factor = dim, factor
         times = SIDES[factor] // 2
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.tokens = Halvings(dim, WIDTH, times)
             self.levels = nn.ModuleList(Halvings(dim, LEVEL_WIDTH, times) for _ in range(levels))
 

@@ -31,6 +31,8 @@ from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.steps import ClipSteps, StepPixels, outline, takes_steps
 from arr_coc.seam.template import render
 
+DRIFT = 0.02
+"""Seconds by which a frame may be off the second that its number and the clip's mean rate give."""
 Turn = tuple[str, str]
 """A question that was asked, and the answer that came."""
 
@@ -87,19 +89,32 @@ def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, 
         media["images"] = images if len(visuals) == 1 else [images]  # nested: all of one prompt
     if clips:
         # Sampled already: the processor is to take every frame, and to know which one it was.
-        numbers = [list(clip.numbers) for clip in clips]
+        # Qwen3-VL's refuses the outline of one frame, though it repeats a last one.
+        least = reader.temporal_patch_size if outlines else 1
+        counts = [max(len(clip), least) for clip in clips]
         if outlines:
-            for some in numbers:  # Qwen3-VL's refuses a clip of one frame, though it repeats a last one
-                some += some[-1:] * (reader.temporal_patch_size - len(some))
-            media["videos"] = [outline(c, len(some)) for c, some in zip(clips, numbers, strict=True)]
+            media["videos"] = [outline(clip, count) for clip, count in zip(clips, counts, strict=True)]
         else:
             media["videos"] = [np.stack(list(clip.arrays())) for clip in clips]
-        about = [
-            {"fps": clip.rate, "total_num_frames": clip.total, "frames_indices": some}
-            for clip, some in zip(clips, numbers, strict=True)
-        ]
+        about = [_about(clip, count) for clip, count in zip(clips, counts, strict=True)]
         media["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": about}
     return media
+
+
+def _about(clip: FrameSource, count: int) -> dict[str, Any]:
+    """What a processor is told of a clip, from which it works out the second of each frame.
+
+    Args:
+        clip: of any times.
+        count: frames that the processor gets; more than the clip's: its last one again.
+    """
+    numbers, rate, total = list(clip.numbers), clip.rate, clip.total
+    drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
+    if drift > DRIFT:  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
+        numbers = [round(1000 * time) for time in clip.times]
+        rate, total = 1000.0, max(round(1000 * total / rate), numbers[-1] + 1)
+    numbers += numbers[-1:] * (count - len(numbers))
+    return {"fps": rate, "total_num_frames": total, "frames_indices": numbers}
 
 
 def _clips(visuals: Sequence[Visual]) -> list[FrameSource]:

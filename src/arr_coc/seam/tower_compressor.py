@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.knowing import same_start
 from arr_coc.seam.features import VisualFeatures
 from arr_coc.seam.halves import usual_first
 from arr_coc.seam.halvings import SIDES, Halvings
@@ -53,8 +53,7 @@ class TowerCompressor(nn.Module):
         if first < 1 or window < 1:
             raise ValueError(f"first is {first} and window {window}; use at least one block and one cell")
         self.dim, self.factor, self.first, self.window = dim, factor, first, window
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.norm = nn.LayerNorm(dim)
             self.net = Halvings(dim, min(dim, WIDEST), SIDES[factor] // 2)
 

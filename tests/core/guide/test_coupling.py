@@ -5,6 +5,7 @@ Run: pytest tests/core/guide/test_coupling.py
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import pytest
@@ -35,6 +36,12 @@ def guide() -> Guide:
 
 def picture(height: int, width: int) -> Tensor:
     return torch.rand(3, height, width, generator=torch.Generator().manual_seed(height))
+
+
+def test_a_picture_goes_to_where_the_guide_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = copy.deepcopy(guide()).to("meta")
+    monkeypatch.setattr(Guide, "page", lambda self, pixels: pixels)
+    assert view(elsewhere, picture(64, 96)).device.type == "meta"  # ty: ignore[unresolved-attribute]
 
 
 @pytest.mark.parametrize("size", [(96, 160), (101, 333), (5, 7), (17, 1), (640, 32)])

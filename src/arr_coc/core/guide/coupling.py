@@ -103,7 +103,8 @@ class Coupling:
 
 
 def view(guide: Guide, picture: Tensor) -> Page:
-    """The page of a picture, float [3, h, w] in [0, 1] of any size; see `fitted`."""
+    """The page of a picture, float [3, h, w] in [0, 1] of any size on any device; see `fitted`."""
+    picture = picture.to(guide.threshold.device)
     height, width = picture.shape[-2:]
     size = fitted(width, height)
     if size != (width, height):
