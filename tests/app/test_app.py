@@ -182,6 +182,21 @@ class TestAsking:
         assert both["a"]["keep"] == both["b"]["keep"]
         assert [label.split(" ")[-1] for label in both["labels"]] == ["(first)", "(second)"]
 
+    def test_a_question_about_another_image_that_failed_changes_nothing(
+        self, models: Models, image: str
+    ) -> None:
+        tab = Tab()
+        view = ask(models, tab, image)
+        with pytest.raises(ValueError, match="mode 'nope' is unknown"):
+            ask(models, tab, picture(2, (32, 64)), mode="nope")
+        assert tab.sessions[0].image.size == (32, 64)  # it was begun
+        both = last(asking.swap(models, tab, "What is it?")).view
+        assert both["a"] is view
+        assert [both["b"][key] for key in ("answer", "image")] == [view[key] for key in ("answer", "image")]
+        with pytest.raises(ValueError, match="mode 'nope' is unknown"):
+            ask(models, tab, picture(2, (32, 64)), mode="nope")
+        assert last(asking.against(models, tab)).view["b"]["image"] == view["image"]
+
     def test_true_answers_go_with_their_question(self, models: Models, image: str) -> None:
         tab = Tab()
         tab.truths = {"What is it?": ("a tree",)}
@@ -373,6 +388,31 @@ class TestMeasuring:
         found = {"about": "What is it?", "on": [64, 48], "mode": "prune", "note": None}
         assert updates[-1].view["probes"] == {name: found}
         assert len(tab.history) == 1
+
+    def test_it_is_about_the_image_of_the_answer(
+        self, models: Models, image: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also where a question about another was refused, and where a trace was opened meanwhile."""
+        sizes: list[tuple[int, int]] = []
+
+        def probe(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
+            sizes.append(session.image.size)
+            progress(0.5)
+            return {}
+
+        monkeypatch.setitem(measuring.PROBES, "sweep", ("title", probe))
+        tab, other = Tab(), Tab()
+        ask(models, tab, image)
+        ask(models, other, picture(2, (32, 64)))
+        with pytest.raises(ValueError, match="mode 'nope' is unknown"):
+            ask(models, tab, picture(2, (32, 64)), mode="nope")
+        last(measuring.measure(models, tab, "sweep"))
+        work = measuring.measure(models, tab, "sweep")
+        next(work)
+        tab.open(other.trace)
+        assert last(work).view["grid"] == [6, 8]
+        last(measuring.measure(models, tab, "sweep"))
+        assert sizes == [(64, 48)] * 3
 
     @pytest.mark.parametrize(
         ("mode", "measured", "why"),

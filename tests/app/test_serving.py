@@ -206,6 +206,27 @@ class TestWhoIsAnswered:
         assert status("evil.com") == 421
         assert asyncio.run(respond(OwnOriginOnly(answered), "192.168.1.7")) == 421
 
+    def test_an_allowed_name_may_have_a_port(self, address: str) -> None:
+        """Any port is answered, so the refusal doesn't say that it matters."""
+        served = OwnOriginOnly(
+            answered, **own_names("127.0.0.1", ["Lab.example.org:7860", "fe80::1", "[fe80::2]:1"])
+        )
+        for host in (
+            "lab.example.org",
+            "lab.example.org:7860",
+            "lab.example.org:1",
+            "[fe80::1]",
+            "[fe80::2]",
+        ):
+            assert asyncio.run(respond(served, host)) == 200
+        assert asyncio.run(respond(served, "evil.com")) == 421
+        assert "isn't called 'evil.com': " in httpx.get(address, headers={"Host": "evil.com:7860"}).text
+
+    @pytest.mark.parametrize("name", ["", "[", ":7860", "http://lab.example.org"])
+    def test_what_is_no_name_is_not_allowed(self, name: str) -> None:
+        with pytest.raises(ValueError, match=r"is no name of a host: give one such as lab\.example\.org"):
+            own_names("127.0.0.1", [name])
+
     def test_websockets_of_others_are_closed(self) -> None:
         sent: list[Any] = []
 
@@ -273,6 +294,30 @@ class TestEnd:
         work.result()
         assert not models.busy()
         assert waiting.cancelled()
+
+    @pytest.mark.parametrize("host", ["nope.invalid", "203.0.113.5", "", "x" * 80])
+    def test_a_host_that_is_not_here_is_refused_before_anything_is_built(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str
+    ) -> None:
+        monkeypatch.setattr(app, "build_app", lambda **_: pytest.fail("it is built"))
+        assert main(["app", "--host", host, "--port", str(free_port())]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert f"host {host!r} is no address of this machine: choose another with --host" in err
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "127.0.0.2"])
+    def test_a_host_that_is_here_is_built_for(self, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+        class Built(Exception):
+            pass
+
+        def build(**_: Any) -> None:
+            raise Built
+
+        monkeypatch.setattr(app, "build_app", build)
+        for name in ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED"):
+            monkeypatch.setenv(name, "")
+        with pytest.raises(Built):
+            app.launch(host=host)
 
     def test_the_command_passes_names_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         options: dict[str, Any] = {}

@@ -20,6 +20,7 @@ from arr_coc.core import realizing
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import save_guide
+from arr_coc.inspect.clip_trace import load_trace
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
 from command_line import run, run_json
@@ -108,6 +109,16 @@ class TestAsk:
     def test_out(self, capsys: pytest.CaptureFixture[str], image: str, folder: str, name: str) -> None:
         run_json(capsys, "ask", image, "What is it?", "-m", folder, "--out", name)
         assert Image.open(name).width > 1000
+
+    def test_a_trace_has_the_answer_that_is_printed(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        picture(2, (64, 64)).save("other.png")
+        for names in ((image,), (image, "other.png")):
+            words = ("ask", *names, "What is it?", "-m", folder, "--trace", "a.safetensors")
+            short = run_json(capsys, *words, "--max-new-tokens", "2")["answer"]
+            assert load_trace("a.safetensors").answer == short
+            assert run_json(capsys, *words)["answer"] != short
 
     def test_answers_are_not_markup(
         self,
@@ -210,6 +221,37 @@ class TestDraw:
             assert "questions" in text
         for name in ("page-0000.png", "questions.jsonl"):
             assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
+
+    def test_nothing_is_replaced(self, capsys: pytest.CaptureFixture[str]) -> None:
+        def files() -> dict[str, bytes]:
+            return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+        def refused(count: str, out: str) -> str:
+            before = files()
+            code, text, err = run(capsys, "draw", "-n", count, "--size", "96x96", "-o", out)
+            assert (code, text, err.count("\n"), files()) == (2, "", 1, before)
+            return err
+
+        line = ("draw", "-n", "3", "--size", "96x96", "-o", "pages")
+        drawn = run_json(capsys, *line)
+        assert "'pages' has another questions.jsonl: choose another with --out" in refused("1", "pages")
+        assert "another questions.jsonl" in refused("4", "pages")
+        code, _, err = run(capsys, *line, "--seed", "1")
+        assert (code, "another page-0000.png" in err) == (2, True)
+        before = files()
+        assert run_json(capsys, *line) == drawn
+        Path("pages/page-0001.png").unlink()
+        Path("pages/questions.jsonl").unlink()  # as Ctrl-C leaves it
+        assert run_json(capsys, *line) == drawn
+        assert files() == before
+        Path("mine").mkdir()
+        Path("mine/questions.jsonl").write_text('{"image": "a.png", "question": "Where?"}\n')
+        assert "'mine' has another questions.jsonl" in refused("1", "mine")
+        Path("mine/questions.jsonl").unlink()
+        Path("mine/page-0001.png").write_bytes(b"mine")
+        assert "'mine' has another page-0001.png" in refused("2", "mine")
+        assert run(capsys, "draw", "-n", "1", "--size", "96x96", "-o", "mine")[0] == 0
+        assert Path("mine/page-0001.png").read_bytes() == b"mine"
 
 
 class TestInfo:

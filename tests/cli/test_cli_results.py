@@ -130,6 +130,18 @@ def test_parts_that_share_a_question_are_not_joined(capsys: Capture) -> None:
     assert "have the same question" in refused(capsys, "report", "1.jsonl", "2.jsonl", "--out", "joined")
 
 
+@pytest.mark.parametrize("out", ["1", "1.jsonl", "1.png", "./2.json", "link"])
+def test_a_part_is_not_written_over(capsys: Capture, out: str) -> None:
+    for part in (1, 2):
+        header = {"part": [part, 2], "questions": 2}
+        write_results(f"{part}.jsonl", header, [{"id": f"{part}", "image": "a", "score": {"full": 1.0}}])
+    Path("link.jsonl").symlink_to("2.jsonl")
+    before = [path.read_bytes() for path in (Path("1.jsonl"), Path("2.jsonl"))]
+    assert "would replace the part" in refused(capsys, "report", "1.jsonl", "2.jsonl", "--out", out)
+    assert [path.read_bytes() for path in (Path("1.jsonl"), Path("2.jsonl"))] == before
+    assert run(capsys, "report", "1.jsonl", "2.jsonl", "--out", "whole")[0] == 0
+
+
 def test_questions_that_were_not_asked_are_reported(capsys: Capture) -> None:
     rows = [
         {"id": "0", "image": "test:0", "score": {"full": 1.0}},

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from arr_coc.cli import sources
+from arr_coc.cli import sources, terminal
+from arr_coc.core.answer import Answer
+from arr_coc.core.familiarity import FOREIGN
 from arr_coc.inspect.clip_trace import ClipTrace, load_trace
 from arr_coc.model import ARRCOCModel
 from command_line import run, run_json
@@ -153,6 +157,45 @@ class TestFolders:
         code, out, err = run(capsys, "ask", str(scans), *ASK, "./nowhere", *words)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert f"{words[0]} is for one answer" in err
+
+    def test_what_is_said_beside_answers_is_counted(self, capsys: Capture, scans: Path, folder: str) -> None:
+        (scans / "deeper.png").rmdir()
+        line = ("ask", str(scans), *ASK, folder, "--mode", "saccade")
+        code, _, err = run(capsys, *line)
+        assert (code, err.count("\n")) == (0, 1)
+        assert err.startswith("arr-coc: 3 of 3 images: ")
+        assert "no coarse view" in err
+        code, out, err = run(capsys, *line, "--json")
+        assert (code, err, out.count("no coarse view")) == (0, "", 3)
+        for number in range(4):
+            picture(number, (224 + 32 * number, 32)).save(scans / f"{number}.png")
+        _, _, err = run(capsys, "ask", str(scans), "What?", "-m", folder, "-b", "999")
+        assert [": ".join(text.split(": ")[:2]) for text in err.splitlines()] == [
+            "arr-coc: 3 of 7 images",
+            "arr-coc: 1 of 7 images",
+            "arr-coc: 1 of 7 images",
+            "arr-coc: 2 other notes",
+        ]
+
+    def test_a_foreign_picture_is_counted_once_and_so_is_a_fallback(
+        self, capsys: Capture, scans: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (scans / "deeper.png").rmdir()
+        ask, notes = ARRCOCModel.ask, iter((FOREIGN, f"it ran as prune; {FOREIGN}", None))
+
+        def other(*arguments: Any, **options: Any) -> Answer:
+            note = next(notes)
+            foreign = bool(note)
+            return replace(ask(*arguments, **options), note=note, foreign=foreign, fallback=not foreign)
+
+        monkeypatch.setattr(ARRCOCModel, "ask", other)
+        code, _, err = run(capsys, "ask", str(scans), *ASK, folder)
+        assert code == 0
+        assert err.splitlines() == [
+            "arr-coc: 1 of 3 images: it ran as prune",
+            f"arr-coc: 1 of 3 images: {terminal.FALLBACK}",
+            f"arr-coc: 2 of 3 images: {FOREIGN}",
+        ]
 
     def test_beside_others_or_without_images(self, capsys: Capture, scans: Path, image: str) -> None:
         assert "give it alone" in run(capsys, "ask", str(scans), image, "What?")[2]

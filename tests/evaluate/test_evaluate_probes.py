@@ -203,6 +203,13 @@ def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: Image
             assert row["note"].startswith("reads all 64 tokens in its first ")
 
 
+def test_methods_of_layers_are_cut_where_their_names_say(session: Session, question: str) -> None:
+    rows = contenders(session, question, 8, methods=["fastv", "fastv:1", "fastv:3"])["rows"][1:]
+    layers = {row["method"]: row["note"].split(" layers")[0].split()[-1] for row in rows}
+    assert layers == {"fastv": "2", "fastv:1": "1", "fastv:3": "3"}
+    assert len({row["tokens"] for row in rows}) == 3
+
+
 @pytest.mark.parametrize("mode", ["prune", "sparse"])
 def test_ours_comes_first_as_the_model_decides(session: Session, question: str, mode: str) -> None:
     found = contenders(session, question, 0.25, mode=mode, methods=["random"])

@@ -5,7 +5,9 @@ Run: pytest tests/test_checkpoint.py
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +31,7 @@ from arr_coc.seam.compressor_files import save_convs
 from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor
 from arr_coc.seam.lora import COARSE, KINDS, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
+from arr_coc.store import allocator as store_allocator
 from arr_coc.store import checkpoint
 from arr_coc.store.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from eyes import set_constants
@@ -421,3 +424,41 @@ class TestAllocatorRefusals:
             self.refused(allocator, base_folder, match)
         (allocator / CONFIG_NAME).unlink()
         self.refused(allocator, base_folder, f"is not an allocator: it has no {CONFIG_NAME}; give a folder")
+
+
+class TestSavedOver:
+    """What a folder held is lost to nothing but a whole new allocator."""
+
+    def contents(self, folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def test_a_disk_that_is_full_leaves_the_older_one(
+        self, allocator: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save_stem(Stem(WIDTH), allocator)
+        model, before = ARRCOCModel.from_pretrained(allocator, device="cpu"), self.contents(allocator)
+        monkeypatch.setattr(store_allocator, "save_stem", full_disk)
+        with pytest.raises(ValueError, match="No space left"):
+            model.save_pretrained(allocator)
+        assert self.contents(allocator) == before
+        assert not [path for path in allocator.iterdir() if path.name.startswith(".")]
+
+    def test_parts_that_are_no_more_are_removed(self, allocator: Path) -> None:
+        model = ARRCOCModel.from_pretrained(allocator, device="cpu")
+        save_stem(Stem(WIDTH), allocator)
+        model.save_pretrained(allocator)
+        assert not (allocator / "stem.safetensors").exists()
+
+    def test_an_adapter_of_the_user_is_no_older_one(self, allocator: Path, tmp_path: Path) -> None:
+        model, mine = ARRCOCModel.from_pretrained(allocator, device="cpu"), tmp_path / "mine"
+        mine.mkdir()
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            (mine / name).write_text("mine")
+        before = self.contents(mine)
+        with pytest.raises(ValueError, match=r"has an adapter of its own \(adapter_\w+"):
+            model.save_pretrained(mine)
+        assert self.contents(mine) == before
+
+
+def full_disk(*of: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -114,7 +114,8 @@ def launch(
         Whether a model or the guide is still at work: the process would end only after that, or abort.
 
     Raises:
-        ValueError: as `build_app`, a model is named that isn't there, or the port is taken.
+        ValueError: as `build_app`, a model is named that isn't there, this machine has no such address, or
+            the port is taken.
     """
     require_gradio()
     from arr_coc.app.server import serve

@@ -114,7 +114,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
 
         notify(f"Reading the {what} ...")
         with about(what):
-            session = current_session(models, tab, model, image=image)
+            session = current_session(models, tab, model, image)
         with about("question"):
             inputs = session.inputs(question)
         source = source_words(session, inputs, budget, request.mode)
@@ -132,7 +132,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
         return observe(session, question, evidence=tab.evidence.get(question, ()), **options)
 
     trace = yield from follow(models, tab, work)
-    yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace))
+    yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace, image))
 
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
@@ -158,17 +158,18 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
 
 
 def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
-    """Answer another question about the current image from the same budget, as a pair of views.
+    """Answer another question about the current trace's image from the same budget, as a pair of views.
 
     Raises:
         ValueError: there is no answer yet, or no question.
         Stopped: by the user.
     """
-    trace = current_trace(tab)
+    trace, image = current_trace(tab)
     if not question.strip():
         raise ValueError("the other question is empty: ask something else about the image")
-    other = yield from follow(models, tab, _again(models, tab, trace, question.strip(), 0))
-    yield Update("", pair(tab, other, ("this question", "the other question")))
+    view = tab.view  # another trace may be opened while this one works
+    other = yield from follow(models, tab, _again(models, tab, trace, image, question.strip(), 0))
+    yield Update("", pair(view, other, ("this question", "the other question")))
 
 
 def against(models: Models, tab: Tab) -> Iterator[Update]:
@@ -178,18 +179,19 @@ def against(models: Models, tab: Tab) -> Iterator[Update]:
         ValueError: there is no answer yet.
         Stopped: by the user.
     """
-    trace = current_trace(tab)
-    other = yield from follow(models, tab, _again(models, tab, trace, trace.question, 1), 1)
-    yield Update("", pair(tab, other, models.labels(trace.model)))
+    trace, image = current_trace(tab)
+    view = tab.view
+    other = yield from follow(models, tab, _again(models, tab, trace, image, trace.question, 1), 1)
+    yield Update("", pair(view, other, models.labels(trace.model)))
 
 
-def pair(tab: Tab, other: Trace, labels: tuple[str, str]) -> dict[str, Any]:
-    """The tab's view beside that of another trace, for the viewer."""
-    return {"a": tab.view, "b": other.view(), "labels": list(labels)}
+def pair(view: dict[str, Any] | None, other: Trace, labels: tuple[str, str]) -> dict[str, Any]:
+    """A view beside that of another trace, for the viewer."""
+    return {"a": view, "b": other.view(), "labels": list(labels)}
 
 
-def current_trace(tab: Tab) -> Trace:
-    """The tab's trace of an image.
+def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
+    """The tab's trace of an image, and the image.
 
     Raises:
         ValueError: there is none, it is of a clip, or the tab was idle for so long that others took its
@@ -201,34 +203,28 @@ def current_trace(tab: Tab) -> Trace:
 
     if not isinstance(tab.trace, Trace):
         raise ValueError("this is for answers about one image, and the one here is about a clip")
-    return tab.trace
+    return tab.trace, tab.trace.picture if tab.subject is None else tab.subject
 
 
 def current_session(
-    models: Models,
-    tab: Tab,
-    model: ARRCOCModel,
-    which: int = 0,
-    image: ImageSource | FrameSource | None = None,
+    models: Models, tab: Tab, model: ARRCOCModel, image: ImageSource | FrameSource, which: int = 0
 ) -> Session:
-    """A session of an image in a tab; None: of the tab's image, or its trace's picture where it has none."""
-    if image is None:
-        image = tab.image if tab.image is not None else current_trace(tab).picture
+    """The session of an image in a tab, for the model of a number."""
     session = tab.session(model, which, image)
     models.encoded.use(tab)
     return session
 
 
 def _again(
-    models: Models, tab: Tab, trace: Trace, question: str, which: int
+    models: Models, tab: Tab, trace: Trace, image: ImageSource | FrameSource, question: str, which: int
 ) -> Callable[[ARRCOCModel, Notify], Trace]:
-    """Work that answers a question from the budget and in the mode of a trace."""
+    """Work that answers a question about the image of a trace, from its budget and in its mode."""
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
         from arr_coc.inspect.observe import observe
 
         notify("Reading the image ...")
-        session = current_session(models, tab, model, which)
+        session = current_session(models, tab, model, image, which)
         options: dict[str, Any] = {
             "budget": trace.budget,
             "mode": trace.mode,

@@ -71,15 +71,15 @@ def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
         ValueError: there is no answer yet.
         Stopped: by the user.
     """
-    trace = current_trace(tab)
+    trace, image = current_trace(tab)
     probe = PROBES[name][1]
 
     def work(model: ARRCOCModel, notify: Notify) -> dict[str, Any]:
         notify("Measuring ...")
-        session = current_session(models, tab, model)
+        session = current_session(models, tab, model, image)
         return probe(session, trace, lambda share: notify(f"Measuring ... {share:.0%}"))
 
     result = yield from follow(models, tab, work)
     mode, note = probe_mode(trace)
     result |= {"mode": mode, "note": note}
-    yield Update("Measured.", tab.show(trace.with_probe(name, result)))
+    yield Update("Measured.", tab.show(trace.with_probe(name, result), image))

@@ -83,10 +83,11 @@ class OwnOriginOnly:
 
         headers = Headers(raw=scope["headers"])
         host, origin = headers.get("host", ""), headers.get("origin")
-        if len(headers.getlist("host")) != 1 or not self._is_own(_host_name(host)):
+        name = _host_name(host)
+        if len(headers.getlist("host")) != 1 or not self._is_own(name):
             return (
                 WRONG_HOST,
-                f"this server isn't called {host!r}: use its own name, or allow this one with --allow-host",
+                f"this server isn't called {name!r}: use its own name, or allow this one with --allow-host",
             )
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return FORBIDDEN, f"a page of {origin!r} asks, and only pages of {host!r} may"
@@ -101,9 +102,17 @@ def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         host: the address that it listens on.
-        allowed: more names by which it may be called.
+        allowed: more names by which it may be called; a port behind one is left out.
+
+    Raises:
+        ValueError: one of them is no name of a host.
     """
-    names = {*LOCAL, *allowed}
+    names = set(LOCAL)
+    for text in allowed:
+        name = text if _is_address(text) else _host_name(text)
+        if not name or "/" in text:
+            raise ValueError(f"allowed host {text!r} is no name of a host: give one such as lab.example.org")
+        names.add(name)
     if host in LOCAL:
         return {"names": names, "addresses": False}
     return {"names": names | {host, socket.gethostname(), socket.getfqdn()}, "addresses": True}
@@ -131,8 +140,9 @@ def serve(
         Whether a model or the guide is still at work after `PATIENCE`, as when one is being downloaded.
 
     Raises:
-        ValueError: the port is taken, or the app can't be built.
+        ValueError: this machine has no such address, the port is taken, or the app can't be built.
     """
+    _check_host(host)
     app: App | None = None
     with (
         _interruptible(),
@@ -206,6 +216,28 @@ def _interruptible() -> Generator[None]:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
+
+
+def _check_host(host: str) -> None:
+    """Check that a server can listen on an address of this machine, whatever the port.
+
+    Raises:
+        ValueError: nothing is called that, or another machine.
+    """
+    reason: Exception | None = None
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM):
+            try:
+                with socket.socket(family, kind) as place:
+                    place.bind(address)
+                return
+            except OSError as error:  # a name may have several addresses
+                reason = error
+    except (OSError, UnicodeError) as error:
+        reason = error
+    raise ValueError(
+        f"host {host!r} is no address of this machine: choose another with --host, such as 127.0.0.1"
+    ) from reason
 
 
 def _host_name(host: str) -> str:

@@ -47,7 +47,9 @@ class Tab:
     Attributes:
         trace: of the answer on the page; None before the first one.
         view: what the viewer draws of it.
-        image: of the sessions: a path or a picture, or a clip.
+        subject: the image or clip that it is about; None: there is only the picture in it, if any.
+        image: of the sessions: a path or a picture, or a clip; another than the subject's where a later
+            question was stopped or refused.
         sessions: of that image, by the number of the model.
         history: what the viewer draws of the tab's questions beside each other, oldest first.
         form_image: the image in the form, the last one that could be read.
@@ -63,6 +65,7 @@ class Tab:
 
     trace: Trace | ClipTrace | None = None
     view: dict[str, Any] | None = None
+    subject: ImageSource | FrameSource | None = None
     image: ImageSource | FrameSource | None = None
     sessions: dict[int, Session] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -120,17 +123,23 @@ class Tab:
         self.take(None)
         self.clip = clip
 
-    def show(self, trace: Trace | ClipTrace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+    def show(
+        self,
+        trace: Trace | ClipTrace,
+        subject: ImageSource | FrameSource | None = None,
+        view: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history.
 
         Args:
             trace: the trace.
+            subject: the image or clip that it is about; None: there is only the picture in it, if any.
             view: of it, where it has been made already.
         """
         view = trace.view() if view is None else view
         if self.trace is None or self.trace.allocation is not trace.allocation:
             self.history = [*self.history, {key: view[key] for key in DRAWN}][-HISTORY:]
-        self.trace, self.view = trace, view
+        self.trace, self.view, self.subject = trace, view, subject
         return view
 
     def open(self, trace: Trace | ClipTrace, view: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -144,7 +153,7 @@ class Tab:
         picture, evidence = getattr(trace, "picture", None), getattr(trace, "evidence", ())
         self.take(picture, trace.question, trace.true_answers, evidence)
         self.image, self.sessions = picture, {}
-        return self.show(trace, view)
+        return self.show(trace, picture, view)
 
     def export(self) -> tuple[str, str]:
         """Write the trace as one HTML page and as one trace file; returns their paths.
@@ -181,7 +190,8 @@ class Tab:
         """Delete the exports and forget the image."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        self.trace = self.view = self.image = self.form_image = self.clip = self.folder = None
+        self.trace = self.view = self.subject = None
+        self.image = self.form_image = self.clip = self.folder = None
         self.let_go()
         self.history = []
 

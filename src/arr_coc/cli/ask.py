@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,6 @@ from arr_coc.cli.sources import folder_images, open_picture
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.core.attending import Budget
     from arr_coc.core.visuals import Visual
     from arr_coc.data.record import Box
     from arr_coc.inspect.clip_trace import ClipTrace
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from arr_coc.session import Answer
 
 PICTURE = "arr-coc-ask.png"
+MOST_NOTES = 3
+"""Notes of a folder's answers that are repeated, those of most images."""
 
 
 def command(
@@ -119,7 +121,8 @@ def command(
             full = every() if compare else None
         if trace_path:
             with terminal.status("looking closer", as_json):
-                _trace(loaded, pictures, request.question, allowed, gestalt, boxes).save(trace_path)
+                options = length | {"budget": allowed, "gestalt": gestalt}
+                _trace(loaded, pictures, request.question, boxes, options).save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
@@ -156,19 +159,18 @@ def _trace(
     model: ARRCOCModel,
     pictures: Sequence[Visual],
     question: str,
-    budget: Budget | None,
-    gestalt: str | None,
     boxes: Sequence[Box],
+    options: dict[str, Any],
 ) -> Trace | ClipTrace:
     """The trace of an answer, which is made once more for it."""
     session = model.session(list(pictures))
     if len(pictures) > 1 or session.has_clips:
         from arr_coc.inspect.observe_clips import observe_clips
 
-        return observe_clips(session, question, budget=budget, gestalt=gestalt)
+        return observe_clips(session, question, **options)
     from arr_coc.inspect.observe import observe
 
-    return observe(session, question, budget=budget, gestalt=gestalt, evidence=boxes)
+    return observe(session, question, evidence=boxes, **options)
 
 
 def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:
@@ -192,6 +194,7 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
 
     width = max(len(file.name) for file in files)
     failures = foreign = 0
+    notes: Counter[str] = Counter()
     for file in files:
         try:
             picture = open_picture(str(file))
@@ -209,11 +212,24 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
             terminal.print_json(_to_dict([str(file)], answer, None))
         else:
             terminal.print_rows([(file.name, answer.text)], width)
+            notes.update(_notes(answer))
+    for text, count in notes.most_common(MOST_NOTES):
+        terminal.complain(f"{count} of {len(files)} images: {text}")
+    if len(notes) > MOST_NOTES:
+        terminal.complain(f"{len(notes) - MOST_NOTES} other notes: --json has each beside its answer")
     if foreign:
         terminal.complain(f"{foreign} of {len(files)} images: {FOREIGN}")
     if failures:
         terminal.complain(f"{failures} of {len(files)} images could not be opened")
     return 1 if failures else 0
+
+
+def _notes(answer: Answer) -> list[str]:
+    """What is said beside an answer, but that its picture is foreign."""
+    from arr_coc.core.familiarity import FOREIGN
+
+    note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")
+    return [text for text in (note, terminal.FALLBACK if answer.fallback else "") if text]
 
 
 def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[str, object]:

@@ -77,6 +77,10 @@ def command(
     if len(paths) > 1:
         if out is None:
             raise ValueError("joining parts needs a name for the whole: give --out NAME")
+        for ending in ("jsonl", "json", "png"):
+            whole = stem.with_name(f"{stem.name}.{ending}")
+            if whole.exists() and any(whole.samefile(path) for path in paths):
+                raise ValueError(f"out {out!r} would replace the part {str(whole)!r}: choose another name")
         header, records = join_results(paths)
         summary = summarise(header, records, vtc_filter)
         try:

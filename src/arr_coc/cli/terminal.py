@@ -36,6 +36,8 @@ MOST_MESSAGE = 900
 """Characters of a complaint; the middle of a longer one is left out."""
 MOST_QUESTION, MOST_WORDS = 400, 16
 """Characters of a question, and words of it that were recognised, which are repeated."""
+FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
+"""The note on an answer that was made from all tokens for want of a choice."""
 NAME_WIDTH = 13
 """Columns of the names in front of values."""
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
@@ -227,11 +229,7 @@ def print_answer(
         tokens += f": a coarse view of {answer.read - answer.kept:,} and {answer.kept:,} fine"
     rows.append(("visual tokens", tokens))
     rows += [("note", answer.note)] if answer.note else []
-    rows += (
-        [("note", "choosing failed, so all tokens were used; stderr has the reason")]
-        if answer.fallback
-        else []
-    )
+    rows += [("note", FALLBACK)] if answer.fallback else []
     rows += [("model", about)] if about else []
     print_rows(rows)
     stock = answer.fallback or find_mode(answer.mode).stock

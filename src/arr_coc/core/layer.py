@@ -140,15 +140,14 @@ class ARRCOCLayer(nn.Module):
         return result
 
     def untrained(self) -> ARRCOCLayer:
-        """A layer like this one to which nothing was taught."""
-        plain = ARRCOCLayer(self.config).to(next(self.parameters()).device).train(self.training)
-        plain.basis = self.basis
-        return plain
+        """A layer like this one to which nothing was taught, and nothing is to be: the same one each time.
 
-    def _untrained_twin(self) -> ARRCOCLayer:
-        """The layer of `untrained`, built once: building draws from a generator that all threads share."""
+        Building it draws from a generator that all threads share, which is no work for every question.
+        """
         device = next(self.parameters()).device
-        plain = self._plain.get(device) or self._plain.setdefault(device, self.untrained())
+        plain = self._plain.get(device)
+        if plain is None:
+            plain = self._plain.setdefault(device, ARRCOCLayer(self.config).to(device))
         plain.basis = self.basis
         return plain if plain.training == self.training else plain.train(self.training)
 
@@ -180,7 +179,7 @@ class ARRCOCLayer(nn.Module):
             watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
         """
         if guided is not None and self.trained:
-            plain = self._untrained_twin()
+            plain = self.untrained()
             return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, guided, watch)
         with watch("scoring"):
             scores = self.scores(texture, query, query_mask, vision, coupling)

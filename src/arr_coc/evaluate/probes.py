@@ -323,17 +323,18 @@ def _selected(stock: CellReader, scene: Scene, kept: dict[str, Reduction]) -> di
 def _between_layers(stock: CellReader, scene: Scene, method: Method, count: int) -> Probe:
     model = scene.model
     assert method.between_layers is not None, "called for methods that drop between layers"
+    layer = cut_layer(model, method.layers)
     run = pruned_answers(
         model,
         scene.prompts.rows([0], whole=True),
         scene.view.features,
         method.between_layers,
         count,
-        layer=cut_layer(model),
+        layer=layer,
         max_new_tokens=LONGEST,
     )
     answer = model.processor.tokenizer.decode(run.ids[0], skip_special_tokens=True).strip()
-    total, layer = scene.view.total, cut_layer(model)
+    total = scene.view.total
     return {
         "answer": answer,
         "note": f"reads all {total} tokens in its first {layer} layers, {count} after them",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -20,11 +21,12 @@ from transformers import PreTrainedModel
 from arr_coc.core.guide.store import FILE, PLACE
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import written
-from arr_coc.core.saved import made_folder, save_layer
+from arr_coc.core.saved import CONFIG_NAME, made_folder, save_layer
 from arr_coc.core.stem import Stem, load_stem, save_stem
 from arr_coc.core.whole import one_line, write_whole
 from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
+from arr_coc.seam.lora_files import FILES as LORA_FILES
 from arr_coc.store.checkpoint import (
     ALLOCATOR_FILES,
     BUNDLED_ALLOCATOR,
@@ -48,7 +50,8 @@ def save_learned(
 ) -> None:
     """Write everything learned, and the name, commit and shape of its base model; not the base model itself.
 
-    Files of an older allocator in the folder are removed first.
+    Files of an older allocator in the folder are replaced once all are written, and those it has no more are
+    removed: what fails before leaves it as it was.
 
     Args:
         layer: scorers, balancer, allocator.
@@ -61,9 +64,10 @@ def save_learned(
         guide: folder of a guide that goes with it; None: the bundled one, which doesn't.
 
     Raises:
-        ValueError: the folder can't be made or written to.
+        ValueError: the folder can't be made or written to, or holds an adapter that is no allocator's.
     """
     made_folder(folder)
+    _refuse_strangers(folder)
     config = base.config
     named = {
         **written(base_name, folder),
@@ -72,21 +76,41 @@ def save_learned(
         "base_dim": config.get_text_config().hidden_size,
     }
     try:
-        weights = None if guide is None else (guide / FILE).read_bytes()  # it may lie in this folder
-        for name in ALLOCATOR_FILES:
-            (folder / name).unlink(missing_ok=True)
-        save_layer(layer, folder, named)
-        if stem is not None:
-            save_stem(stem, folder)
-        save_convs(convs, folder)
-        loras.save(folder)
-        if weights is not None:
-            write_whole(weights, made_folder(folder / PLACE) / FILE)
+        with TemporaryDirectory(prefix=".saving-", dir=folder) as beside:
+            new = Path(beside)
+            save_layer(layer, new, named)
+            if stem is not None:
+                save_stem(stem, new)
+            save_convs(convs, new)
+            loras.save(new)
+            if guide is not None:  # it may lie in this folder
+                write_whole((guide / FILE).read_bytes(), made_folder(new / PLACE) / FILE)
+            _replace_files(folder, new)
     except OSError as error:
         raise ValueError(
             f"the allocator can't be written into {str(folder)!r} ({one_line(error)}); make room there, or "
             "name another folder"
         ) from error
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """A ValueError where a folder that is no allocator's holds a LoRA, which an allocator would replace."""
+    adapters = [name for name in LORA_FILES if (folder / name).exists()]
+    if adapters and not (folder / CONFIG_NAME).exists():
+        raise ValueError(
+            f"{str(folder)!r} has an adapter of its own ({adapters[0]}), which an allocator would replace: "
+            "name another folder"
+        )
+
+
+def _replace_files(folder: Path, new: Path) -> None:
+    """Move the files of a written allocator into a folder, in place of an older one's; the settings last."""
+    for name in sorted(ALLOCATOR_FILES, key=lambda name: name == CONFIG_NAME):
+        if (new / name).exists():
+            made_folder((folder / name).parent)
+            (new / name).replace(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
 
 
 def load_learned(
