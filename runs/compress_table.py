@@ -6,6 +6,8 @@ from typing import Any
 
 from arr_coc.store.results.table import percent
 
+FEW = 12
+"""Images of which an interval says too little."""
 GESTALTS = {
     "coc resize": "a smaller picture",
     "coc pool4": "averages of encoded cells",
@@ -104,7 +106,8 @@ def score_text(summary: dict[str, Any]) -> str:
     lines = [
         f"{summary['questions']} held-out questions about {summary['images']} drawn pages of {side} x {side} px, "
         f"{methods['full']['tokens']:,.0f} cells each, the bundled model. Times to first token, encoder included, are medians of "
-        f"{summary['timed']} questions asked alone ({machine['device']}, {machine['threads']} thread(s)), of one run.",
+        f"{summary['timed']} questions asked alone ({machine['device']}, {machine['threads']} thread(s)), of one run."
+        + (" Of so few pages the intervals are too narrow." if summary["images"] < FEW else ""),
         "",
         "| | | tokens | exact match | of all tokens' | first token, ms | x faster |",
         "|---|---|--:|--:|--:|--:|--:|",

@@ -86,7 +86,7 @@ def long_text(result):
         f"Exact match / character accuracy (1 - edits / length; `{result['command']}`, `runs/results/long-text.json`). "
         "Pools of 1.9x and 8.5x overlap, for their "
         "sides don't divide. Notes stand on coloured paper, which makes them easy to find. So few questions tell large differences "
-        f"alone: the widest 95 % interval of exact match is {widest(result, 'strings')} points for strings and {widest(result, 'words')} for words.\n\n"
+        f"alone: the widest 95 % interval of exact match, over questions, is {widest(result, 'strings')} points for strings and {widest(result, 'words')} for words.\n\n"
         "Random strings:\n\n" + compression_table(result, "strings")
         + "\n\nWords:\n\n" + compression_table(result, "words")
         + "\n\n" + critiques(result)
@@ -134,7 +134,7 @@ def looks_text(result):
         )
     lines += [
         "",
-        "| order of the cells | questions | raster | relevance | difference (95 %) |",
+        "| order of the cells | questions | raster | relevance | difference (95 %, over questions) |",
         "|---|--:|--:|--:|--:|",
     ]
     for name, row in order["rows"].items():

@@ -116,12 +116,14 @@ def adapt_text() -> str:
     ours, sparse = recall["arr-coc@0.0625"], recall["arr-coc sparse@0.0625"]
     beside = {name.partition("@")[0]: row.get("after", row["before"]) for name, row in recall.items()}
     seconds = sum(part["seconds"] for part in result["parts"].values())
+    # An older file has none: its questions about one picture count as if they were independent.
+    over = result["gain"].get("intervals", "over questions")
     text = (
         f"What that gains where nobody has taught anything: {result['pictures']} drawn pictures of marks with names that no page "
         f"has, a tiny Qwen3-VL of random weights, {result['steps']} steps each of `relevance` and `stem` ({seconds / 60:.0f} "
         f"minutes of a shared core). On the {result['gain']['images']} held-out pictures ({result['gain']['questions']} questions) "
         f"4 of 64 cells hold {percent(ours['before'])} of the evidence before, by the guide, and **{percent(ours['after'])}** after "
-        f"(95 % interval of the gain {100 * ours['interval'][0]:.0f} to {100 * ours['interval'][1]:.0f} points); chosen before the "
+        f"(95 % interval of the gain {100 * ours['interval'][0]:.0f} to {100 * ours['interval'][1]:.0f} points, {over}); chosen before the "
         f"encoder {percent(sparse['after'])}. Beside it: the cells with most ink {percent(beside['ink density'])}, our own choice by "
         f"another picture's question {percent(beside['shuffled question'])}, random {percent(beside['random'])}, even "
         f"{percent(beside['even grid'])}, the oracle {percent(beside['oracle'])} (`{result['command']} OUT.json`, "
@@ -133,7 +135,8 @@ def adapt_text() -> str:
     row = bundled["gain"]["recall"]["arr-coc@0.0625"]
     return (
         f"{text} The bundled model, whose allocator knows pages and no such marks, goes from {percent(row['before'])} to "
-        f"{percent(row['after'])} ({100 * row['interval'][0]:.0f} to {100 * row['interval'][1]:.0f} points) in {bundled['steps']} "
+        f"{percent(row['after'])} ({100 * row['interval'][0]:.0f} to {100 * row['interval'][1]:.0f} points, "
+        f"{bundled['gain'].get('intervals', 'over questions')}) in {bundled['steps']} "
         f"steps on {bundled['pictures']} pictures (`runs/results/adapt-bundled.json`; what it then still knows of pages was not "
         "measured)."
     )

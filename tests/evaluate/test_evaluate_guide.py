@@ -101,6 +101,15 @@ def test_another_pages_question_points_elsewhere():
     assert one.kept[GUIDE]["64"].recall == 1.0
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_no_question_is_another_pages_on_its_own_page(count):
+    """Every one of the first page is of the same place: asked of its own page, it would be kept."""
+    first = page(*(question(0, 15) for _ in range(count)))
+    scored = list(measure(Pointer(), [page(NOTHING), first, page(question(15, 15))], [GUIDE, FOREIGN]))
+    assert [set(one.kept) for one in scored] == [set(), *[{GUIDE}] * count, {GUIDE, FOREIGN}]
+    assert summarise(scored)[FOREIGN]["64"] == {"questions": 1, "recall": 0.0, "whole": 0.0, "cells": 64}
+
+
 def test_counts_are_left_out_where_a_page_has_no_more_cells():
     assert budgets_of(1024) == {
         "64": 64,
@@ -130,7 +139,7 @@ def test_nulls_are_what_chance_and_the_best_choice_are(needed):
 
 
 def test_every_method_is_measured_by_every_budget():
-    one, *_ = measure(Pointer(), [page(question(3, 4), NOTHING)])
+    _, one, *_ = measure(Pointer(), [page(question(0, 0)), page(question(3, 4), NOTHING)])
     assert set(one.kept) == set(METHODS)
     assert all(set(budgets_of(256)) <= set(each) for each in one.kept.values())
     assert "auto" in one.kept[GUIDE]

@@ -358,6 +358,17 @@ def test_a_line_that_a_kill_has_cut_off_is_told_of(tmp_path: Path, caplog: pytes
     assert path.read_bytes() == whole
 
 
+def test_a_run_goes_on_on_another_device_unless_it_is_timed(tmp_path: Path) -> None:
+    path, record = tmp_path / "run.jsonl", {"id": "0", "image": "test:0", "score": {"full": 1.0}}
+    header = {"timed": 0, "device": None, "machine": {"device": "an accelerator"}}
+    other = {"device": "cpu", "machine": {"device": "cpu"}}
+    write_results(path, header, [record])
+    assert running.open_file(path, header | other) == (header, [record])
+    write_results(path, header | {"timed": 2}, [record])
+    with pytest.raises(ValueError, match="is of another run: its device is None, now 'cpu'"):
+        running.open_file(path, header | {"timed": 2} | other)
+
+
 def test_the_time_of_the_rest_is_estimated_once(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(2000, 0, 6, timed=10) as progress:
         progress.advance(5, 1000.0)  # the first warms up

@@ -52,6 +52,16 @@ def test_shrunk_pictures_stand_in_the_order_of_their_tokens(
     assert text.index("784 tokens 40.0%") < text.index("1024 tokens 50.0%")
 
 
+@pytest.mark.parametrize(("images", "too_few"), [(5, True), (30, False)])
+def test_of_few_pages_it_says_what_intervals_are_worth(tables: Any, images: int, too_few: bool) -> None:
+    methods = {
+        "full": row(0.9, 900) | {"interval": (0.8, 1.0), "tokens": 9, "retained": 1.0, "ttft ratio": 1.0}
+    }
+    header = {"size": 1024, "machine": {"device": "cpu", "threads": 1}}
+    summary = {"header": header, "questions": 40, "images": images, "timed": 2, "methods": methods}
+    assert ("Of so few pages the intervals are too narrow." in tables.score_text(summary)) is too_few
+
+
 def test_pages_of_a_browser(tables: Any) -> None:
     methods = {"full": row(0.1, 9), "coc tower4": row(0.2, 5)}
     text = tables.browser_text({"images": 3, "questions": 7, "methods": methods})

@@ -207,6 +207,18 @@ class TestSummary:
         assert 0.15 < low < 0.25 < high < 0.35
         assert high - low < (ends[0][1] - ends[1][0]) - (ends[0][0] - ends[1][1])
 
+    def test_intervals_are_over_images(self):
+        """Two images, on one of which everything is right: over their eight questions it would look surer."""
+        found = [
+            record(i, {"full": float(i < 4), "arr-coc@64": 1.0, "scope@64": float(i < 4)}) for i in range(8)
+        ]
+        for number, one in enumerate(found):
+            one["image"] = f"{number // 4}"
+        methods = summarise({}, found)["methods"]
+        assert methods["full"]["interval"] == [0.0, 1.0]
+        assert methods["scope@64"]["below ours"] == {"mean": 0.5, "interval": [0.0, 1.0]}
+        assert methods["arr-coc@64"]["difference"] == {"mean": 0.5, "interval": [0.0, 1.0]}
+
     def test_a_method_is_compared_on_the_questions_it_answered(self):
         found = records(10, full=0.5, **{"arr-coc_64": 0.5})
         for x in found[:4]:  # the first are right

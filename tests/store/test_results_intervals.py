@@ -57,6 +57,48 @@ class TestBootstrapInterval:
             bootstrap_interval(values, **more)
 
 
+class TestGroups:
+    def test_questions_that_go_together_count_once(self):
+        values = np.random.default_rng(0).random(30)
+        images = [f"{number // 4}.png" for number in range(120)]
+        interval = bootstrap_interval(np.repeat(values, 4), images)
+        assert interval == pytest.approx(bootstrap_interval(values))
+        low, high = bootstrap_interval(np.repeat(values, 4))
+        assert high - low < 0.6 * (interval[1] - interval[0])  # half: as if four times as many were known
+
+    def test_a_group_counts_by_its_questions(self):
+        # aa, ab, ba, bb: means 0, 3/4, 3/4, 1 with 1/4 each
+        assert bootstrap_interval([0, 1, 1, 1], ["a", "b", "b", "b"], level=0.4) == (0.75, 0.75)
+        assert bootstrap_interval([0, 1, 1, 1], ["a", "b", "b", "b"]) == (0.0, 1.0)
+
+    def test_the_order_of_questions_says_nothing(self):
+        values, images = [0.0, 1.0, 0.5, 1.0, 0.25], ["b", "a", "b", "c", "a"]
+        again = [0, 2, 1, 4, 3]
+        assert bootstrap_interval(values, images) == bootstrap_interval(
+            [values[i] for i in again], [images[i] for i in again]
+        )
+
+    def test_of_one_group_its_values_are_drawn(self):
+        assert bootstrap_interval([0, 1, 1], ["a"] * 3) == bootstrap_interval([0, 1, 1])
+
+    def test_each_its_own_group_is_no_group(self):
+        values = np.random.default_rng(1).random(20)
+        assert bootstrap_interval(values, range(20)) == bootstrap_interval(values)
+
+    def test_where_no_image_gains_on_average_few_intervals_say_so(self):
+        """A change that an image's four questions share: 2 of 40 intervals are wrong, not two thirds."""
+        rng, wrong = np.random.default_rng(0), 0
+        for _ in range(40):
+            change = np.repeat(rng.normal(size=40), 4)
+            low, high = paired_interval(change, 0 * change, np.repeat(np.arange(40), 4).tolist(), draws=300)
+            wrong += not low <= 0 <= high
+        assert wrong <= 6
+
+    def test_another_number_of_groups_is_refused(self):
+        with pytest.raises(ValueError, match="1 groups can't be those of 2 values: name one for each"):
+            bootstrap_interval([0, 1], ["a"])
+
+
 class TestPairedInterval:
     def test_how_hard_a_question_is_cancels(self):
         rng = np.random.default_rng(0)

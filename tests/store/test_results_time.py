@@ -96,6 +96,21 @@ def test_what_has_no_budget_stands_with_what_it_reads():
     assert wide.endswith(end)
 
 
+def test_a_fraction_stands_with_as_many_tokens():
+    """Whatever rivals read beside what they keep; by its number where nobody has counted."""
+    rows = {"full": (0.9, 9, 1024), "arr-coc_64": (0.5, 9, 64), "arr-coc_0.25": (0.7, 9, 256)}
+    rows |= {"scope_64": (0.6, 9, 64), "scope_0.25": (0.3, 9, 256), "fastv_64": (0.2, 9, 832)}
+    summary = timed_summary(**rows | {"arr-coc_auto": (0.6, 9, 500), "arr-coc_128": (0.6, 9, 128)})
+    assert list(by_budget(summary)) == ["", "0.25", "128", "64", "auto"]
+    lines = table(summary, "budgets").splitlines()
+    assert lines[0].startswith("| method | exact match @0.25 | @128 | @64 |")
+    names = [line.split(" | ")[0].strip("|* ") for line in lines[2:5]]
+    assert names == ["scope", "arr-coc", "fastv"]  # by what they reach with 64
+    for row in summary["methods"].values():
+        row["tokens"] = None
+    assert list(by_budget(summary)) == ["", "128", "64", "0.25", "auto"]
+
+
 def test_reads_and_times_stand_at_every_budget_and_a_single_run_beside_ranges_says_so():
     summary = timed_summary(**ROWS)
     methods = summary["methods"]

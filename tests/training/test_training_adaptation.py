@@ -5,6 +5,7 @@ Run: pytest tests/training/test_training_adaptation.py
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import shutil
@@ -165,6 +166,32 @@ def test_minutes_end_it(base: Path, boxed: Path, tmp_path: Path) -> None:
     assert result["signal"] is None
 
 
+def test_steps_of_a_finished_part_are_those_that_it_did(
+    base: Path, boxed: Path, tmp_path: Path, finished: tuple[Path, Any]
+) -> None:
+    settings = wanted(base, boxed, steps=100_000, minutes=1e-3, recipes=("relevance",))
+    done = adapt(settings, tmp_path / "out", progress=False)["parts"]["relevance"]
+    again = adapt(settings, tmp_path / "out", progress=False)["parts"]
+    assert again == {"relevance": {"steps": done["steps"], "of": 100_000}}
+    assert json.loads((tmp_path / "out" / adaptation.RESULT).read_text())["parts"] == again
+
+
+def test_it_goes_on_on_another_device(
+    base: Path, boxed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, train = wanted(base, boxed, recipes=("relevance",)), adaptation.train
+
+    def cut(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adaptation, "train", cut)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(settings, tmp_path / "out", progress=False)
+    monkeypatch.setattr(adaptation, "train", train)
+    result = adapt(dataclasses.replace(settings, device="cpu"), tmp_path / "out", progress=False)
+    assert result["parts"]["relevance"]["steps"] == 2
+
+
 class TestGain:
     @staticmethod
     def results(recall: float, name: str = "arr-coc@6") -> Any:
@@ -176,6 +203,17 @@ class TestGain:
     def test_it_is_paired(self) -> None:
         row = gain(self.results(0.25), self.results(0.5))["recall"]["arr-coc@6"]
         assert row == {"before": 0.25, "after": 0.5, "difference": 0.25, "interval": [0.25, 0.25]}
+
+    def test_what_an_image_gains_all_of_its_questions_gain(self) -> None:
+        before, after = (self.results(recall) for recall in (0.5, 0.5))
+        for (_, records), changes in ((before, (0, 0)), (after, (0.5, -0.5))):
+            for number, record in enumerate(records):
+                record["image"] = "ab"[number // 2]
+                record["recall"] = {"arr-coc@6": 0.5 + changes[number // 2]}
+        figures = gain(before, after)
+        assert figures["intervals"] == "over images"
+        row = figures["recall"]["arr-coc@6"]
+        assert row == {"before": 0.5, "after": 0.5, "difference": 0, "interval": [-0.5, 0.5]}
 
     def test_what_nothing_was_taught_has_no_after(self) -> None:
         null = "random@6"

@@ -214,6 +214,33 @@ def test_time_lowers_the_learning_rate_to_its_end(
     assert rates == pytest.approx([1e-2 * (1 - step / 5) for step in range(5)], rel=1e-2)
 
 
+def test_time_goes_on_where_a_run_goes_on(
+    base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five steps to the minute in two sittings, an hour apart: the rate falls on, the fifth is the last."""
+    ticks = iter(range(0, 10_000, 12))
+    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    out, settings = tmp_path / "out", recipe(base, rows, steps=1000, lr=1e-2)
+    more: dict[str, Any] = {"progress": False, "device": "cpu", "minutes": 1}
+    assert trainer.train(settings, out, stop_at=2, **more)["steps"] == 2
+    ticks = iter(range(3600, 10_000, 12))
+    assert trainer.train(settings, out, **more)["steps"] == 5
+    lines = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if "loss" in line]
+    assert rates == pytest.approx([1e-2 * (1 - step / 5) for step in range(5)], rel=1e-2)
+
+
+def test_a_checkpoint_without_a_clock_begins_it(base: Path, rows: Path, tmp_path: Path) -> None:
+    """Those of older versions have none."""
+    out, settings = tmp_path / "out", recipe(base, rows, steps=3, save_every=1)
+    trainer.train(settings, out, progress=False, device="cpu", stop_at=1)
+    state = out / "checkpoint-1" / "trainer_state.json"
+    content = json.loads(state.read_text())
+    assert content["stateful_callbacks"].pop("Deadline")["attributes"]["seconds"] > 0
+    state.write_text(json.dumps(content))
+    assert trainer.train(settings, out, progress=False, device="cpu", minutes=60)["steps"] == 3
+
+
 def test_without_a_limit_of_time_the_rate_is_linear_in_the_steps(
     base: Path, rows: Path, tmp_path: Path
 ) -> None:

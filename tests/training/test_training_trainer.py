@@ -12,10 +12,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from arr_coc.core.saved import BUNDLED
 from arr_coc.model import ARRCOCModel
 from arr_coc.training import learner as learner_module
 from arr_coc.training.folder import check, last_checkpoint
-from arr_coc.training.recipe import Recipe
+from arr_coc.training.recipe import Recipe, load_recipe
 from arr_coc.training.trainer import build_learner, train
 from arr_coc.world import draw_page
 from tiny import tiny
@@ -180,6 +181,13 @@ def test_query_blind_rival_learns_on_the_same_rows(base: Path, pages: Path, tmp_
         "key.weight": (16, 32),
         "key.bias": (16,),
     }
+
+
+def test_query_blind_rival_goes_on_with_the_bundled_scorer() -> None:
+    taught = build_learner(load_recipe("query-blind", {"init": "bundled"}))
+    bundled, state = load_file(BUNDLED / "query_blind.safetensors"), taught.layer.scorer.state_dict()
+    assert bundled.keys() <= state.keys()
+    assert all(torch.equal(state[name], tensor) for name, tensor in bundled.items())
 
 
 def test_a_run_from_before_a_field_came_goes_on_with_its_default(tmp_path: Path) -> None:

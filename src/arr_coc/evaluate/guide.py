@@ -121,7 +121,7 @@ class Scored:
         cells: of the page.
         needed: cells that hold its evidence.
         axes: of the page, and "print" where words are known.
-        kept: by method and budget; empty without evidence.
+        kept: by method and budget, without FOREIGN on the first picture; empty without evidence.
         present: the logit that the page answers it.
         whole: the logit that it is about all of the page.
         odd: the logit that it asks for what stands out.
@@ -162,6 +162,9 @@ def measure(
 ) -> Iterator[Scored]:
     """Measure methods on pictures; yields every question.
 
+    Another page's questions are those of the last picture before that had any with evidence; the first has
+    none before it, and is left out of that null.
+
     Args:
         guide: the guide.
         samples: pictures.
@@ -173,7 +176,8 @@ def measure(
     for number, sample in enumerate(samples):
         if not sample.questions:
             continue
-        yield from _measure(guide, number, sample, previous or sample.questions[::-1], methods, auto, others)
+        own = methods if previous else [name for name in methods if name != FOREIGN]
+        yield from _measure(guide, number, sample, previous, own, auto, others)
         previous = tuple(q for q in sample.questions if q.evidence) or previous
 
 

@@ -367,7 +367,9 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
         write_results(path, header)
         return header, []
     before, records = read_results(path)
-    free = {"command", "kinds"} | (set() if header["timed"] else {"machine"})  # times are of one machine
+    free = {"command", "kinds"}
+    if not header["timed"]:  # times are of one machine
+        free |= {"machine", "device"}
     now = json.loads(json.dumps(header))
     for name in [name for name in {**before, **now} if name not in free]:
         if before.get(name) != now.get(name):

@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 from arr_coc.core.attending import Budget, parse_budget
 from arr_coc.core.location import BUNDLED
 from arr_coc.core.paths import local_path
+from arr_coc.core.provenance import check_records
+from arr_coc.core.saved import read_settings
 from arr_coc.core.whole import write_whole
 from arr_coc.data import DATASETS, Example, open_data
 from arr_coc.evaluate import Settings, evaluate
@@ -63,7 +65,8 @@ class Adaptation:
         data: a folder of images with `questions.jsonl`, or NAME:DIR.
         split: of the data; None: its usual one.
         steps: of each recipe; None: the recipe's own number.
-        minutes: that learning may take in all, shared evenly by the recipes; None: until all steps are done.
+        minutes: that learning may take in all, over all sittings, shared evenly by the recipes; None: until
+            all steps are done.
         budgets: at which it is measured: counts or fractions of the cells.
         questions: so many are measured, at most.
         max_new_tokens: where answers are cut off as it measures; None: 32.
@@ -100,6 +103,11 @@ class Part:
             return False
         return json.loads((self.folder / RECIPE).read_text()) == self.recipe.to_dict()
 
+    @property
+    def steps(self) -> int:
+        """The steps that it has done, once it is finished: fewer than the recipe's where time was over."""
+        return check_records(read_settings(self.folder).get("trained_on", ()))[-1]["steps"]
+
 
 def adapt(
     wanted: Adaptation,
@@ -117,7 +125,8 @@ def adapt(
         say: is told, in a line each, which part begins or is finished already.
 
     Returns:
-        "gain" as of `gain.gain`, "parts" by name, and where a signal ended a part its number as "signal",
+        "gain" as of `gain.gain`, "parts" by name, each the "steps" that it did, "of" how many, and the
+        "seconds" of this sitting if it learned in it; and where a signal ended a part its number as "signal",
         with no gain then.
 
     Raises:
@@ -162,6 +171,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
     for number, part in enumerate(parts):
         if part.done:
             say(f"{part.name}: finished already")
+            figures[part.name] = {"steps": part.steps, "of": part.recipe.steps}
         else:
             say(f"{part.name}: learning, part {number + 1} of {len(parts)}")
             minutes = None if wanted.minutes is None else wanted.minutes / len(parts)
@@ -194,7 +204,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
             "boxes": data.boxed,
             "held out": f"every {data.every}th image",
         },
-        "parts": {part.name: figures.get(part.name, {"steps": part.recipe.steps}) for part in parts},
+        "parts": figures,
         "gain": gained,
     }
     write_whole((json.dumps(facts, indent=1) + "\n").encode(), out / RESULT)

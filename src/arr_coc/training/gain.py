@@ -29,6 +29,8 @@ BESIDE = {
     "oracle": ("oracle", "|"),
 }
 """Nulls and a bound that stand beside ours: name in prose, and mark in the picture."""
+OVER = "over images"
+"""What is drawn anew for an interval: what an image gains, all of its questions gain."""
 FIGURES = ("recall", "score")
 """Share of the evidence cells that were kept; the metric of the answers."""
 
@@ -41,9 +43,10 @@ def gain(before: Results, after: Results) -> Gain:
         after: ours again.
 
     Returns:
-        "questions", "images", "metric"; "recall" (empty without boxes) and "score", each {"METHOD@BUDGET":
-        {"before", "after", "difference", "interval"}}; methods that learn nothing have "before" alone.
-        All from 0 to 1; the interval is the 95 % paired bootstrap interval of the difference.
+        "questions", "images", "metric", "intervals" (what they are over); "recall" (empty without boxes) and
+        "score", each {"METHOD@BUDGET": {"before", "after", "difference", "interval"}}; methods that learn
+        nothing have "before" alone. All from 0 to 1; the interval is the 95 % paired bootstrap interval of
+        the difference, images drawn with all of their questions.
 
     Raises:
         ValueError: they have no question in common.
@@ -56,6 +59,7 @@ def gain(before: Results, after: Results) -> Gain:
         "questions": len(both),
         "images": len({first[name]["image"] for name in both}),
         "metric": after[0]["metric"],
+        "intervals": OVER,
     }
     for figure in FIGURES:
         labels = dict.fromkeys(label for name in both for label in first[name].get(figure, {}))
@@ -72,7 +76,7 @@ def _row(
     if split_method(label)[0] not in TWICE or any(value is None for value in new.values()):
         return row
     values = np.array([new[name] for name in old], dtype=float)
-    low, high = paired_interval(values, list(old.values()))
+    low, high = paired_interval(values, list(old.values()), [first[name]["image"] for name in old])
     mean = float(values.mean())
     return row | {
         AFTER: round(mean, 4),

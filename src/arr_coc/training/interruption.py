@@ -6,7 +6,8 @@
     interruption.signal    # what came, None if nothing did
 
 Of several processes all stop at the same step, whichever was told. A second Ctrl-C ends the run at once; the
-last checkpoint is left then. `Deadline` ends a run when its time is over, `StopAt` at a step.
+last checkpoint is left then. `Deadline` ends a run when its time is over, counted through all sittings, and
+`StopAt` at a step.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 
 from arr_coc.training.folder import is_main_process
 
@@ -73,32 +75,42 @@ class Interruption(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-class Deadline(TrainerCallback):
+class Deadline(TrainerCallback, ExportableState):
     """Ends a run with the step in which its time is over.
 
+    A checkpoint has the seconds that it took to come there, and the sitting that goes on from it counts on.
+
     Args:
-        minutes: from the first step on; None: there is no end.
+        minutes: from the first step on, over all sittings; None: there is no end.
 
     Attributes:
+        seconds: that steps have taken, over all sittings.
         spent: the share of the time that is over, from 0 to 1, the same in all processes.
     """
 
     def __init__(self, minutes: float | None) -> None:
-        self.minutes, self.begin, self.spent = minutes, 0.0, 0.0
+        self.minutes, self.begin, self.seconds, self.spent = minutes, 0.0, 0.0, 0.0
 
     @property
     def over(self) -> bool:
         """Whether the time is over."""
         return self.spent >= 1
 
+    def state(self) -> dict[str, dict[str, Any]]:
+        """What a checkpoint keeps; the Trainer asks for it."""
+        return {"args": {"minutes": self.minutes}, "attributes": {"seconds": self.seconds}}
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The clock begins."""
-        self.begin = time.monotonic()
+        """The clock begins, or goes on from the checkpoint's; an older version wrote none."""
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        self.seconds = saved["attributes"]["seconds"]
+        self.begin = time.monotonic() - self.seconds
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Look at the clock: the next step's learning rate depends on it."""
+        self.seconds = time.monotonic() - self.begin
         if self.minutes is not None:
-            spent = (time.monotonic() - self.begin) / (60 * self.minutes)
+            spent = self.seconds / (60 * self.minutes)
             self.spent = greatest(min(PARTS, int(PARTS * spent)), args.device) / PARTS
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

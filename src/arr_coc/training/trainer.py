@@ -87,7 +87,8 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
     learner = PartsLearner(model, recipe) if recipe.stage in PARTS else Learner(model, recipe)
     if blind and recipe.init is not None:
-        learner.layer.load(Path(recipe.init))
+        bundled = recipe.init == checkpoint.BUNDLED
+        learner.layer.load(checkpoint.BUNDLED_MODEL.parent if bundled else Path(recipe.init))
     return learner
 
 
@@ -110,8 +111,8 @@ def train(
         name: of the recipe, for the model card.
         progress: on stderr, how far it is: a bar, elsewhere lines; and what the whole will take.
         stop_at: end at this step as if killed there, for a schedule of several sittings; None: at the end.
-        minutes: end after so long, at the end of a step, as if that had been the last: the learning rate
-            falls to 0 by the time or by the steps, whichever are over first; None: at the end.
+        minutes: end after so long, over all sittings, at the end of a step, as if that had been the last: the
+            learning rate falls to 0 by the time or by the steps, whichever are over first; None: at the end.
         device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 

@@ -132,6 +132,25 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, st
     assert [line["step"] for line in lines(out)] == [1, 2, 1, 2]
 
 
+@pytest.mark.parametrize("end", ['{"stage": "spo', '{"stage": "spotting", "st\0\0\0', "\ufffd"])
+def test_a_line_of_the_curve_that_was_cut_off_is_dropped(tiny, tmp_path, stopping, end):
+    out, recipe = tmp_path / "run", tiny(stage="spotting", steps=2)
+    assert train(recipe, out)["steps"] == 1
+    with (out / "curve.jsonl").open("a") as curve:
+        curve.write(end)
+    stopping.undo()
+    assert train(recipe, out)["steps"] == 2
+    assert [line["step"] for line in lines(out)] == [1, 2]
+
+
+def test_another_line_that_is_none_is_named(tiny, tmp_path, stopping):
+    out, recipe = tmp_path / "run", tiny(stage="spotting", steps=2)
+    train(recipe, out)
+    (out / "curve.jsonl").write_text("spoilt\n" + (out / "curve.jsonl").read_text())
+    with pytest.raises(ValueError, match=r"curve\.jsonl', line 1, can't be read .*; remove that line"):
+        train(recipe, out)
+
+
 def test_minutes_end_it(tiny, tmp_path):
     result = train(tiny(steps=10_000, minutes=0.001), tmp_path / "run")
     assert result["stage"] == "relevance"

@@ -4,8 +4,8 @@
 
 Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
 measured is None, never 0; a method is compared with another on the questions that both answered; intervals
-are 95 % bootstrap intervals over questions. Methods are named NAME@BUDGET; "full" reads all tokens, and
-others without a budget always spend the same.
+are 95 % bootstrap intervals over images, each with all of its questions. Methods are named NAME@BUDGET;
+"full" reads all tokens, and others without a budget always spend the same.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ LONGEST_SUMMARY = 2**26
 def by_budget(summary: Summary) -> dict[str, list[str]]:
     """The methods of each budget: "" (full) first, most tokens first, "auto" last.
 
-    The budget of a method without one is what it reads. Within a budget ours, its variants, gestalts alone,
-    rivals, nulls and the upper bounds, each from the best score down.
+    A budget counts for the fewest tokens that one of its methods reads, as some read more than they keep, and
+    for its number where none were counted. The budget of a method without one is what it reads. Within a
+    budget ours, its variants, gestalts alone, rivals, nulls and the upper bounds, each from the best score
+    down.
     """
     methods, header = summary["methods"], summary["header"]
     groups: dict[str, list[str]] = {}
@@ -47,9 +49,10 @@ def by_budget(summary: Summary) -> dict[str, list[str]]:
     for group in groups.values():
         group.sort(key=lambda m: (KINDS.index(kind(m, header)), -methods[m]["score"]))
 
-    def place(budget: str) -> tuple[int, float]:
+    def place(budget: str) -> tuple[int, float, float]:
         number = float(budget) if budget.replace(".", "", 1).isdecimal() else 0.0
-        return (0 if not budget else 2 if budget == "auto" else 1, -number)
+        tokens = [count for m in groups[budget] if (count := methods[m]["tokens"]) is not None]
+        return (0 if not budget else 2 if budget == "auto" else 1, -min(tokens, default=number), -number)
 
     return {budget: groups[budget] for budget in sorted(groups, key=place)}
 
@@ -178,6 +181,7 @@ def _figures(
 ) -> Figures:
     own = scores[method]
     answered = ~np.isnan(own)
+    images = np.array([record["image"] for record in records])
     full, ours = scores.get(FULL), scores.get(f"{OURS}@{split_method(method)[1]}")
     families = {
         name: np.array([r.get("family") == name for r in records]) & answered
@@ -195,11 +199,11 @@ def _figures(
     return {
         "n": int(answered.sum()),
         "score": _round(own[answered].mean()),
-        "interval": [_round(end) for end in bootstrap_interval(own[answered])],
+        "interval": [_round(end) for end in bootstrap_interval(own[answered], list(images[answered]))],
         "retained": None if full is None else _retained(own, full),
-        "difference": None if full is None or method == FULL else _paired(own, full),
+        "difference": None if full is None or method == FULL else _paired(own, full, images),
         "worst family": [worst, shares[worst]] if worst is not None else None,
-        "below ours": None if ours is None or ours is own else _paired(ours, own),
+        "below ours": None if ours is None or ours is own else _paired(ours, own, images),
         "tokens": _mean(_values(records, "tokens", method), 1),
         "recall": _mean(_values(records, "recall", method)),
         "swap IoU": _mean(_values(records, "swap", method)),
@@ -228,11 +232,11 @@ def _retained(own: np.ndarray, full: np.ndarray) -> float | None:
     return _round(own[both].mean() / whole) if whole > 1e-9 else None
 
 
-def _paired(a: np.ndarray, b: np.ndarray) -> dict[str, Any] | None:
+def _paired(a: np.ndarray, b: np.ndarray, images: np.ndarray) -> dict[str, Any] | None:
     both = ~(np.isnan(a) | np.isnan(b))
     if not both.any():
         return None
-    interval = [_round(end) for end in paired_interval(a[both], b[both])]
+    interval = [_round(end) for end in paired_interval(a[both], b[both], list(images[both]))]
     return {"mean": _round((a[both] - b[both]).mean()), "interval": interval}
 
 

@@ -5,7 +5,8 @@
     guide.safetensors    the guide: the running mean of the weights, usable at any time
     run.safetensors      all that a run needs to go on: weights, their mean, the optimizer's moments, the step
 
-Every file is written whole or not at all, the last one last; nothing is ever unpickled.
+Every file but the curve is written whole or not at all, the last one last; nothing is ever unpickled. The
+curve grows by a line at a time: one that a full disk or a power cut cut off is dropped when a run goes on.
 """
 
 from __future__ import annotations
@@ -81,19 +82,39 @@ def claim(out: Path, recipe: GuideRecipe) -> None:
 
 
 def cut_curve(out: Path, stages: tuple[str, ...], progress: Progress | None) -> None:
-    """Take lines off the curve that tell of steps after the last checkpoint: they will be done again."""
-    curve = out / CURVE
-    lines = curve.read_text(encoding="utf-8").splitlines() if curve.is_file() else []
+    """Take lines off the curve that tell of steps after the last checkpoint: they will be done again.
 
-    def kept(line: str) -> bool:
+    A last line that was cut off goes, too.
+
+    Raises:
+        ValueError: another line is none of a curve.
+    """
+    curve = out / CURVE
+    lines = curve.read_text(encoding="utf-8", errors="replace").splitlines() if curve.is_file() else []
+    if not lines:
+        return
+    if not _is_json(lines[-1]):
+        lines.pop()
+
+    def kept(number: int, line: str) -> bool:
         if progress is None:
             return False
-        figures = json.loads(line)
-        place = stages.index(figures["stage"]), figures["step"]
-        return place <= (stages.index(progress.stage), progress.step)
+        with reading(f"{str(curve)!r}, line {number}, can't be read", "remove that line to go on"):
+            figures = json.loads(line)
+            place = stages.index(figures["stage"]), figures["step"]
+            return place <= (stages.index(progress.stage), progress.step)
 
-    if lines:
-        write_whole("".join(f"{line}\n" for line in lines if kept(line)).encode(), curve)
+    left = [line for number, line in enumerate(lines, 1) if kept(number, line)]
+    write_whole("".join(f"{line}\n" for line in left).encode(), curve)
+
+
+def _is_json(line: str) -> bool:
+    """Whether a line was written to its end: an object is no JSON before its last bracket."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def save(
