@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -124,6 +125,21 @@ def test_longer_question_words_win_and_others_give_nothing():
     assert "distance" in hints("How far is it?")
     assert hints("How far is it?") != hints("How is it?")
     assert hints("Total?") == ()
+
+
+def test_questions_are_not_kept():
+    for cached in (stem, stems):
+        cached.cache_clear()
+    assert "deadline" in hints("When is it due?")
+    kept, words = stems.cache_info().currsize, stem.cache_info().currsize
+    tracemalloc.start()
+    for number in range(40):
+        assert "deadline" in hints(f"When is it due? {'so ' * 3_000}{number}{'x' * 10_000}")
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert stems.cache_info().currsize == kept
+    assert stem.cache_info().currsize <= words + 42  # a word of each, but not all of its letters
+    assert held < 100_000
 
 
 def test_expansion_names_the_word_it_stands_for():

@@ -71,6 +71,29 @@ def header_alone(shape: tuple[int, ...]) -> bytes:
     return content.getvalue()
 
 
+def packed(method: int, damage: int | None = None, flag: int = 0) -> bytes:
+    """A map in an archive of a method, with other bits from a place on, or with a flag of zip files."""
+    array, content = io.BytesIO(), io.BytesIO()
+    np.save(array, np.random.default_rng(0).random((20, 30)))
+    with zipfile.ZipFile(content, "w", method) as archive:
+        archive.writestr("map.npy", array.getvalue())
+    whole = bytearray(content.getvalue())
+    if damage is not None:
+        whole[damage : damage + 40] = bytes(byte ^ 0xFF for byte in whole[damage : damage + 40])
+    for start, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        whole[whole.index(start) + place] |= flag
+    return bytes(whole)
+
+
+def unfinished() -> bytes:
+    """An .npy whose header lacks its last bracket."""
+    array, content = io.BytesIO(), io.BytesIO()
+    np.save(array, PEAK)
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("map.npy", array.getvalue().replace(b"}", b" "))
+    return content.getvalue()
+
+
 def pickled() -> bytes:
     content = io.BytesIO()
     np.savez(content, map=np.array([[object()]], dtype=object))
@@ -100,6 +123,11 @@ def colours() -> bytes:
         ("a.npz", arrays(map=np.full((2, 2), np.nan)), "negative or not finite"),
         ("a.npz", arrays(a=PEAK, b=PEAK), "has 2 arrays: save one, or one of them as 'map'"),
         ("a.npz", b"PK\x03\x04 no archive", "can't be read .* may be damaged; write it again"),
+        ("a.npz", packed(zipfile.ZIP_DEFLATED, damage=60), r"can't be read \(.*\): it may be damaged"),
+        ("a.npz", packed(zipfile.ZIP_LZMA, damage=600), r"can't be read \(.*\): it may be damaged"),
+        ("a.npz", packed(zipfile.ZIP_STORED, flag=1), r"can't be read \(.*encrypted.*\): it may be damaged"),
+        ("a.npz", packed(zipfile.ZIP_STORED, flag=32), r"can't be read \(compressed patched data"),
+        ("a.npz", unfinished(), r"can't be read \(.*\): it may be damaged"),
         ("a.png", b"\x89PNG\r\n\x1a\n cut off", "can't be read"),
         ("a.png", colours(), r"has colours \(mode RGB\): write one grey value a place"),
         ("a.npy", b"", "is no PNG and no .npz: write one of them"),

@@ -85,6 +85,21 @@ class TestForms:
         with Image.open(example.image) as image:
             assert image.size == (40, 32)
 
+    @pytest.mark.parametrize(
+        ("values", "answers"),
+        [
+            ([0, 3, None], [("0",), ("3",), ()]),
+            ([0.0, 2.5, float("nan")], [("0.0",), ("2.5",), ()]),
+            (["0", "", None], [("0",), (), ()]),
+            ([[0], [], None], [("0",), (), ()]),
+            ([[1.5, float("nan")], None], [("1.5", ""), ()]),
+        ],
+    )
+    def test_zero_is_an_answer(self, tmp_path: Path, values: list[Any], answers: list[Any]) -> None:
+        rows = [{"image": picture(), "question": "How many?", "answer": value} for value in values]
+        write(tmp_path / "test.parquet", rows)
+        assert [example.answers for example in open_data(f"parquet:{tmp_path}", "test")[1]] == answers
+
     def test_a_file_alone_with_boxes(self, tmp_path: Path) -> None:
         write(
             tmp_path / "mine.parquet", [{"image": picture(), "question": "Where?", "boxes": [[1, 2, 3, 4.5]]}]
@@ -113,6 +128,7 @@ class TestRefusals:
             ({"image": picture(), "question": ""}, "row 1: 'question'"),
             ({"image": picture(), "text": "a?"}, "has no column 'question'"),
             ({"image": picture(), "question": "a?", "boxes": [[5, 5, 1, 1]]}, "has no area as xyxy"),
+            ({"image": picture(), "question": "a?", "answer": False}, "row 1: 'answers' is False"),
         ],
     )
     def test_a_bad_row_is_named(self, tmp_path: Path, row: dict[str, Any], reason: str) -> None:

@@ -10,6 +10,7 @@ field and its value. An example's image exists when it is handed out; it is not 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -234,14 +235,19 @@ def _text_or_number(value: Any) -> str:
 def _answers(value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     right = all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values)
-    answers = tuple(str(v) for v in values)
+    answers = tuple("" if _is_nan(v) else str(v) for v in values)
     if not right or not any(answer.strip() for answer in answers):  # one of ten people may have left it empty
         raise ValueError("it should be a text or a list of texts")
     return answers
 
 
 def _answers_or_none(value: Any) -> tuple[str, ...]:
-    return _answers(value) if value else ()
+    return () if value in (None, "", []) or _is_nan(value) else _answers(value)
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether it is how a column of numbers holds a missing one."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 Text = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]

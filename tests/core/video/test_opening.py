@@ -222,6 +222,17 @@ class TestPictures:
         assert (len(clip), clip.times, clip.size) == (1, (0.0,), (40, 30))
         assert next(iter(clip)).getpixel((3, 3))[0] > 250
 
+    @pytest.mark.parametrize("other", [(20, 15), (40, 30)])  # a map of its light, or what another eye sees
+    def test_a_photo_with_another_picture_inside_is_one_frame(
+        self, other: tuple[int, int], tmp_path: Path
+    ) -> None:
+        photo = Image.new("RGB", (40, 30), "red")
+        photo.save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[Image.new("RGB", other)])
+        clip = open_clip(tmp_path / "a.jpg", fps=30)
+        assert (clip.total, clip.times, clip.size) == (1, (0.0,), (40, 30))
+        (frame,) = clip
+        assert frame.getpixel((3, 3))[0] > 250
+
     def test_folders_in_the_order_of_numbers(self, tmp_path: Path) -> None:
         for number, frame in enumerate(numbered(12)):
             Image.fromarray(frame).save(tmp_path / f"frame_{number}.png")
@@ -311,6 +322,16 @@ class TestWriting:
         (frame,) = open_clip(write_clip([page], tmp_path / "a.mp4", 1, quality=1))
         assert np.abs(np.asarray(frame).astype(int) - np.asarray(page)).mean() < 3
 
+    @pytest.mark.parametrize("fps", [1 / 43_200, 1 / 3600, 0.0006, 0.1, 29.97, 30_000 / 1001, 1000])
+    def test_any_rate_is_kept(self, fps: float, tmp_path: Path) -> None:
+        clip = open_clip(write_clip(numbered(6), tmp_path / "a.mp4", fps), fps=fps)
+        assert (clip.total, clip.rate) == (6, pytest.approx(fps, rel=1e-6))
+
+    def test_the_longest_name(self, tmp_path: Path) -> None:
+        path = tmp_path / f"{'a' * 250}.mp4"
+        right(open_clip(write_clip(numbered(2), path, 2)))
+        assert list(tmp_path.iterdir()) == [path]
+
     def test_refusals_leave_no_file(self, tmp_path: Path) -> None:
         path = tmp_path / "a.mp4"
         for frames, words in (
@@ -319,7 +340,13 @@ class TestWriting:
         ):
             with pytest.raises(ValueError, match=words):
                 write_clip(frames, path, 2)
-        for arguments, words in (((path, 0), "fps 0"), ((path, 2, 99), "quality 99"), ((path, 9e9), "fps")):
+        for arguments, words in (
+            ((path, 0), "fps 0"),
+            ((path, 1e-6), "fps 1e-06"),
+            ((path, 9e9), "fps"),
+            ((path, 2, 99), "quality 99"),
+            ((path, 2, "18"), "quality '18'"),
+        ):
             with pytest.raises(ValueError, match=words):
                 write_clip(numbered(2), *arguments)
         with pytest.raises(ValueError, match=r"written as \.mp4"):
@@ -327,3 +354,6 @@ class TestWriting:
         with pytest.raises(ValueError, match="cannot be written"):
             write_clip(numbered(2), tmp_path / "nowhere/a.mp4", 2)
         assert list(tmp_path.iterdir()) == []
+        path.write_bytes(b"")
+        with pytest.raises(ValueError, match="cannot be written"):
+            write_clip(numbered(2), path / "a.mp4", 2)

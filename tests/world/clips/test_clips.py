@@ -104,6 +104,16 @@ class TestDrawing:
         changes = [i for i in range(1, len(frames)) if np.abs(frames[i] - frames[i - 1]).max() > 0]
         assert changes == starts
 
+    @pytest.mark.parametrize("size", [(2048, 128), (1920, 200), (1024, 160), (128, 2048)])
+    def test_slides_of_any_shape(self, size: tuple[int, int]) -> None:
+        for seed in range(6):
+            drawn = draw_clip(seed, size, 4, 2, "test", ("slides", "caption", "counter"))
+            assert drawn.frames[3].size == size
+            for item in (item for question in drawn.questions for item in question.evidence):
+                x0, y0, x1, y1 = item.box(item.first)
+                assert 0 <= x0 < x1 <= size[0]
+                assert 0 <= y0 < y1 <= size[1]
+
     def test_nothing_changes_in_a_static_clip(self) -> None:
         assert len({f.tobytes() for f in clip(4, "static").frames}) == 1
 
@@ -242,6 +252,22 @@ class TestAnswers:
                     else:
                         x0, y0, x1, y1 = runs[0].box(runs[0].first)
                         assert share(frame[y0:y1, x0:x1], colour) < 0.02
+
+    @pytest.mark.parametrize(("seconds", "fps"), [(2.0, 2.0), (4.0, 2.0), (8.0, 1.0), (8.0, 0.5), (8.0, 4.0)])
+    def test_flashes_never_touch(self, seconds: float, fps: float) -> None:
+        counts = set()
+        for seed in range(40):
+            drawn = clip(seed, "blink", seconds=seconds, fps=fps)
+            runs, colour = [span.evidence for span in drawn.spans], drawn.spans[0].colour
+            ink = [share(crop(frame, runs[0], runs[0].first), colour) > 0.25 for frame in drawn.frames]
+            starts = [i for i in range(1, len(ink)) if ink[i] and not ink[i - 1]]
+            assert starts == [run.first for run in runs]
+            assert sum(ink) == len(starts)
+            assert not ink[0] | ink[-1]
+            (answer,) = {q.answer for q in by_family(drawn, "count") if " flash" in q.text}
+            assert answer == str(len(starts))
+            counts.add(len(starts))
+        assert counts == {1, 2, 3} if seconds * fps >= 8 else {1}
 
     def test_counts(self) -> None:
         checked = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,8 @@ MOST = 48
 """The most words that `expand` gives."""
 LONGEST = 6
 """The most words of a phrase that is looked up."""
+CUT = 80
+"""The most characters of a word of a question that are looked up, and kept for the next time."""
 STOP_WORDS: frozenset[str] = frozenset(
     """
     a about all am an and any are as at be been being but by can could did do does doing for from get
@@ -148,8 +150,12 @@ def _unended(rest: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def stems(phrase: str) -> str:
-    """The stems of a phrase's words, joined by spaces."""
-    return " ".join(filter(None, map(stem, SLASH.sub(" ", phrase).split())))
+    """The stems of a phrase's words, joined by spaces; kept, as phrases are short and come again."""
+    return _joined_stems(SLASH.sub(" ", phrase).split())
+
+
+def _joined_stems(words: Iterable[str]) -> str:
+    return " ".join(filter(None, map(stem, words)))
 
 
 def content_words(phrase: str) -> tuple[str, ...]:
@@ -191,7 +197,9 @@ def _others(key: str) -> tuple[str, ...]:
 def hints(question: str) -> tuple[str, ...]:
     """What the answer to a question may stand by, from its question words; the longest that match count."""
     answers = lexicon().questions
-    matches = _matches(stems(question).split(), answers)
+    # Not by `stems`, which would keep questions of any length.
+    words = (word[:CUT] for word in SLASH.sub(" ", question).split())
+    matches = _matches(_joined_stems(words).split(), answers)
     return tuple(dict.fromkeys(hint for _, _, key in matches for hint in answers[key]))
 
 

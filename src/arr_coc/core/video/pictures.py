@@ -22,6 +22,8 @@ SIGNATURES = (b"GIF8", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBP", b"\xff\xd8\xff")
 """How files begin that Pillow reads: GIF, PNG, WebP (a dot stands for any byte) and JPEG."""
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 """The endings of the frames of a folder."""
+STILLS = ("JPEG", "MPO")
+"""Formats that don't move: further pictures in such a file are another eye's view, or a map of its light."""
 UNSAID = 0.1
 """Seconds of a frame of an animation that says 0, as browsers show it."""
 
@@ -51,7 +53,8 @@ class Animation:
             ValueError: a damaged, too large or too long animation.
         """
         with self._open() as image:
-            total, size = getattr(image, "n_frames", 1), image.size
+            total = 1 if image.format in STILLS else getattr(image, "n_frames", 1)
+            size = image.size
             check_total(self.name, total)
             check_size(self.name, size)
             check_work(self.name, size, 2 * total)

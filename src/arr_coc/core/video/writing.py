@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from arr_coc.core.video.source import check_size
 
 CODEC = "libx264"
 LARGEST_RATE = 1000.0
+SMALLEST_RATE = 1 / 43_200
+"""Two frames a day: an .mp4 file has 32 bits for how long two frames last, in fractions of a second."""
 
 
 def write_clip(
@@ -31,7 +35,7 @@ def write_clip(
     Args:
         frames: each as `open_image` takes it, all of one size; read one at a time.
         path: ends in .mp4.
-        fps: frames per second, up to 1000.
+        fps: frames per second, from 1 / 43200 (two a day) to 1000.
         quality: the constant rate factor, 0 (best) to 51; 18 is hard to tell from the original.
 
     Returns:
@@ -43,25 +47,35 @@ def write_clip(
     target = local_path(os.fspath(path))
     if target.suffix.lower() != ".mp4":
         raise ValueError(f"path {shorten(target)} has another ending: clips are written as .mp4")
-    if check_rate(fps, "fps") > LARGEST_RATE:
-        raise ValueError(f"fps {fps!r} is out of range: use up to {LARGEST_RATE:g}")
+    if not SMALLEST_RATE <= check_rate(fps, "fps") <= LARGEST_RATE:
+        raise ValueError(f"fps {fps!r} is out of range: use 1 / 43200 (two a day) to {LARGEST_RATE:g}")
+    if isinstance(quality, bool) or not isinstance(quality, int | float):
+        raise ValueError(f"quality {quality!r} is no number: use 0 (best) to 51")
     if not 0 <= quality <= 51:
         raise ValueError(f"quality {quality!r} is out of range: use 0 (best) to 51")
     try:
         av: Any = import_module("av")
     except ImportError as error:
         raise ValueError("writing a clip needs PyAV: pip install 'arr-coc[video]'") from error
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{uuid4().hex}.part")  # short: beside the longest name there is room for it
     try:
         with part.open("wb") as file:
-            _encode(av, file, frames, Fraction(fps).limit_denominator(1001), quality)
+            _encode(av, file, frames, _fraction(fps), quality)
         part.replace(target)
     except OSError as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ValueError(f"path {shorten(target)} cannot be written ({reason}): give another") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # it is gone, or its folder never was one
+            part.unlink()
     return target
+
+
+def _fraction(fps: float) -> Fraction:
+    """A rate as the fraction that is meant; one below a frame a second is taken by the seconds of a frame."""
+    if fps < 1:
+        return 1 / Fraction(1 / fps).limit_denominator(1001)
+    return Fraction(fps).limit_denominator(1001)
 
 
 def _encode(av: Any, file: Any, frames: Iterable[ImageSource], rate: Fraction, quality: int) -> None:

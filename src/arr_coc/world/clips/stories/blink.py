@@ -25,13 +25,16 @@ def plan(stage: Stage, rect: Rect) -> Act:
     x, y = (x0 + x1) // 2, (y0 + y1) // 2
     box = shape_box(shape, diameter, x, y)
     count = min(rng.randint(1, MOST), stage.ticks // 2)
-    ticks = sorted(rng.sample(range(1, stage.ticks, 2), count))
-    last = stage.count - 2
+    places, last = range(1, stage.ticks, 2), stage.count - 2
+    ticks = sorted(rng.sample(places, count))
+    if stage.frame(ticks[-1]) > last and ticks[-1] - 2 in ticks:  # on `last` it would touch the one before
+        places = places[:-1]
+        ticks = sorted(rng.sample(places, min(count, len(places))))
     frames = [min(last, stage.frame(tick) + rng.randrange(stage.tick)) for tick in ticks]
     items = [Evidence(frame, frame, (box,)) for frame in frames]
     name = f"{colour} {shape}"
-    questions = [ask(rng, "flashes", "count", str(count), items, name=name)]
-    if count == 1:
+    questions = [ask(rng, "flashes", "count", str(len(items)), items, name=name)]
+    if len(items) == 1:
         questions.append(ask(rng, "flash", "what", name, items))
 
     def paint(image: Image.Image, frame: int) -> Image.Image:

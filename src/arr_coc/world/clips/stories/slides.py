@@ -99,7 +99,7 @@ def _slide(
         size = fitting(line, face, small, width - left - 4, least)
         boxes.append(write_line(canvas.image, (left, y), line, face, size, ink))
         y = boxes[-1][3] + height // 12
-    if height - y > 60 * stage.unit:
+    if height - y > max(60 * stage.unit, margin):  # of a wide frame the margin may be more than what is left
         texture(canvas, (margin, y, width - margin, height - margin))
     return canvas.image, [(a + x0, b + y0, c + x0, d + y0) for a, b, c, d in boxes], values
 
