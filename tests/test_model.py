@@ -6,7 +6,7 @@ Run: pytest tests/test_model.py
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -285,6 +285,28 @@ class TestGenerate:
     def test_bad_budget_is_an_error_not_a_fallback(self, budget: Any) -> None:
         with pytest.raises(ValueError, match=str(budget)):
             greedy(wrapped(), inputs_of(rows=ROWS[:1]), budget=budget)  # 30 cells
+
+    @pytest.mark.parametrize("rows", [ROWS, [("Only words.", [])]])
+    def test_a_bad_budget_is_an_error_also_where_nothing_is_chosen(
+        self, rows: list, model: ARRCOCModel
+    ) -> None:
+        inputs = inputs_of(rows=rows)
+        for call in (model, partial(model.generate, max_new_tokens=1)):
+            with pytest.raises(ValueError, match="budget 'garbage' is not a number"):
+                call(**inputs, budget="garbage", mode="full")
+            with pytest.raises(ValueError, match="budget 0 is below 1"), model.full():
+                call(**inputs, budget=0)
+            with pytest.raises(ValueError, match=r"budget 1\.5 is not a fraction"):
+                call(**inputs, budget=1.5)
+
+    @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])
+    def test_images_without_a_prompt_are_refused(self, mode: str) -> None:
+        inputs = {name: value for name, value in inputs_of().items() if name != "input_ids"}
+        for call in (wrapped(), wrapped().generate):
+            with pytest.raises(ValueError, match="input_ids is missing, by which tokens to drop are"):
+                call(**inputs, mode=mode)
+            with pytest.raises(ValueError, match="input_ids is missing, by which tokens to drop are"):
+                call(**inputs, mode=mode, input_ids=None)
 
     def test_a_budget_is_cut_to_small_images_and_only_the_default_without_a_word(self) -> None:
         built, inputs = tiny("qwen3_vl"), inputs_of(rows=ROWS[:1])

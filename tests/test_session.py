@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,12 @@ class TestBatch:
     def test_questions_that_cannot_be_asked_are_refused(self, family: str) -> None:
         with pytest.raises(ValueError, match="the question is empty"):
             self.session(family).batch(["What?", " "])
+        with pytest.raises(ValueError, match=r"the questions are \[\]: give a list of texts, one at least"):
+            self.session(family).batch([])
+        with pytest.raises(ValueError, match="the questions are 'abc': give a list of texts"):
+            self.session(family).batch("abc")
+        with pytest.raises(ValueError, match="one for each of the 2 questions"):
+            self.session(family).batch(["What?", "Where?"], ["There."])
 
 
 class TestQuestions:
@@ -298,6 +305,14 @@ class TestQuestions:
     def test_placeholder(self, model: ARRCOCModel) -> None:
         with pytest.raises(ValueError, match=r"holds '<\|image_pad\|>', the model's own placeholder"):
             model.ask(IMAGE, "What is <|image_pad|>?")
+
+    @pytest.mark.parametrize("count", ["3", 1.5, 2.0, 0, -1, True, None])
+    def test_an_answer_is_cut_off_after_a_whole_number_of_tokens(
+        self, model: ARRCOCModel, count: Any
+    ) -> None:
+        for ask in (partial(model.ask, IMAGE), model.session(IMAGE).ask):
+            with pytest.raises(ValueError, match=f"max_new_tokens {count!r} is no count of tokens: use"):
+                ask("What?", max_new_tokens=count)
 
     def test_ten_thousand_words(self, model: ARRCOCModel) -> None:
         with pytest.raises(ValueError, match=r"too long: .* positions and the model has 4096; .*10000 words"):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
 from arr_coc.core.device import resolve_device, resolve_dtype
 from arr_coc.core.guide.store import guide_folder
 from arr_coc.core.images import ImageSource
@@ -37,6 +37,7 @@ from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
     Generated,
+    check_prompt,
     generate_whole,
     named_arguments,
     refuse_arguments,
@@ -109,7 +110,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         self.guide = None if guide is None else guide_folder(guide)
         self.budget = parse_budget(layer.config.budget if budget is None else budget)
         self.mode = mode
-        self.base = freeze(base)  # after all that is refused: a refused model stays as it came
+        self.base = freeze(base, self)  # after all that is refused: a refused model stays as it came
         self.processor = processor
         self.layer = layer.to(self.device)
         self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
@@ -156,8 +157,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """
         if mode is not None:
             find_mode(mode)
-        if budget is not None:
-            parse_budget(budget)  # a bad value should not cost a download
+        check_budget(budget)  # a bad value should not cost a download
         place, dtype = resolve_device(device), resolve_dtype(dtype)
         source = checkpoint.find(name_or_folder, allocator, revision)
         base, processor = checkpoint.load_base(source.base, dtype, source.revision)
@@ -199,8 +199,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:
-        """The base model as it came: frozen parameters and evaluation mode, set by wrapping, are undone."""
-        return restore(self.base)
+        """The base model as it came; it stays frozen while other wrappers of it are in use."""
+        return restore(self.base, self)
 
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
@@ -261,15 +261,14 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
-        compressor = named_gestalt(self.adapter, wanted, gestalt)
-        if budget is not None:
-            parse_budget(budget)  # before any work is done
+        check_budget(budget)  # before any work is done
+        check_prompt(inputs)
         framed, frames = as_frames(self.adapter, inputs)
         call = Call(
             framed,
             wanted,
             partial(budget_of, self.budget, budget),
-            compressor,
+            named_gestalt(self.adapter, wanted, gestalt),
             watch or Stopwatch(self.device),
             opened(self.adapter, framed, pictures, encoded or EncodedImages(), frames),
             setting(self.base, inputs, "use_cache") is not False,
@@ -282,8 +281,9 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt, bool(call.keep)))
         return replace(prepared, note=note)
 
-    def _is_stock(self, mode: str, inputs: Mapping[str, Any]) -> bool:
+    def _is_stock(self, mode: str, budget: Budget | None, inputs: Mapping[str, Any]) -> bool:
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
+        check_budget(budget)  # also where nothing is chosen
         refuse_continuation(inputs, stock := find_mode(mode).stock)
         return stock or not self.adapter.has_images(inputs)
 
@@ -315,7 +315,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """
         mode = self.mode if mode is None else mode
         inputs = named_arguments(self.base.forward, args, inputs)
-        if self._is_stock(mode, inputs):
+        if self._is_stock(mode, budget, inputs):
             output = self.base(**inputs)
             allocations, fallback, columns = [], False, None
         else:
@@ -360,7 +360,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """
         mode = self.mode if mode is None else mode
         inputs = named_arguments(self.base.generate, args, inputs)
-        if self._is_stock(mode, inputs):
+        if self._is_stock(mode, budget, inputs):
             allocations, fallback, note = [], False, unused(find_mode(mode), budget, None)
             output = self.base.generate(**inputs)
         else:

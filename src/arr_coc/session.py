@@ -26,7 +26,7 @@ from arr_coc.core.attending import Budget
 from arr_coc.core.drawing import figure, thumbnail
 from arr_coc.core.familiarity import FOREIGN
 from arr_coc.core.images import ImageSource
-from arr_coc.core.question import check_history, check_question
+from arr_coc.core.question import check_history, check_question, check_questions
 from arr_coc.core.reading_order import reading_order
 from arr_coc.core.realizing import Stopwatch
 from arr_coc.core.selector import image_pixels
@@ -41,7 +41,7 @@ from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.batching import left_padded, with_answer
 from arr_coc.seam.callbacks import NewTokens
-from arr_coc.seam.decoding import generate_whole, refuse_settings, setting
+from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings, setting
 from arr_coc.seam.kept import KeptPrompts, check_keeping
 from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
@@ -109,7 +109,7 @@ class Session:
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
         self._strange: bool | None = None
-        self._prompt = VisualPrompt(processor, self.images)
+        self._prompt = VisualPrompt(processor, self.images, model.adapter.image_token_id)
         self._visual = self._on_device(self._prompt.visual)
 
     def __repr__(self) -> str:
@@ -194,11 +194,10 @@ class Session:
     def _call_inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """`inputs` in which the pixels of clips are made when they are read."""
         check_question(question)
-        earlier = check_history(history)
-        refuse_placeholders(self.model.processor, question, earlier)
+        earlier, token = check_history(history), self.model.adapter.image_token_id
+        refuse_placeholders(self.model.processor, token, question, earlier)
         prompt = self._prompt.inputs(question, history)
-        inputs = self._on_device({name: prompt[name] for name in PROMPT_NAMES if name in prompt})
-        inputs |= self._visual
+        inputs = self._on_device({k: prompt[k] for k in PROMPT_NAMES if k in prompt}) | self._visual
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         longest = int(self.model.adapter.positions(inputs).max()) + 1
         if limit is not None and longest > limit:
@@ -226,7 +225,7 @@ class Session:
             ValueError: as `inputs`.
         """
         tokens, kind = self.model.processor.tokenizer, int(self.model.adapter.prefix)
-        rows = [self.inputs(question) for question in questions]
+        rows = [self.inputs(question) for question in check_questions(questions, answers)]
         if answers is not None:
             ends = [tokens(a, add_special_tokens=False)["input_ids"] + [tokens.eos_token_id] for a in answers]
             rows = [with_answer(row, ids, kind) for row, ids in zip(rows, ends, strict=True)]
@@ -268,8 +267,9 @@ class Session:
 
         Raises:
             ValueError: no question or one that is too long, a history that isn't pairs of texts, or a bad
-                budget, mode, gestalt, order, number of looks or set of cells.
+                budget, length, mode, gestalt, order, number of looks or set of cells.
         """
+        check_length(max_new_tokens)
         model = self.model
         keeps = self._after is not None and self._answers >= self._after
         named, free = mode or model.named_mode, cells is None and budget is None

@@ -80,6 +80,13 @@ def test_a_chat_without_pictures_is_the_stock_models() -> None:
     assert (reply.read, reply.total, reply.input_tokens) == (0, 0, inputs["input_ids"].shape[1])
 
 
+def test_a_chat_without_pictures_is_refused_where_the_processor_wants_one() -> None:
+    responder = Responder(wrapped("paligemma"))
+    with pytest.raises(ValueError, match=r"no picture, and PaliGemmaProcessor .*: choose tasks of images"):
+        responder.reply([user("Hello there")], SHORT)
+    assert responder.reply([user(IMAGES[0], "Which?")], SHORT).output_tokens == 4
+
+
 def test_a_note_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     responder = Responder(wrapped("llava"), mode="sparse")  # runs as "prune" there, and says so
     first, second = (responder.reply([user(IMAGES[0], "Which?")], SHORT) for _ in range(2))
@@ -106,12 +113,23 @@ def test_what_cannot_be_answered_is_refused_by_name(content: list[Any], words: s
         Responder(wrapped()).reply([{"role": "user", "content": content}], SHORT)
 
 
+@pytest.mark.parametrize(
+    ("family", "name"), [("gemma3", "image_token"), ("qwen3_omni_moe_thinker", "audio_bos_token")]
+)
+def test_a_placeholder_that_is_not_the_processors_image_token_is_refused(family: str, name: str) -> None:
+    words = f"what is {getattr(tiny(family).processor.tokenizer, name)}?"
+    with pytest.raises(ValueError, match=r"the chat's text holds .*, the model's own placeholder"):
+        Responder(wrapped(family)).reply([user(IMAGES[0], words)], SHORT)
+
+
 def test_a_responder_needs_a_chat_template_and_a_mode() -> None:
     built = tiny("qwen3_vl")
     with pytest.raises(ValueError, match="chat template"):
         Responder(ARRCOCModel.wrap(built.model))
     with pytest.raises(ValueError, match="prine"):
         Responder(wrapped(), mode="prine")
+    with pytest.raises(ValueError, match="budget 'garbage' is not a number"):
+        Responder(wrapped(), budget="garbage")
 
 
 class TestDecoding:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -272,6 +273,17 @@ class TestRefusals:
             ValueError, match="picture 0 does not show what the model's view of image 0 shows"
         ):
             adapter.crops(stock(inputs), [PICTURES[2], PICTURES[0]])
+
+    @pytest.mark.parametrize("stripes", [2, 3, 4, 7])
+    def test_the_users_own_picture_is_never_refused(self, stripes: int) -> None:
+        """Fine stripes look otherwise at another scale, where the crop of the centre is rounded otherwise."""
+        columns = np.arange(70) // stripes % 2 * 255
+        pixels = np.broadcast_to(columns[None, :, None], (61, 70, 3)).astype(np.uint8)
+        one, other = Image.fromarray(pixels), Image.fromarray(255 - pixels)
+        _, adapter, inputs = setup(rows=[[one]])
+        assert inputs[CROP_GRIDS].tolist() == [[3, 3]]
+        with pytest.raises(ValueError, match="picture 0 does not show"):
+            adapter.crops(stock(inputs), [other])
 
     def test_what_crops_need(self) -> None:
         built, _, inputs = KINDS["class token"](), *setup()[1:]

@@ -188,6 +188,33 @@ def test_what_a_template_writes_and_what_fills_a_prompt_are_both_refused(family:
             session.inputs(f"What is {mark}?")
 
 
+@pytest.mark.parametrize("family", EVERY)
+def test_what_fills_a_prompt_is_refused(family: str) -> None:
+    """In Gemma 3, Molmo 2 and Ovis 2 it is not what the processor names: that begins or marks an image."""
+    built = tiny(family)
+    number = ARRCOCModel.wrap(built.model, built.processor).adapter.image_token_id
+    question = f"What is {built.processor.tokenizer.decode([number])}?"
+    session = ARRCOCModel.wrap(built.model, built.processor, budget=9).session(IMAGE)
+    with pytest.raises(ValueError, match=r"the question holds .*, the model's own placeholder"):
+        session.inputs(question)
+    with pytest.raises(ValueError, match=r"the history holds .*, the model's own placeholder"):
+        session.inputs("What?", [(question, "That.")])
+    with pytest.raises(ValueError, match="holds the model's own placeholder"):
+        VisualPrompt(built.processor, [IMAGE], number).inputs(question)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"])
+@pytest.mark.parametrize("name", ["audio_token", "audio_bos_token"])
+def test_what_stands_for_a_sound_is_refused(family: str, name: str) -> None:
+    if family not in EVERY:
+        pytest.skip("not in this release of transformers")
+    built = tiny(family)
+    session = ARRCOCModel.wrap(built.model, built.processor, budget=9).session(IMAGE)
+    for mode in ("full", "prune", "saccade"):
+        with pytest.raises(ValueError, match=r"the question holds .*, the model's own placeholder"):
+            session.ask(f"a {getattr(built.processor, name)} b", mode=mode, max_new_tokens=1)
+
+
 @pytest.mark.parametrize(
     ("cls", "family"),
     [(Framed, "qwen3_vl"), (Rows, "qwen3_vl"), (Written, "qwen3_vl"), (Lines, "llava")],

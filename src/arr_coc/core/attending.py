@@ -92,6 +92,19 @@ def parse_budget(value: Budget) -> Budget:
     return budget
 
 
+def check_budget(value: Budget | None) -> None:
+    """Check the budget of a call, which may name none.
+
+    Args:
+        value: as `parse_budget` takes it, or None.
+
+    Raises:
+        ValueError: neither.
+    """
+    if value is not None:
+        parse_budget(value)
+
+
 def budget_count(budget: Budget | None, total: int) -> int:
     """The number of tokens to keep of `total`, for a count or a fraction (rounded, at least 1).
 

@@ -1,8 +1,8 @@
-"""The one check of a question and of the turns before it, before they are tokenized."""
+"""The one check of a question, of several, and of the turns before one, before they are tokenized."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 def check_question(question: object) -> str:
@@ -20,6 +20,30 @@ def check_question(question: object) -> str:
         raise ValueError(f"the question is empty ({question[:20]!r}); ask something about the image")
     _check_characters("question", question)
     return question
+
+
+def check_questions(questions: object, answers: object = None) -> list[str]:
+    """Several questions as they are, where each is one.
+
+    Args:
+        questions: one or more texts.
+        answers: one for each; None: there are none.
+
+    Raises:
+        ValueError: a single text, no question at all, a text that `check_question` refuses, or answers that
+            aren't as many texts.
+    """
+    texts = _listed(questions)
+    if not texts:
+        raise ValueError(f"the questions are {questions!r:.40}: give a list of texts, one at least")
+    if answers is not None:
+        replies = _listed(answers)
+        if len(replies) != len(texts) or not all(isinstance(reply, str) for reply in replies):
+            raise ValueError(
+                f"the answers are {answers!r:.40}: give a list of texts, one for each of the {len(texts)} "
+                "questions"
+            )
+    return [check_question(text) for text in texts]
 
 
 def check_history(history: object) -> list[str]:
@@ -43,6 +67,11 @@ def check_history(history: object) -> list[str]:
         _check_characters("history", answer)
         texts += [check_question(question), answer]
     return texts
+
+
+def _listed(texts: object) -> list[object]:
+    """Several texts as a list; empty for what isn't several."""
+    return [] if isinstance(texts, str) or not isinstance(texts, Collection) else list(texts)
 
 
 def _check_characters(what: str, text: str) -> None:

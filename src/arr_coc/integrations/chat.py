@@ -20,6 +20,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from arr_coc.core.attending import check_budget
 from arr_coc.core.images import open_image
 from arr_coc.core.question import check_question
 from arr_coc.model import ARRCOCModel
@@ -145,13 +146,14 @@ class Responder:
         mode: one of `arr_coc.modes.MODES`; None: the model's own.
 
     Raises:
-        ValueError: a model without processor or chat template, or an unknown mode.
+        ValueError: a model without processor or chat template, a bad budget, or an unknown mode.
     """
 
     def __init__(self, model: ARRCOCModel, *, budget: Any = None, mode: str | None = None) -> None:
         if getattr(model.processor, "chat_template", None) is None:
             raise ValueError("a harness needs a processor with a chat template: load the model with one")
         find_mode(model.mode if mode is None else mode)
+        check_budget(budget)
         self.model, self.budget, self.mode = model, budget, mode
         self._notes: set[str] = set()
 
@@ -165,7 +167,7 @@ class Responder:
 
         Raises:
             ValueError: no words in the chat, a placeholder of the model's own among them, a video or a
-                sound, or a picture that can't be opened.
+                sound, a picture that can't be opened, or no picture where the processor wants one.
         """
         start = perf_counter()
         model, options = self.model, (decoding or Decoding()).for_generate()
@@ -217,19 +219,21 @@ class Responder:
         text = render(processor, turns)
         first = processor.tokenizer.bos_token
         more = {"images": [pictures]} if pictures else {}
-        batch = processor(
-            text=[text],
-            **more,
-            return_tensors="pt",
-            add_special_tokens=first is None or not text.startswith(first),
-        )
+        adds = first is None or not text.startswith(first)
+        try:
+            batch = processor(text=[text], **more, return_tensors="pt", add_special_tokens=adds)
+        except ValueError as error:
+            if pictures:
+                raise
+            raise ValueError(
+                f"the chat has no picture, and {type(processor).__name__} takes none without ({error}): "
+                "choose tasks of images"
+            ) from error
         device = self.model.device
         placed = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in batch.items()}
         return placed, pictures
 
     def _check(self, words: str) -> None:
-        for token in placeholders(self.model.processor):
-            if token in words:
-                raise ValueError(
-                    f"the chat's text holds {token!r}, the model's own placeholder; leave it out"
-                )
+        for mark in placeholders(self.model.processor, self.model.adapter.image_token_id):
+            if mark in words:
+                raise ValueError(f"the chat's text holds {mark!r}, the model's own placeholder; leave it out")

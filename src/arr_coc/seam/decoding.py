@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import numbers
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,29 @@ def named_arguments(
             raise ValueError("inputs and input_ids were both given, and both are the prompt; pass input_ids")
         named["input_ids"] = prompt
     return named
+
+
+def check_prompt(inputs: Mapping[str, Any]) -> None:
+    """Check that a call has its prompt beside its images.
+
+    Raises:
+        ValueError: there are no `input_ids`.
+    """
+    if inputs.get("input_ids") is None:
+        raise ValueError(
+            "input_ids is missing, by which tokens to drop are found: pass all that the processor makes of a "
+            "prompt and its images"
+        )
+
+
+def check_length(count: object) -> None:
+    """Check the number of tokens at which an answer is cut off.
+
+    Raises:
+        ValueError: not a whole number from 1 on.
+    """
+    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
+        raise ValueError(f"max_new_tokens {count!r} is no count of tokens: use a whole number, 1 or more")
 
 
 def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict[str, Any]:

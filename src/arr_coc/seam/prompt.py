@@ -133,6 +133,7 @@ class VisualPrompt:
     Args:
         processor: of the model, with a chat template.
         visuals: one, or several that the question is about together.
+        token: id of the model's placeholder of images, where it isn't the one that the processor names.
 
     Attributes:
         visual: the processor's outputs for them (`pixel_values` and what goes with it); of clips
@@ -143,8 +144,9 @@ class VisualPrompt:
             clips.
     """
 
-    def __init__(self, processor: Any, visuals: Sequence[Visual]) -> None:
+    def __init__(self, processor: Any, visuals: Sequence[Visual], token: int | None = None) -> None:
         self._processor = processor
+        self._token = getattr(processor, "image_token_id", None) if token is None else token
         self._kinds = ["image" if isinstance(one, Image.Image) else "video" for one in visuals]
         self._marks = {kind: template_mark(processor, kind) for kind in set(self._kinds)}
         self._check_processor()
@@ -189,9 +191,8 @@ class VisualPrompt:
         return inputs
 
     def _count_placeholders(self, ids: Tensor) -> int:
-        """The tokens of a prompt that are the processor's placeholder of images, if it names one."""
-        number = getattr(self._processor, "image_token_id", None)
-        return 0 if number is None else int((ids == number).sum())
+        """The tokens of a prompt that are the placeholder of images, if it has a name."""
+        return 0 if self._token is None else int((ids == self._token).sum())
 
     def _inputs(self, text: str) -> dict[str, Any]:
         """What `inputs` returns for the text of a prompt, unchecked."""
@@ -333,31 +334,35 @@ def template_mark(processor: Any, kind: str) -> str | None:
     return getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token", None)
 
 
-def placeholders(processor: Any) -> list[str]:
-    """The texts that stand for an image or clip in a template's text, or for a visual token in a prompt.
+def placeholders(processor: Any, token: int) -> list[str]:
+    """The texts that stand for an image, clip or sound in a template's text, or a part of it in a prompt.
 
     Args:
-        processor: whose.
+        processor: of the model.
+        token: id of the model's placeholder of images.
     """
     marks = [template_mark(processor, kind) for kind in ("image", "video")]
-    marks += [getattr(processor, name, None) for name in ("image_token", "video_token")]
-    number = getattr(processor, "image_token_id", None)  # Aya's is no `image_token`
-    marks += [None if number is None else processor.tokenizer.convert_ids_to_tokens(number)]
+    names = ("image_token", "video_token", "audio_token", "audio_bos_token")  # the last: a sound must follow
+    marks += [getattr(processor, name, None) for name in names]
+    # The processor's own is a begin token in Gemma 3 and Molmo 2; in Aya it is no `image_token`.
+    numbers = (token, getattr(processor, "image_token_id", None))
+    marks += [processor.tokenizer.convert_ids_to_tokens(number) for number in numbers if number is not None]
     return list(dict.fromkeys(mark for mark in marks if mark))
 
 
-def refuse_placeholders(processor: Any, question: str, earlier: Sequence[str]) -> None:
-    """Raise a ValueError where a text holds what stands for an image or clip in a prompt.
+def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequence[str]) -> None:
+    """Raise a ValueError where a text holds what stands for an image, clip or sound in a prompt.
 
     Args:
-        processor: whose placeholders.
+        processor: of the model.
+        token: id of the model's placeholder of images.
         question: the question.
         earlier: the texts of the turns before it.
     """
-    for token in placeholders(processor):
+    for mark in placeholders(processor, token):
         for what, texts in (("question", [question]), ("history", earlier)):
-            if any(token in text for text in texts):
-                raise ValueError(f"the {what} holds {token!r}, the model's own placeholder; leave it out")
+            if any(mark in text for text in texts):
+                raise ValueError(f"the {what} holds {mark!r}, the model's own placeholder; leave it out")
 
 
 def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError:
