@@ -25,7 +25,7 @@ def write_whole(content: bytes, path: Path) -> None:
     Raises:
         OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
     """
-    beside = path.with_name(f".{path.name}.{uuid4().hex}")
+    beside = path.with_name(f".{uuid4().hex}.part")  # `path` may have the longest name that a file can have
     try:
         beside.write_bytes(content)
         os.replace(beside, path)
