@@ -18,7 +18,7 @@ from arr_coc.modes.call import EncodedImages, Prepared
 from arr_coc.modes.crops import opened
 from arr_coc.seam import GESTALT
 from arr_coc.seam.compaction import CROP
-from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES
+from arr_coc.seam.features import CROP_VALUES
 from eyes import KINDS, assert_same, build, prepared_for, wrapped
 from tiny import picture, prompts, tiny
 
@@ -143,11 +143,11 @@ class TestPrepare:
         logits = model.base(**prepared.compacted.kwargs).logits
         assert torch.equal(logits, tiny("llava").model(**inputs_for()).logits)
 
-    def test_other_families_cut_no_crops_of_pictures(self) -> None:
+    def test_other_families_cut_no_crops_of_pictures(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model, inputs = wrapped("qwen3_vl", "guide"), prompts(tiny("qwen3_vl"), ROWS)
-        with_pictures = prepared_for(model, inputs, "sparse", pictures=PICTURES)
-        assert not {CROP_VALUES, CROP_GRIDS} & set(with_pictures.compacted.kwargs)
-        assert with_pictures.read == prepared_for(model, inputs, "sparse").read
+        monkeypatch.setattr(model.adapter, "crops", None)
+        with_pictures = prepared_for(model, inputs, "saccade", pictures=PICTURES)
+        assert with_pictures.read == prepared_for(model, inputs, "saccade").read
 
     def test_pictures_are_none_of_a_clip(self) -> None:
         with pytest.raises(ValueError, match="the prompt has clips: leave them out"):

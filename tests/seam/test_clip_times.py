@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 import tiny_families
 from arr_coc import ARRCOCModel
+from arr_coc.core.moments import Moment
 from arr_coc.core.video import open_clip
 from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
@@ -44,6 +47,33 @@ def test_times_begin_with_the_steps(family: str) -> None:
         assert times is None
     else:
         assert times == pytest.approx((0.0, 1.0, 2.0, 3.0), abs=0.06)
+
+
+def steps_of(visual: Any) -> tuple[float, ...]:
+    model, session = inputs_of("qwen3_vl", visual)
+    inputs = session.inputs(QUESTION)
+    (times,) = step_times(model.adapter, inputs, as_frames(model.adapter, inputs)[1])
+    return times
+
+
+def test_a_part_of_a_clip_has_the_seconds_of_the_whole() -> None:
+    frames = [picture(seed, (48, 48)) for seed in range(40)]
+    part = open_clip(frames, fps=2.0, rate=2.0, start=10.0, end=13.5)
+    assert steps_of(part) == pytest.approx((10.0, 11.0, 12.0, 13.0), abs=0.35)
+    moment = Moment(-2.0, 0.0).worth(steps_of(part), 4)  # its last two seconds
+    assert moment is not None
+    assert moment.argmax() == 2
+
+
+def test_steps_that_are_not_evenly_apart_ascend(tmp_path: Path) -> None:
+    times = [0.0, 10.0, 10.5, 10.6, 10.7, 10.8, 40.0, 41.0]
+    first, *rest = [picture(seed, (48, 48)) for seed in range(len(times))]
+    durations = [round(1000 * (after - time)) for time, after in pairwise([*times, 42.0])]
+    first.save(tmp_path / "screen.gif", save_all=True, append_images=rest, duration=durations)
+    begins = steps_of(open_clip(tmp_path / "screen.gif", fps=2.0))
+    assert list(begins) == sorted(begins)
+    assert begins[:3] == pytest.approx((0.0, 10.5, 10.7), abs=0.15)
+    assert 11 < begins[3] < 40.5
 
 
 def test_images_have_none_and_clips_their_own() -> None:

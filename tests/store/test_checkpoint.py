@@ -458,6 +458,9 @@ class TestSavedOver:
         with pytest.raises(ValueError, match=r"has an adapter of its own \(adapter_\w+"):
             model.save_pretrained(mine)
         assert self.contents(mine) == before
+        (mine / WEIGHTS_NAME).write_text("of a save that was cut off")
+        model.save_pretrained(mine)
+        assert ARRCOCModel.from_pretrained(mine, device="cpu").layer.trained
 
 
 def full_disk(*of: Any) -> None:

@@ -140,16 +140,15 @@ class ARRCOCLayer(nn.Module):
         return result
 
     def untrained(self) -> ARRCOCLayer:
-        """A layer like this one to which nothing was taught, and nothing is to be: the same one each time.
+        """A layer like this one to which nothing was taught, for evaluation: the same one each time.
 
         Building it draws from a generator that all threads share, which is no work for every question.
         """
         device = next(self.parameters()).device
-        plain = self._plain.get(device)
-        if plain is None:
-            plain = self._plain.setdefault(device, ARRCOCLayer(self.config).to(device))
+        if (plain := self._plain.get(device)) is None:
+            plain = self._plain.setdefault(device, ARRCOCLayer(self.config).to(device).eval())
         plain.basis = self.basis
-        return plain if plain.training == self.training else plain.train(self.training)
+        return plain
 
     def relevance(
         self,

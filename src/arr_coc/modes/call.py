@@ -274,7 +274,7 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
         raise ValueError("relevance is 'trained', but nobody has trained the layer: use 'auto'")
     if relevance in ("auto", "trained") or not layer.trained:
         return layer
-    return layer.untrained().eval()
+    return layer.untrained()
 
 
 def default_gestalt(adapter: FamilyAdapter, mode: Mode | None = None) -> str:

@@ -6,6 +6,7 @@ how long a step lasts. Qwen2-VL says nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -48,18 +49,21 @@ def step_times(
 
 
 def _begins(written: Sequence[float]) -> tuple[float, ...]:
-    """When the steps of a clip begin whose middles, or beginnings, are written.
+    """When the steps of a clip begin whose middles, or beginnings, are written; ascending as these are.
 
-    The first one begins at 0 and all others as much before what is written, but at most half of the time to
-    the next: frames of a screen that was recorded, or of an animation, are not evenly apart.
+    The first one begins at 0, or half a step early where it is too late for that: in a part of a clip. All
+    others begin as much before what is written, but at most half of the time to their neighbours, for frames
+    of a screen that was recorded, or of an animation, are not evenly apart.
     """
     gaps = [after - time for time, after in pairwise(written)]
-    gaps += gaps[-1:]
     first = written[0]
-    return tuple(
-        time - max(0.0, min(first, gap / 2)) if number else 0.0
-        for number, (time, gap) in enumerate(zip(written, gaps or [0.0], strict=True))
+    early = first if not gaps or first <= gaps[0] else gaps[0] / 2
+    around = pairwise([*gaps, math.inf])  # of each but the first one
+    later = (
+        time - min(early, before / 2, after / 2)
+        for time, (before, after) in zip(written[1:], around, strict=True)
     )
+    return (first - early, *later)
 
 
 def _written(family: FamilyAdapter, ids: Tensor) -> list[float]:

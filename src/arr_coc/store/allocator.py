@@ -94,11 +94,11 @@ def save_learned(
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """A ValueError where a folder that is no allocator's holds a LoRA, which an allocator would replace."""
-    adapters = [name for name in LORA_FILES if (folder / name).exists()]
-    if adapters and not (folder / CONFIG_NAME).exists():
+    """A ValueError where a folder holds a LoRA, which an allocator would replace, and nothing of an allocator."""
+    names = [name for name in ALLOCATOR_FILES if (folder / name).exists()]
+    if names and not set(names) - set(LORA_FILES):
         raise ValueError(
-            f"{str(folder)!r} has an adapter of its own ({adapters[0]}), which an allocator would replace: "
+            f"{str(folder)!r} has an adapter of its own ({names[0]}), which an allocator would replace: "
             "name another folder"
         )
 

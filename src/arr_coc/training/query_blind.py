@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from arr_coc.core.knowing import same_start
 from arr_coc.core.layer import ARRCOCConfig, Relevance
 from arr_coc.core.saved import write_tensors
 from arr_coc.rivals import QueryBlindScorer
@@ -31,8 +32,7 @@ class QueryBlindLayer(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.config = ARRCOCConfig(dim=dim)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with same_start():
             self.scorer = QueryBlindScorer(dim, dim // 2)
         self.gain, self.bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))
         self.trained = False

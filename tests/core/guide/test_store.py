@@ -6,7 +6,6 @@ Run: pytest tests/core/guide/test_store.py
 from __future__ import annotations
 
 import copy
-import os
 from functools import cache
 from pathlib import Path
 
@@ -79,17 +78,6 @@ def test_a_relative_folder_is_that_of_the_working_directory(
         assert guides[-1] is load_guide("guide") is load_guide(tmp_path / name / "guide")
     assert guides[0] is not guides[1]
     assert not torch.equal(guides[0].head.last.weight, guides[1].head.last.weight)
-
-
-def test_a_file_that_another_process_replaced_is_read_again(folder: Path, tmp_path: Path) -> None:
-    save_guide(Guide(), tmp_path / "new")
-    guide = load_guide(folder)
-    os.replace(tmp_path / "new" / FILE, folder / FILE)
-    other = load_guide(folder)
-    assert other is not guide
-    assert not torch.equal(other.head.last.weight, guide.head.last.weight)
-    (folder / FILE).unlink()  # as where a model is saved over the folder that it came from
-    assert load_guide(folder) is other
 
 
 class TestRefused:

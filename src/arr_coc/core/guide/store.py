@@ -33,8 +33,6 @@ FOLDER = BUNDLED / "guide"
 """Of the bundled guide."""
 PLACE = "guide"
 """Folder of a guide inside that of an allocator that goes by it."""
-_STATES: dict[Path, tuple[int, int]] = {}
-"""When each file that was loaded was written, and its size: another one under its name is told apart."""
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
@@ -67,7 +65,7 @@ def load_guide(
     dtype: str | torch.dtype | None = "auto",
     device: str | torch.device | None = "cpu",
 ) -> Guide:
-    """Load a guide, ready to run; the same one for the same arguments until another is written there.
+    """Load a guide, ready to run; the same one for the same arguments until `save_guide` writes another.
 
     Args:
         folder: of `save_guide`; None: the bundled one.
@@ -77,15 +75,9 @@ def load_guide(
     Raises:
         ValueError: no such file, or one that is no guide of this version.
     """
-    path = (FOLDER if folder is None else local_path(folder)).absolute() / FILE
+    place = (FOLDER if folder is None else local_path(folder)).absolute()
     where = resolve_device(device)
-    kind = resolve_dtype(dtype) or fast_dtype(where)
-    if path.is_file():
-        state = path.stat()
-        _STATES[path] = (state.st_mtime_ns, state.st_size)
-    elif path not in _STATES:  # of one that was moved away the guide that was loaded stays
-        raise ValueError(f"{str(path.parent)!r} has no guide ({FILE}): give the folder of save_guide")
-    return _load(path, _STATES[path], kind, where)
+    return _load(place / FILE, resolve_dtype(dtype) or fast_dtype(where), where)
 
 
 def guide_folder(folder: str | Path) -> Path:
@@ -99,8 +91,9 @@ def guide_folder(folder: str | Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, state: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Guide:
-    """The guide of a file in one of its states."""
+def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
+    if not path.is_file():
+        raise ValueError(f"{str(path.parent)!r} has no guide ({FILE}): give the folder of save_guide")
     with reading(f"{str(path)!r} is not a saved guide", "save it again with save_guide"):
         with safe_open(path, framework="pt") as file:
             stated = (file.metadata() or {}).get("format")

@@ -89,8 +89,10 @@ def paired_interval(
 
 def _summed(scores: np.ndarray, groups: Sequence[Hashable] | None) -> tuple[np.ndarray, np.ndarray]:
     """The sum of the scores of each group and how many they are, in the order in which groups come."""
-    places = {group: place for place, group in enumerate(dict.fromkeys(groups or ()))}
-    if groups is None or len(places) == 1:
+    if groups is None:
+        return scores, np.ones(len(scores))
+    places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    if len(places) == 1:
         return scores, np.ones(len(scores))
     at = [places[group] for group in groups]
     return np.bincount(at, scores), np.bincount(at)

@@ -199,7 +199,7 @@ def _figures(
     return {
         "n": int(answered.sum()),
         "score": _round(own[answered].mean()),
-        "interval": [_round(end) for end in bootstrap_interval(own[answered], list(images[answered]))],
+        "interval": [_round(end) for end in bootstrap_interval(own[answered], images[answered])],
         "retained": None if full is None else _retained(own, full),
         "difference": None if full is None or method == FULL else _paired(own, full, images),
         "worst family": [worst, shares[worst]] if worst is not None else None,
@@ -236,7 +236,7 @@ def _paired(a: np.ndarray, b: np.ndarray, images: np.ndarray) -> dict[str, Any] 
     both = ~(np.isnan(a) | np.isnan(b))
     if not both.any():
         return None
-    interval = [_round(end) for end in paired_interval(a[both], b[both], list(images[both]))]
+    interval = [_round(end) for end in paired_interval(a[both], b[both], images[both])]
     return {"mean": _round((a[both] - b[both]).mean()), "interval": interval}
 
 
