@@ -94,7 +94,7 @@ def save_learned(
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """A ValueError where a folder holds a LoRA, which an allocator would replace, and nothing of an allocator."""
+    """A ValueError where a folder holds a LoRA and nothing of an allocator, which would replace it."""
     names = [name for name in ALLOCATOR_FILES if (folder / name).exists()]
     if names and not set(names) - set(LORA_FILES):
         raise ValueError(
