@@ -160,13 +160,29 @@ def test_thin_pictures_stay_finite(size: tuple[int, int]) -> None:
         "Describe Anna's invoice total.",
         "Read the note.",
         "Read it.",
+        "What is shown on the left?",
+        "What does the sign show?",
+        "What does the invoice show as its total?",
+        "What is the letter?",
+        "What does the chart show?",
     ],
 )
 def test_a_part_to_describe_is_not_everything(text: str) -> None:
     assert not is_overview(terms(text).words)
 
 
-@pytest.mark.parametrize("text", ["Describe the invoice.", "Read the page aloud.", "Read this receipt."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Describe the invoice.",
+        "Read the page aloud.",
+        "Read this receipt.",
+        "What is shown here?",
+        "What does the picture show?",
+        "What can be seen in this picture?",
+        "What do you see?",
+    ],
+)
 def test_a_whole_picture_by_its_name_is_everything(text: str) -> None:
     assert is_overview(terms(text).words)
 

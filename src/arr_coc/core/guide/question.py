@@ -55,11 +55,21 @@ KINDS = frozenset(
 """What a whole picture may be; a table or a label is a part of one."""
 
 
+SHOWING = frozenset("depict depicted depicts see seen show shown shows".split())
+PLAIN = frozenset("a an are be can could do does here i in is of on s that the this to was we you".split())
+"""Words of a question of what a picture shows that name no part of it."""
+WHOLE = frozenset("image page painting picture screen screenshot".split())
+"""What is all of a picture where it is asked what it shows; a chart or a photo may be a part of a page."""
+
+
 def is_overview(words: Sequence[str]) -> bool:
-    """Whether a question asks, in so many words, to describe or read all of a picture: "describe the
-    invoice", "read the page aloud".
+    """Whether a question asks, in so many words, for all of a picture: "describe the invoice", "read the page
+    aloud", "what is shown here".
     """
     first, *rest = words
+    if first == "what" and SHOWING.intersection(rest):
+        others = [word for word in rest if word not in SHOWING and word not in PLAIN]
+        return len(others) <= 1 and all(word in WHOLE for word in others)
     kinds = [word for word in rest if word not in STOP_WORDS and word not in LOUDLY]
     few = len(kinds) == 1 if first == "read" else first in OVERVIEW_VERBS and len(kinds) <= 1
     return few and all(word in KINDS for word in kinds)
