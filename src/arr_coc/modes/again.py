@@ -13,6 +13,7 @@ Law: the second answer is that of a call which keeps all of these cells from the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -78,18 +79,16 @@ def rising(cells: Sequence[int] | torch.Tensor | None) -> tuple[torch.Tensor, ..
     """
     if cells is None:
         return ()
-    try:
+    with suppress(TypeError, ValueError, RuntimeError):  # of what no tensor can be made
         named = torch.as_tensor(cells)
-    except (TypeError, ValueError, RuntimeError):
-        named = torch.zeros(1, dtype=torch.bool)
-    broken = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
-    if broken or named.dtype == torch.bool:
-        text = " ".join(repr(cells).split())[:60]
-        raise ValueError(
-            f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
-            "mask.flatten().nonzero()"
-        )
-    return (named.long().unique(),)
+        fractions = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
+        if named.dtype != torch.bool and not fractions:
+            return (named.long().unique(),)
+    text = " ".join(repr(cells).split())[:60]
+    raise ValueError(
+        f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
+        "mask.flatten().nonzero()"
+    )
 
 
 def once(prepared: Prepared, looks: int) -> str | None:

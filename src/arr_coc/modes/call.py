@@ -350,7 +350,7 @@ def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
     Raises:
         ValueError: the family's cells are known only once they are encoded.
     """
-    if adapter.sparse or adapter.by_tiles or adapter.by_crops:
+    if adapter.early_layout:
         return adapter.layout(inputs)
     family = adapter.model.config.model_type
     raise ValueError(f"cells of {family} can't be named before all are encoded: ask without cells")

@@ -93,8 +93,8 @@ def opened(
         )
     if frames:
         raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
-    ahead = adapter.sparse or adapter.by_tiles or adapter.by_crops
-    images = len(adapter.layout(inputs).grids if ahead else adapter.patches(inputs, encoded.features))
+    early = adapter.early_layout
+    images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
     return replace(encoded, sources=[open_image(picture) for picture in pictures])

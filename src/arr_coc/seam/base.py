@@ -143,6 +143,11 @@ class FamilyAdapter(PromptAssembly):
         """Whether the configuration lists layers that read a prompt with a state."""
         return has_recurrence(self.model.config)
 
+    @property
+    def early_layout(self) -> bool:
+        """Whether `layout` can be told before anything is encoded."""
+        return self.sparse or self.by_tiles or self.by_crops
+
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The base model's own output of `get_image_features` for these inputs."""
         arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}

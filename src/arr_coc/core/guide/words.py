@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.core.guide.lexicon import CUT
 from arr_coc.core.knowing import unit
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:;-_/%$€£()+=#@&'\"!?*<>"
@@ -29,10 +30,6 @@ BUCKETS = 20_000
 """Rows of the table of hashed n-grams."""
 DIM = 96
 """Width of the vectors of words and of what is printed."""
-
-
-CUT = 80
-"""Characters of a word that are read, and kept for the next time."""
 
 
 def folded(text: str) -> str:
