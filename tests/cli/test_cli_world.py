@@ -101,3 +101,35 @@ def test_few_fonts_are_remarked_on(capsys, tmp_path, monkeypatch, count, remarks
     made(tmp_path, 1)
     code, _, err = run(capsys, "world", str(tmp_path), "--pages", "2")
     assert (code, err.count("font families are installed here")) == (0, remarks)
+
+
+def test_html_is_counted_apart_and_must_hold_pages(capsys, tmp_path, monkeypatch):
+    assert "has no .html file" in refused(capsys, str(tmp_path / "pages"), "--html", str(tmp_path))
+    wanted = []
+    monkeypatch.setattr(filling, "ready", lambda split, documents: None)
+
+    def render(folder, split, numbers, *rest):
+        wanted.append((list(numbers), rest[-1]))
+        made(folder, 1)
+        return iter(())
+
+    monkeypatch.setattr(filling, "fill_all", render)
+    (tmp_path / "mine.html").write_text("<p>a page</p>" + " " * 2000)
+    run_json(capsys, "world", str(tmp_path / "pages"), "--html", str(tmp_path), "--views", "3")
+    first = filling.VIEWS
+    assert wanted == [([first, first + 1, first + 2], tmp_path)]
+
+
+@pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no browser")
+def test_views_of_html_by_a_browser(capsys, tmp_path):
+    rows = "".join(
+        f"<div><div>Label {name}</div><div>{i}00</div></div>" for i, name in enumerate("abcdefgh", 1)
+    )
+    text = " ".join(f"word{i}" for i in range(400))
+    (tmp_path / "mine.html").write_text(f"<body>{rows}<button>Send it</button><p>{text}</p></body>")
+    line = ("world", str(tmp_path / "pages"), "--html", str(tmp_path), "--views", "2", "--processes", "1")
+    result = run_json(capsys, *line)
+    assert (result["rendered"], result["failed"], result["pages"]) == (2, 0, 2)
+    record = json.loads((tmp_path / "pages" / "train" / f"{filling.VIEWS}.json").read_text())
+    assert record["type"] == "interface"
+    assert any(kind == "value" for kind, *_ in record["questions"])

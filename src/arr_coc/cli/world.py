@@ -23,14 +23,25 @@ def command(
         typer.Option(metavar="NAME", help="Whose fonts, words and page types: train, validation or test."),
     ] = "train",
     pages: Annotated[
-        int, typer.Option("--pages", "-n", min=0, max=10_000_000, metavar="N", help="How many pages.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            "--pages", "-n", min=0, max=10_000_000, metavar="N", help="How many; 100, beside --html 0."
+        ),
+    ] = None,
     documents: Annotated[
         int,
         typer.Option(
             min=0, max=10_000_000, metavar="N", help="How many pages of installed documentation beside them."
         ),
     ] = 0,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="A folder of HTML pages of which views are rendered, too."),
+    ] = None,
+    views: Annotated[
+        int,
+        typer.Option(min=1, max=10_000_000, metavar="N", help="How many views of the pages in --html."),
+    ] = 100,
     type: Annotated[
         str | None, typer.Option(metavar="NAME", help="Pages of one type alone; a wrong name lists them.")
     ] = None,
@@ -46,23 +57,29 @@ def command(
     """Render pages with questions and evidence boxes, to train the guide on.
 
     Needs Chromium, and pip install 'arr-coc[world]'. Pages that are there stay: the same line goes on where
-    it was, and with a larger N adds pages.
+    it was, and with a larger N adds pages. --html takes any pages, your own app's say: what is a label, a
+    value, a switch or a card is told by their elements.
     """
     with terminal.status("starting", as_json):
         from arr_coc.training.guide.filling import fill_all, numbers, ready
-        from arr_coc.world.browser import cache, fonts, icon_sets
+        from arr_coc.world.browser import cache, fonts, icon_sets, interfaces
         from arr_coc.world.browser.overview import overview
         from arr_coc.world.browser.page import write_page
 
-    place = local_path(folder)
-    wanted = numbers(place, split, pages, documents, type)
+    place, source = local_path(folder), None if html is None else local_path(html)
+    if pages is None:
+        pages = 100 if source is None else 0
+    if source is not None:
+        interfaces.authors(source)  # refuses a folder without pages
+    wanted = numbers(place, split, pages, documents, type, 0 if source is None else views)
     if wanted:
         ready(split, documents > 0)
         write_page(0, split, type)  # refuses an unknown type
     failed: list[str] = []
     start, done, due = time.monotonic(), 0, 0.0
     try:
-        for page in fill_all(place, split, wanted, type, processes or os.cpu_count() or 1) if wanted else ():
+        many = processes or os.cpu_count() or 1
+        for page in fill_all(place, split, wanted, type, many, source) if wanted else ():
             done += 1
             failed += [f"{page.number}: {page.error}"] if page.error else []
             if done == 1 and pages and not as_json:  # now that something renders at all

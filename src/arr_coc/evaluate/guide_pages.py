@@ -21,12 +21,13 @@ from arr_coc.world import photograph as camera
 from arr_coc.world.browser.cache import CachedPage, CachedPages
 from arr_coc.world.browser.chromium import Box
 from arr_coc.world.browser.fonts import held_out
+from arr_coc.world.browser.interfaces import TYPE as INTERFACE
 from arr_coc.world.browser.page import Inquired, write_page
 from arr_coc.world.browser.style import HELD_OUT_MANNERS
 from arr_coc.world.browser.types import page_types
 
 DOCUMENT = "document"
-"""The type of pages that were not written for this."""
+"""The type of documentation that was not written for this."""
 
 
 def page_samples(
@@ -69,7 +70,7 @@ def _axes(page: CachedPage) -> dict[str, str]:
     bounds = ((256, "up to 256 cells"), (512, "257-512 cells"), (1024, "513-1024 cells"))
     area = next((name for bound, name in bounds if cells <= bound), "more than 1024 cells")
     axes = {"area": area, "type": page.type}
-    if page.type == DOCUMENT:
+    if page.type in (DOCUMENT, INTERFACE):
         return axes
     out = {kind.name for kind in page_types("test") if kind.held_out}
     axes["types"] = _split(page.type in out)

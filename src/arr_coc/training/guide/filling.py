@@ -1,9 +1,11 @@
 """Rendering many pages into a cache by several processes, each with its own browser.
 
     ready("train", documents=True)                       raises where something is not installed
-    for done in fill_all(folder, "train", pages=2000, documents=500, processes=2): ...
+    wanted = numbers(folder, "train", pages=2000, documents=500)
+    for done in fill_all(folder, "train", wanted, processes=2): ...
 
-Pages that are there stay, so a run that was cut off goes on. Documents are numbered from `DOCUMENTS` on.
+Pages that are there stay, so a run that was cut off goes on. Documents are numbered from `DOCUMENTS` on,
+views of a folder of HTML from `VIEWS` on.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ from arr_coc.world.browser import cache
 from arr_coc.world.browser.chromium import Chromium, executable
 from arr_coc.world.browser.documents import render_document
 from arr_coc.world.browser.fonts import families
+from arr_coc.world.browser.interfaces import render_interface
 from arr_coc.world.browser.packages import pages as documents_of
 from arr_coc.world.browser.page import render_page
 from arr_coc.world.browser.types import page_types
 
 DOCUMENTS = 1_000_000_000
 """Number of the first document in a cache; pages of its types have smaller ones."""
+VIEWS = 2_000_000_000
+"""Number of the first view of a folder of HTML."""
 LIBRARIES = ("playwright", "wordfreq", "faker")
 OURS = re.compile(r"\d+\.(png|json)|\..*")
 
@@ -61,7 +66,9 @@ def ready(split: str, documents: bool = False) -> None:
         raise ValueError(str(error)) from error
 
 
-def numbers(folder: Path, split: str, pages: int, documents: int, name: str | None = None) -> list[int]:
+def numbers(
+    folder: Path, split: str, pages: int, documents: int, name: str | None = None, views: int = 0
+) -> list[int]:
     """The numbers of the pages of a cache that are still missing.
 
     Args:
@@ -70,6 +77,7 @@ def numbers(folder: Path, split: str, pages: int, documents: int, name: str | No
         pages: how many of the page types there shall be.
         documents: how many documents.
         name: of the only page type; None: all.
+        views: how many views of a folder of HTML.
 
     Raises:
         ValueError: the folder holds other files, or pages of another type.
@@ -84,12 +92,17 @@ def numbers(folder: Path, split: str, pages: int, documents: int, name: str | No
         kind = cache.read(place / str(there[0])).type
         if kind != name:
             raise ValueError(f"{str(place)!r} holds pages of type {kind!r}: for {name!r} choose another")
-    wanted = [*range(pages), *range(DOCUMENTS, DOCUMENTS + documents)]
+    wanted = [*range(pages), *range(DOCUMENTS, DOCUMENTS + documents), *range(VIEWS, VIEWS + views)]
     return [number for number in wanted if number not in set(there)]
 
 
 def fill_all(
-    folder: Path, split: str, wanted: Sequence[int], name: str | None = None, processes: int = 1
+    folder: Path,
+    split: str,
+    wanted: Sequence[int],
+    name: str | None = None,
+    processes: int = 1,
+    html: Path | None = None,
 ) -> Iterator[Done]:
     """Render pages of some numbers, in any order.
 
@@ -99,6 +112,7 @@ def fill_all(
         wanted: of `numbers`.
         name: of the only page type; None: all.
         processes: with a browser each; they end with this one.
+        html: the folder that views are of.
 
     Raises:
         RuntimeError: a process died.
@@ -108,7 +122,9 @@ def fill_all(
     queue: Queue[Done] = context.Queue()
     workers = [
         context.Process(
-            target=_work, args=(queue, folder, split, wanted[i::processes], name, _modules()), daemon=True
+            target=_work,
+            args=(queue, folder, split, wanted[i::processes], name, html, _modules()),
+            daemon=True,
         )
         for i in range(min(processes, len(wanted)))
     ]
@@ -140,6 +156,7 @@ def _work(
     split: str,
     wanted: Sequence[int],
     name: str | None,
+    html: Path | None,
     modules: Sequence[str],
 ) -> None:
     """Render pages and tell of each; a page that fails is left out."""
@@ -150,8 +167,11 @@ def _work(
             try:
                 if number < DOCUMENTS:
                     page = render_page(chromium, number, split, name)
-                else:
+                elif number < VIEWS:
                     page = render_document(chromium, number - DOCUMENTS, split)
+                else:
+                    assert html is not None
+                    page = render_interface(chromium, number - VIEWS, split, html)
                 cache.write(folder / split / str(number), page)
                 queue.put(Done(number))
             except Exception as error:  # of the browser: any at all, and one page is no reason to stop

@@ -1,8 +1,10 @@
 // What of a document stands wholly in the viewport: words, headings with their sections, terms, tables. CSS px.
-// Returns {words, text, titles, sections, terms, crossings, values}; lines are [left, top, right, bottom].
-() => {
+// Returns {words, text, titles, sections, terms, crossings, values}; lines are [left, top, right, bottom]. Of an interface
+// also {pairs, prices, cards, controls, buttons}: there the names of icons and print that is not Latin are no text.
+interface => {
   const W = innerWidth, H = innerHeight, range = document.createRange();
   const HEADING = "h1,h2,h3,h4,h5,h6", MARK = /^[\s¶#§]*$/;
+  const FOREIGN = /[\u0370-\u1cff\u2e80-\ud7ff]/, ICON = "[class*=icon],[class*=material-symbols]";
   const clean = text => text.replace(/[¶]/g, " ").replace(/\s+/g, " ").trim();
   const count = text => text.split(" ").length;
   const inside = r => r.left >= 0 && r.top >= 0 && r.right <= W && r.bottom <= H;
@@ -28,6 +30,7 @@
     const parent = node.parentElement;
     if (/^\s+$/.test(node.data) && all.length) spaced.add(all[all.length - 1]);
     if (MARK.test(node.data) || ["STYLE", "SCRIPT", "NOSCRIPT", "OPTION", "TEXTAREA"].includes(parent.tagName)) continue;
+    if (interface && (FOREIGN.test(node.data) || (/^\s*[a-z_0-9]+\s*$/.test(node.data) && parent.closest(ICON)))) continue;
     for (let e = parent; e && !first.has(e); e = e.parentElement) first.set(e, all.length);
     all.push(node);
   }
@@ -172,5 +175,79 @@
       }
     }
   }
-  return {words, text: text.join(" "), titles, sections, terms, crossings, values};
+  if (!interface) return {words, text: text.join(" "), titles, sections, terms, crossings, values};
+
+  // Interfaces: labels beside values, whatever elements they are made of.
+  const pairs = [], prices = [], cards = [], controls = [], buttons = [];
+  const VALUE = /\d|[$€£¥₹%@]|^(on|off|yes|no|enabled|disabled|active|inactive|pending|paid|none|never)$/i;
+  const MONEY = /[$€£¥₹]\s?\d|\d\s?(?:USD|EUR|GBP|CHF)\b/;
+  const short = text => /\p{L}{2}/u.test(text) && count(text) <= 6 && text.length <= 48;
+  const name = text => short(text) && !VALUE.test(text);
+  const weight = node => {
+    const style = getComputedStyle(node.parentElement);
+    return parseFloat(style.fontSize) + (parseInt(style.fontWeight) >= 600 ? 4 : 0);
+  };
+  const homes = [...document.body.querySelectorAll("*")].filter(element => {
+    if (!first.has(element) || element.closest("table,pre,code,dl")) return false;
+    const r = element.getBoundingClientRect();
+    return r.width > 8 && r.height > 8 && r.height < H / 2 + 60 && near(r);
+  });
+  const labelled = (a, b, differ) => {  // [label, value] of two texts that stand together
+    const digits = [a, b].map(each => VALUE.test(each.text));
+    if (name(a.text) && (digits[1] || a.text.endsWith(":") || (differ && count(a.text) <= 4))) return [a, b];
+    return name(b.text) && digits[0] ? [b, a] : null;
+  };
+  const paired = new Set();
+  for (const element of homes.toReversed()) {  // the innermost that holds two texts
+    const list = nodes(element);
+    if (list.length < 2 || list.length > 24 || list.some(n => paired.has(n))) continue;
+    let parts = blocks(list);
+    if (parts.length === 1 && list.length === 2 && list[0].parentElement !== list[1].parentElement) parts = [[list[0]], [list[1]]];
+    if (parts.length !== 2) continue;
+    const [a, b] = parts.map(piece);
+    if (!a || !b || a.text === b.text || [a, b].some(each => each.lines.length > 2 || count(each.text) > 12)) continue;
+    const gap = Math.max(b.lines[0][1] - a.lines.at(-1)[3], a.lines[0][1] - b.lines.at(-1)[3]);
+    if (gap > 2.5 * (a.lines[0][3] - a.lines[0][1])) continue;
+    const apart = block(parts[0][0]) !== block(parts[1][0]);  // a mark in two styles is one name
+    const pair = labelled(a, b, apart && weight(parts[0][0]) !== weight(parts[1][0]));
+    if (!pair) continue;
+    list.forEach(n => paired.add(n));
+    pairs.push({label: pair[0], value: pair[1]});
+  }
+
+  // Cards: the outermost elements of a few texts, of which the heaviest is a name.
+  const carded = new Set();
+  for (const element of homes) {
+    const list = nodes(element);
+    if (list.length < 3 || list.length > 40 || list.some(n => carded.has(n))) continue;
+    const parts = blocks(list), weights = list.map(weight), most = Math.max(...weights);
+    const heavy = list.filter((n, i) => weights[i] === most), head = parts.find(part => part.includes(heavy[0]));
+    if (parts.length < 2 || parts.length > 12 || heavy.some(n => !head.includes(n))) continue;
+    const label = piece(head), all = label && name(label.text) ? piece(list) : null;
+    if (!all || all.lines.length > 16 || count(all.text) < 5) continue;
+    list.forEach(n => carded.add(n));
+    cards.push({label, all});
+    const sums = parts.filter(part => part !== head && MONEY.test(plain(part)) && count(plain(part)) <= 6);
+    const value = sums.length === 1 && piece(sums[0]);
+    if (value) prices.push({label, value});
+  }
+
+  // What is set or typed, with its label; `box` is null where the page draws the control by other means.
+  for (const control of document.querySelectorAll("input,select,textarea,[role=switch]")) {
+    const before = control.previousElementSibling;
+    const named = (control.labels || [])[0] || control.closest("label") || (before && before.tagName === "LABEL" ? before : null);
+    const label = named && of(named), r = control.getBoundingClientRect();
+    if (!label || !short(label.text) || label.lines.length > 2) continue;
+    const toggle = ["checkbox", "radio"].includes(control.type) || control.getAttribute("role") === "switch";
+    const drawn = r.width > 6 && r.height > 6 && inside(r) && printed(control) && free(r, control);
+    if (!drawn && !toggle) continue;
+    const chosen = (control.selectedOptions || [])[0], typed = chosen ? chosen.textContent : control.value || control.placeholder || "";
+    const state = control.checked || control.getAttribute("aria-checked") === "true" ? "on" : "off";
+    controls.push({label, box: drawn ? [r.left, r.top, r.right, r.bottom] : null, toggle, state: toggle ? state : clean(typed)});
+  }
+  for (const button of document.querySelectorAll("button,a,[role=button]")) {
+    const label = first.has(button) && of(button);
+    if (label && label.lines.length === 1 && short(label.text)) buttons.push(label);
+  }
+  return {words, text: text.join(" "), titles, sections, terms, crossings, values, pairs, prices, cards, controls, buttons};
 }

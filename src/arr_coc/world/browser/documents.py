@@ -77,6 +77,11 @@ class Window(NamedTuple):
         self.page.goto(path.resolve().as_uri(), wait_until="load")
         self.page.evaluate(STYLE, look.css)
 
+    def scroll(self, rng: random.Random, look: Look, interface: bool = False) -> Facts:
+        """Scroll to a random place; what stands there."""
+        self.page.evaluate(SCROLL, _place(rng))
+        return Facts.of(self.page.evaluate(MEASURE, interface), look.scale)
+
     def png(self) -> bytes:
         """The picture; in half the time of Playwright's own way."""
         shot = self.session.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
@@ -113,11 +118,10 @@ def render_document(
         name = rng.choices(list(shelf), [min(len(paths), MANY) ** 0.5 for paths in shelf.values()])[0]
         path, other = rng.choice(shelf[name]), rng.choice(shelf[name])
         look = draw_look(rng, split)
-        window = _window(chromium, look.scale)
+        window = window_of(chromium, look.scale)
         window.open(path, look)
         for _ in range(SCROLLS):
-            window.page.evaluate(SCROLL, _place(rng))
-            facts = Facts.of(window.page.evaluate(MEASURE), look.scale)
+            facts = window.scroll(rng, look)
             if len(facts.words) < LEAST_WORDS:
                 continue
             questions = inquire(rng, facts, headings(other))
@@ -137,7 +141,7 @@ def _place(rng: random.Random) -> list[float | bool | None]:
     return [share, rng.choice((None, rng.random())), rng.uniform(0.02, 0.7), rng.random() < 0.5]
 
 
-def _window(chromium: Chromium, scale: float) -> Window:
+def window_of(chromium: Chromium, scale: float) -> Window:
     """The browser's window without scripts for a scale; opened once."""
     windows = _WINDOWS.setdefault(chromium, {})
     if scale not in windows:

@@ -1,6 +1,7 @@
-"""From what stands in a viewport to questions: one rule per kind.
+"""From what stands in a viewport to questions: one rule per sort of fact.
 
-inquire(rng, Facts.of(measured, scale), absent)      up to MOST_QUESTIONS questions with their boxes
+inquire(rng, Facts.of(measured, scale), absent)                    of a document, with their boxes
+inquire(rng, Facts.of(measured, scale), absent, of=INTERFACE)      of a screen, form, mail or shop
 """
 
 from __future__ import annotations
@@ -8,20 +9,25 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from arr_coc.world.browser.chromium import Box, Word
 from arr_coc.world.browser.page import Inquired
-from arr_coc.world.browser.phrases import phrase
+from arr_coc.world.browser.phrases import paraphrases, phrase
 
 MOST_QUESTIONS = 12
-SHARES: dict[str, int] = {
+DOCUMENT: dict[str, int] = {
     "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
     "presence": 1, "unanswerable": 1, "global": 1,
 }  # fmt: skip
-"""The most questions of a kind on a page, the first before the last."""
+"""The most questions by a rule on a page of documentation, the first before the last."""
+INTERFACE: dict[str, int] = {
+    "crossing": 3, "pair": 5, "control": 3, "price": 2, "card": 3, "section": 2, "term": 2, "meaning": 2,
+    "word": 2, "button": 2, "title": 1, "presence": 1, "unanswerable": 1, "global": 1,
+}  # fmt: skip
+"""The same for an interface."""
 PRESENCE = (
     "Is {} mentioned here?", "Does this page mention {}?", "Does {} occur here?", "Is anything said of {}?",
     "Can I read about {} here?", "Does it say {} anywhere?",
@@ -30,8 +36,12 @@ OPENING = (
     "What is the first paragraph under {}?", "How does the section {} begin?",
     "Read the first paragraph of {}.", "What comes first under the heading {}?", "How does {} start?",
 )  # fmt: skip
-STRUCTURE = ("crossing", "term", "section", "value")
-"""Kinds of questions that need a document's structure, not only its words."""
+BUTTON = (
+    "Where is the {} button?", "Where do I click for {}?", "Where can I find {}?", "How do I get to {}?",
+    "Point at {}.", "Which button is {}?", "Locate {}.", "Where's {}?", "click {}", "{}",
+)  # fmt: skip
+STRUCTURE = ("crossing", "term", "section", "value", "switch", "price", "card")
+"""Kinds of questions that need a page's structure, not only its words."""
 MOST_ANSWER = 400
 """Characters of an answer."""
 MOST_LINES = 24
@@ -49,9 +59,20 @@ class Text(NamedTuple):
     boxes: tuple[Box, ...]
 
 
+class Control(NamedTuple):
+    """What can be set or typed: its label, its own box where it is drawn, whether it is a switch, and how it
+    is set or what is typed.
+    """
+
+    label: Text
+    box: Box | None
+    toggle: bool
+    state: str
+
+
 @dataclass(frozen=True)
 class Facts:
-    """What stands wholly in a viewport.
+    """What stands wholly in a viewport. From `pairs` on, of interfaces alone.
 
     Attributes:
         words: the words in the order of the document.
@@ -60,7 +81,12 @@ class Facts:
         sections: heading, whole text up to the next heading, first paragraph; either may be None.
         terms: name, the term as printed, its definition.
         crossings: row header, column header, cell.
-        values: label and value.
+        values: label and value of tables of two columns.
+        pairs: label and value that stand together.
+        prices: name and price of a card.
+        cards: name of a card and its whole text.
+        controls: what can be set or typed.
+        buttons: buttons and links.
     """
 
     words: tuple[Word, ...]
@@ -70,6 +96,11 @@ class Facts:
     terms: tuple[tuple[str, Text, Text], ...]
     crossings: tuple[tuple[Text, Text, Text], ...]
     values: tuple[tuple[Text, Text], ...]
+    pairs: tuple[tuple[Text, Text], ...] = ()
+    prices: tuple[tuple[Text, Text], ...] = ()
+    cards: tuple[tuple[Text, Text], ...] = ()
+    controls: tuple[Control, ...] = ()
+    buttons: tuple[Text, ...] = ()
 
     @classmethod
     def of(cls, measured: dict[str, Any], scale: float) -> Facts:
@@ -85,6 +116,9 @@ class Facts:
         def maybe(piece: dict[str, Any] | None) -> Text | None:
             return text(piece) if piece else None
 
+        def labelled(name: str, other: str = "value") -> tuple[tuple[Text, Text], ...]:
+            return tuple((text(each["label"]), text(each[other])) for each in measured.get(name, ()))
+
         return cls(
             tuple(Word(plain, box(corners), size * scale) for plain, *corners, size in measured["words"]),
             " ".join(measured["text"].lower().split()),
@@ -92,21 +126,32 @@ class Facts:
             tuple((text(s["label"]), maybe(s["all"]), maybe(s["start"])) for s in measured["sections"]),
             tuple((t["name"], text(t["label"]), text(t["meaning"])) for t in measured["terms"]),
             tuple((text(c["row"]), text(c["column"]), text(c["cell"])) for c in measured["crossings"]),
-            tuple((text(v["label"]), text(v["value"])) for v in measured["values"]),
+            labelled("values"),
+            labelled("pairs"),
+            labelled("prices"),
+            labelled("cards", "all"),
+            tuple(
+                Control(text(c["label"]), box(c["box"]) if c["box"] else None, c["toggle"], c["state"])
+                for c in measured.get("controls", ())
+            ),
+            tuple(map(text, measured.get("buttons", ()))),
         )
 
 
-def inquire(rng: random.Random, facts: Facts, absent: Sequence[str]) -> tuple[Inquired, ...]:
-    """Questions about a viewport.
+def inquire(
+    rng: random.Random, facts: Facts, absent: Sequence[str], of: Mapping[str, int] = DOCUMENT
+) -> tuple[Inquired, ...]:
+    """Questions about a viewport, at most MOST_QUESTIONS.
 
     Args:
         rng: chooses what is asked and how.
         facts: what stands in it.
         absent: headings and terms of another page; one that doesn't occur here is asked for in vain.
+        of: the rules, and the most questions by each.
     """
     kept: list[Inquired] = []
-    for kind, most in SHARES.items():
-        questions = list(RULES[kind](rng, facts, absent))
+    for rule, most in of.items():
+        questions = list(RULES[rule](rng, facts, absent))
         rng.shuffle(questions)
         by_evidence = {question.evidence: question for question in questions}
         kept += list(by_evidence.values())[:most]
@@ -191,6 +236,51 @@ def _global(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator
     yield _ask("global", phrase(rng, "global"), answer=facts.titles[0].plain if facts.titles else "")
 
 
+def _named(things: Sequence[tuple[Text, Text]]) -> Iterator[tuple[str, Text, Text]]:
+    """Those things whose label can be asked for and is of one of them alone, by that label."""
+    count = Counter(label.plain.lower() for label, _ in things)
+    for label, thing in things:
+        name = label.plain.strip(EDGES + " ")
+        if count[label.plain.lower()] == 1 and len(name) > 1 and any(c.isalpha() for c in name):
+            yield name, label, thing
+
+
+def _pairs(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for name, label, value in _named(facts.pairs + facts.values):
+        yield _ask("value", phrase(rng, "value", label=name), label, value)
+
+
+def _meanings(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for name, label, value in _named(facts.pairs + facts.values):
+        for question in paraphrases(rng, name)[:1]:
+            yield _ask("paraphrase", question, label, value)
+
+
+def _controls(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    by_label = {control.label.plain: control for control in facts.controls}
+    for name, label, _ in _named([(control.label, control.label) for control in facts.controls]):
+        control = by_label[label.plain]
+        whole = Text(name, (*label.boxes, *filter(None, (control.box,))))
+        kind = "switch" if control.toggle else "value"
+        yield _ask(kind, phrase(rng, kind, label=name), whole, answer=control.state)
+
+
+def _prices(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for name, label, price in _named(facts.prices):
+        yield _ask("price", phrase(rng, "price", label=name), label, price)
+
+
+def _cards(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for name, _, card in _named(facts.cards):
+        yield _ask("card", phrase(rng, rng.choice(("card", "section")), label=name), card)
+
+
+def _buttons(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for name, button, _ in _named([(button, button) for button in facts.buttons]):
+        if len(name) > 2 and facts.text.count(name.lower()) == 1:
+            yield _ask("word", rng.choice(BUTTON).format(name), button)
+
+
 RULES: dict[str, Callable[[random.Random, Facts, Sequence[str]], Iterator[Inquired]]] = {
     "crossing": _crossings,
     "term": _terms,
@@ -201,8 +291,14 @@ RULES: dict[str, Callable[[random.Random, Facts, Sequence[str]], Iterator[Inquir
     "presence": _presences,
     "unanswerable": _unanswerable,
     "global": _global,
+    "pair": _pairs,
+    "meaning": _meanings,
+    "control": _controls,
+    "price": _prices,
+    "card": _cards,
+    "button": _buttons,
 }
-"""The rule of each kind: all the questions of it that the facts allow."""
+"""The rules: all the questions that the facts allow."""
 
 
 def _spans(rng: random.Random, facts: Facts, count: int) -> Iterator[tuple[str, Box]]:

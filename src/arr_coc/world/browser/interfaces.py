@@ -1,0 +1,91 @@
+"""Interfaces that nobody here wrote: any folder's HTML pages at a random scroll, with questions by rule.
+
+    with Chromium() as chromium:
+        page = render_interface(chromium, seed=7, split="train", folder=Path("interfaces/train"))
+        page.source                "gentelella/invoice.html"
+
+Dashboards, forms, shops, mails, profiles: what a page is made of is told by its DOM alone (`document.js`),
+so a folder of one's own pages does as well. Each folder in it counts as one author. Scripts don't run and
+nothing is loaded from outside.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from pathlib import Path
+
+from arr_coc.world.browser.chromium import Chromium
+from arr_coc.world.browser.documents import draw_look, headings, window_of
+from arr_coc.world.browser.facts import INTERFACE, STRUCTURE, inquire
+from arr_coc.world.browser.page import RenderedPage
+from arr_coc.world.page import page_seed
+
+TYPE = "interface"
+TRIES, SCROLLS = 60, 3
+"""Pages tried for a seed, and places in each."""
+LEAST_WORDS, LEAST_ANSWERED = 15, 6
+"""A view has this many words and questions with evidence, or it is not taken."""
+MANY = 25
+"""Pages from which on an author is drawn as often as any other."""
+SMALLEST, LARGEST = 1_500, 600_000
+"""Bytes of a page."""
+BORROWED = frozenset(("node_modules", "bower_components"))
+"""Folders of others' packages within a package."""
+PLAIN = 0.5
+"""The chance that a page is drawn as it is; else some of its looks are changed, as documents' are."""
+
+
+@lru_cache(maxsize=8)
+def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
+    """The HTML pages of a folder by the folder in it that they are in.
+
+    Raises:
+        ValueError: there are none.
+    """
+    pages: dict[str, tuple[Path, ...]] = {}
+    for path in sorted(folder.rglob("*.html")):
+        inside = path.relative_to(folder)
+        if not BORROWED.isdisjoint(inside.parts) or not SMALLEST <= path.stat().st_size <= LARGEST:
+            continue
+        author = inside.parts[0] if len(inside.parts) > 1 else ""
+        pages[author] = (*pages.get(author, ()), path)
+    if not pages:
+        raise ValueError(
+            f"{str(folder)!r} has no .html file of {SMALLEST:,} to {LARGEST:,} bytes: name a folder of pages"
+        )
+    return pages
+
+
+def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) -> RenderedPage:
+    """Render a part of a page of a folder.
+
+    Args:
+        chromium: an open browser.
+        seed: 0 or more.
+        split: "train", "validation" or "test"; give each a folder of its own.
+        folder: of HTML files, each author in a folder in it.
+
+    Raises:
+        ValueError: an unknown split, a negative seed, or a folder without pages.
+        RuntimeError: none of the pages that were tried has enough to ask.
+    """
+    rng, shelf = random.Random(f"interface {page_seed(seed, split)}"), authors(folder)
+    for _ in range(TRIES):
+        author = rng.choices(list(shelf), [min(len(paths), MANY) ** 0.5 for paths in shelf.values()])[0]
+        path, other = rng.choice(shelf[author]), rng.choice(shelf[author])
+        look = draw_look(rng, split)
+        if rng.random() < PLAIN:
+            look = look._replace(css="")
+        window = window_of(chromium, look.scale)
+        window.open(path, look)
+        for _ in range(SCROLLS):
+            facts = window.scroll(rng, look, interface=True)
+            if len(facts.words) < LEAST_WORDS:
+                continue
+            questions = inquire(rng, facts, headings(other), INTERFACE)
+            answered = [question.kind for question in questions if question.evidence]
+            if len(answered) >= LEAST_ANSWERED and any(kind in STRUCTURE for kind in answered):
+                source = path.relative_to(folder).as_posix()
+                return RenderedPage(window.png(), questions, facts.words, TYPE, None, seed, split, source)
+    raise RuntimeError(f"no view of the pages in {str(folder)!r} has enough to ask, in {TRIES} tries")
