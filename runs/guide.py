@@ -1,7 +1,7 @@
 """How much of the evidence the guide keeps on held-out pages, beside nulls.
 
     python runs/guide.py --pages FOLDER [--documents FOLDER] [--scenes FOLDER] [--strangers FOLDER]
-                         [--icons FOLDER] [--out runs/results/guide.json]
+                         [--icons FOLDER] [--interfaces FOLDER] [--out runs/results/guide.json]
     python runs/guide.py --pages FOLDER --guide FILE.safetensors --limit 60 --brief      one table, while training
     python runs/guide.py --pages FOLDER --worst 6 --pictures FOLDER                      what it misses, as pictures
 
@@ -275,6 +275,7 @@ def main() -> None:
     parser.add_argument("--scenes", type=Path, help="cache of written scenes (`arr-coc world --type scene`)")
     parser.add_argument("--strangers", type=Path, help="cache of another author's pages (runs/strangers.py)")
     parser.add_argument("--icons", type=Path, help="cache of pages of icons (`arr-coc world --type icons`)")
+    parser.add_argument("--interfaces", type=Path, help="cache of views of HTML (`arr-coc world --html DIR`)")
     parser.add_argument("--guide", type=Path, help="state_dict; without it the bundled guide")
     parser.add_argument("--out", type=Path, help="result file")
     parser.add_argument("--limit", type=int, help="pages of each folder")
@@ -301,7 +302,7 @@ def main() -> None:
         },
         "guide": weights,
     }
-    for name in ("pages", "documents", "scenes", "strangers", "icons"):
+    for name in ("pages", "documents", "scenes", "strangers", "icons", "interfaces"):
         folder = getattr(args, name)
         if folder is None:
             continue

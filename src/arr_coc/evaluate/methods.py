@@ -12,10 +12,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from arr_coc.core.knowing import same_start
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.paths import input_file
 from arr_coc.core.whole import one_line
@@ -165,7 +165,7 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
             f"scorer {str(path)!r} has {shapes}: it needs query.weight and key.weight of [width, {dim}], "
             "with or without biases of [width], trained for this base model"
         )
-    with torch.random.fork_rng(devices=[]):  # drawn, before its weights are read
+    with same_start():  # drawn, before its weights are read
         scorer = QueryBlindScorer(dim, width, bias=len(shapes) > len(matrices))
     scorer.load_state_dict(weights)
     return scorer.requires_grad_(False).to(model.device)

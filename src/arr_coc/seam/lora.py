@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from arr_coc.core.knowing import same_start
 from arr_coc.core.saved import made_folder, reading, write_tensors
 from arr_coc.seam.loaded import hook_device
 from arr_coc.seam.lora_files import CONFIG_NAME, PREFIX, WEIGHTS_NAME, read_lora
@@ -135,7 +136,7 @@ class LoRAs(nn.Module):
         state = adapter_state(self._base[0])
         own = [] if len(state) < 4 or state[2] else [name for name in state[1] if name not in state[3]]
         _settle_merged(model)
-        with _unchanged_flags(model, self), torch.random.fork_rng(devices=[]):
+        with _unchanged_flags(model, self), same_start():
             for kind in kinds:
                 matrices = self._matrices(kind)
                 for key, place in _inject(model, kind, self._configs[kind]).items():
