@@ -30,6 +30,8 @@ SCREEN = """<html><body style="font:16px sans-serif;margin:20px">
   <label for="size">Page size</label> <select id="size"><option>A5<option selected>A4</select>
 </form>
 <button>Save changes</button>
+<h3>Pantry</h3><ul><li>Barley</li><li>Cumin seeds</li><li>Dried figs</li></ul>
+<div style="display:flex"><a class="tab">Soups</a><a class="tab">Salads</a><a class="tab">Sweets</a></div>
 <div style="opacity:0"><div>Hidden label</div><div>55</div></div>
 <p>Привет мир</p><p>FILLER</p></body></html>""".replace("FILLER", FILLER)
 
@@ -111,7 +113,35 @@ def test_controls_with_their_state_and_their_box_where_they_are_drawn(facts):
 
 
 def test_buttons_and_links(facts):
-    assert {button.plain for button in facts.buttons} == {"Add to basket", "Save changes"}
+    links = {"Add to basket", "Soups", "Salads", "Sweets"}
+    assert {button.plain for button in facts.buttons} == {"Save changes", *links}
+
+
+def test_lists_with_their_heading_and_direction(facts):
+    lists = {tuple(item.plain for item in each.items): each for each in facts.lists}
+    pantry = lists["Barley", "Cumin seeds", "Dried figs"]
+    assert pantry.label.plain == "Pantry"
+    assert not pantry.across
+    tabs = lists["Soups", "Salads", "Sweets"]
+    assert tabs.across
+
+
+def test_places_in_a_list_are_asked_for_with_both_items(facts):
+    asked = {}
+    for seed in range(40):
+        for question in inquire(random.Random(seed), facts, (), {"order": 2, "count": 1}):
+            asked.setdefault(question.kind, []).append(question)
+    for question in asked["count"]:
+        assert (question.answer, len(question.evidence)) == ("3", 4)
+    items = {item.plain: item.boxes for each in facts.lists for item in each.items}
+    for question in asked["position"]:
+        assert items[question.answer] == question.evidence[-1:]
+        if "second" in question.text:
+            assert question.answer == "Cumin seeds"
+        elif "left" in question.text:
+            assert question.answer == "Soups"
+            assert question.evidence[:1] == items["Salads"]
+    assert {"Barley", "Dried figs", "Soups", "Sweets"} <= {question.answer for question in asked["position"]}
 
 
 def test_questions_hold_their_answers(facts):
@@ -145,6 +175,8 @@ def test_authors_are_the_folders_in_a_folder(folder, tmp_path):
 def test_a_folder_without_pages_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no \.html file"):
         authors(tmp_path)
+    with pytest.raises(ValueError, match="is no folder"):
+        authors(tmp_path / "elsewhere")
 
 
 def test_same_seed_same_view(chromium, folder):

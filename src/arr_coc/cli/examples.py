@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "world": (
         "arr-coc world pages --pages 2000 --documents 500",
         "arr-coc world receipts --type receipt --pages 9 --show 9",
+        "arr-coc world mine --html my-app --views 500 --show 9",
     ),
     "eval": (
         "arr-coc eval --questions 100 --methods full,arr-coc,random --budgets 273,64",

@@ -1,6 +1,6 @@
 // What of a document stands wholly in the viewport: words, headings with their sections, terms, tables. CSS px.
 // Returns {words, text, titles, sections, terms, crossings, values}; lines are [left, top, right, bottom]. Of an interface
-// also {pairs, prices, cards, controls, buttons}: there the names of icons and print that is not Latin are no text.
+// also {pairs, prices, cards, controls, buttons, lists}: there the names of icons and print that is not Latin are no text.
 interface => {
   const W = innerWidth, H = innerHeight, range = document.createRange();
   const HEADING = "h1,h2,h3,h4,h5,h6", MARK = /^[\s¶#§]*$/;
@@ -249,5 +249,22 @@ interface => {
     const label = first.has(button) && of(button);
     if (label && label.lines.length === 1 && short(label.text)) buttons.push(label);
   }
-  return {words, text: text.join(" "), titles, sections, terms, crossings, values, pairs, prices, cards, controls, buttons};
+
+  // Lists: three to twelve neighbours of one kind in a row or a column, with what they are headed by.
+  const lists = [], spread = (boxes, side) => boxes.every((b, i) => !i || b[0][side] >= boxes[i - 1][0][side + 2] - 2);
+  for (const home of document.querySelectorAll("ul,ol,tbody,nav,div,section")) {
+    const own = [...home.children].filter(child => first.has(child));
+    if (own.length < 3 || own.length > 12 || !near(home.getBoundingClientRect()) || home.closest("pre,code,dl")) continue;
+    if (own.some(child => child.tagName !== own[0].tagName || child.classList[0] !== own[0].classList[0])) continue;
+    if (/^(P|H\d|BR|HR|SECTION|ARTICLE)$/.test(own[0].tagName)) continue;
+    const items = own.map(of);
+    if (items.some(item => !item || item.lines.length > 6 || count(item.text) > 24)) continue;
+    if (new Set(items.map(item => item.text)).size < items.length) continue;
+    const boxes = items.map(item => item.lines), across = spread(boxes, 0);
+    if (!across && !spread(boxes, 1)) continue;
+    const before = first.get(own[0]) - 1, last = before >= 0 && all[before].parentElement.closest(HEADING);
+    const label = last && near(last.getBoundingClientRect()) ? of(last) : null;
+    lists.push({label: label && name(label.text) ? label : null, items, across});
+  }
+  return {words, text: text.join(" "), titles, sections, terms, crossings, values, pairs, prices, cards, controls, buttons, lists};
 }

@@ -25,7 +25,7 @@ DOCUMENT: dict[str, int] = {
 """The most questions by a rule on a page of documentation, the first before the last."""
 INTERFACE: dict[str, int] = {
     "crossing": 3, "pair": 5, "control": 3, "price": 2, "card": 3, "section": 2, "term": 2, "meaning": 2,
-    "word": 2, "button": 2, "title": 1, "presence": 1, "unanswerable": 1, "global": 1,
+    "order": 2, "count": 1, "word": 2, "button": 2, "title": 1, "presence": 1, "unanswerable": 1, "global": 1,
 }  # fmt: skip
 """The same for an interface."""
 PRESENCE = (
@@ -40,7 +40,17 @@ BUTTON = (
     "Where is the {} button?", "Where do I click for {}?", "Where can I find {}?", "How do I get to {}?",
     "Point at {}.", "Which button is {}?", "Locate {}.", "Where's {}?", "click {}", "{}",
 )  # fmt: skip
-STRUCTURE = ("crossing", "term", "section", "value", "switch", "price", "card")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+PLACED = (
+    "What is the {} item under {}?", "Which entry is {} under {}?", "{} item of {}?",
+    "What comes {} under {}?", "What is the {} one in {}?", "Read the {} entry of {}.",
+    "What's {} in the list {}?",
+)  # fmt: skip
+COUNTED = (
+    "How many items are listed under {}?", "How many entries does {} have?", "How many are there under {}?",
+    "Count the entries of {}.", "What is the number of items under {}?",
+)  # fmt: skip
+STRUCTURE = ("crossing", "term", "section", "value", "switch", "price", "card", "position")
 """Kinds of questions that need a page's structure, not only its words."""
 MOST_ANSWER = 400
 """Characters of an answer."""
@@ -70,6 +80,14 @@ class Control(NamedTuple):
     state: str
 
 
+class Listed(NamedTuple):
+    """Neighbours of one kind: their heading, if they have one, and whether they stand side by side."""
+
+    label: Text | None
+    items: tuple[Text, ...]
+    across: bool
+
+
 @dataclass(frozen=True)
 class Facts:
     """What stands wholly in a viewport. From `pairs` on, of interfaces alone.
@@ -87,6 +105,7 @@ class Facts:
         cards: name of a card and its whole text.
         controls: what can be set or typed.
         buttons: buttons and links.
+        lists: menus, rows, tiles.
     """
 
     words: tuple[Word, ...]
@@ -101,6 +120,7 @@ class Facts:
     cards: tuple[tuple[Text, Text], ...] = ()
     controls: tuple[Control, ...] = ()
     buttons: tuple[Text, ...] = ()
+    lists: tuple[Listed, ...] = ()
 
     @classmethod
     def of(cls, measured: dict[str, Any], scale: float) -> Facts:
@@ -135,6 +155,10 @@ class Facts:
                 for c in measured.get("controls", ())
             ),
             tuple(map(text, measured.get("buttons", ()))),
+            tuple(
+                Listed(maybe(each["label"]), tuple(map(text, each["items"])), each["across"])
+                for each in measured.get("lists", ())
+            ),
         )
 
 
@@ -281,6 +305,29 @@ def _buttons(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterato
             yield _ask("word", rng.choice(BUTTON).format(name), button)
 
 
+def _orders(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    """What is first, second or last under a heading, and what stands beside an item."""
+    for label, items, across in facts.lists:
+        if label is not None:
+            i = rng.choice((*range(min(len(items), len(ORDINALS))), -1))
+            ordinal = "last" if i == -1 else ORDINALS[i]
+            heading = label.plain.strip(EDGES + " ")
+            yield _ask("position", rng.choice(PLACED).format(ordinal, heading), label, items[i])
+        i, step = rng.randrange(1, len(items) - 1), rng.choice((-1, 1))
+        name = items[i].plain.strip(EDGES + " ")
+        if len(name.split()) <= 5 and facts.text.count(name.lower()) == 1:
+            side = {(False, -1): "above", (False, 1): "below", (True, -1): "left", (True, 1): "right"}
+            wording = phrase(rng, side[across, step], label=name)
+            yield _ask("position", wording, items[i], items[i + step])
+
+
+def _counts(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
+    for label, items, _ in facts.lists:
+        if label is not None:
+            wording = rng.choice(COUNTED).format(label.plain.strip(EDGES + " "))
+            yield _ask("count", wording, label, *items, answer=str(len(items)))
+
+
 RULES: dict[str, Callable[[random.Random, Facts, Sequence[str]], Iterator[Inquired]]] = {
     "crossing": _crossings,
     "term": _terms,
@@ -297,6 +344,8 @@ RULES: dict[str, Callable[[random.Random, Facts, Sequence[str]], Iterator[Inquir
     "price": _prices,
     "card": _cards,
     "button": _buttons,
+    "order": _orders,
+    "count": _counts,
 }
 """The rules: all the questions that the facts allow."""
 

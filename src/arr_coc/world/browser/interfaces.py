@@ -41,8 +41,10 @@ def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
     """The HTML pages of a folder by the folder in it that they are in.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are none, or there is no such folder.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{str(folder)!r} is no folder: name one with .html files")
     pages: dict[str, tuple[Path, ...]] = {}
     for path in sorted(folder.rglob("*.html")):
         inside = path.relative_to(folder)
