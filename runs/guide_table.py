@@ -16,7 +16,7 @@ ROWS = (
     ("icons", "all", "icons of themes held out, every kind of question"),
     ("icons", "words", "the label of an icon that is named by what it shows"),
     ("strangers", "all", "pages by another author, questions as people put them"),
-    ("interfaces", "all", "interfaces by nine authors of npm packages, every kind"),
+    ("interfaces", "all", "interfaces of nine packages held out, every kind of question"),
     ("interfaces", "fields", "interfaces: labelled values, switches, prices, cards, titles"),
     ("documents", "all", "documents nobody here wrote, every kind"),
     ("documents", "words", "documents: where a word stands"),

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Fetches the HTML pages of packages of npm that the guide was taught, validated and measured on as interfaces:
-# dashboards, forms, shops, mails, slides, phone screens by some sixty authors, none of them of this project.
+# dashboards, forms, shops, mails, phone screens by some 35 makers, none of them of this project.
 #
 #     bash runs/interfaces.sh DIR                                             needs npm; a gigabyte, two minutes
 #     arr-coc world pages --html DIR/train --views 1500                       views of them, with questions
 #     arr-coc world val-pages --split validation --html DIR/validation
 #     arr-coc world test-pages --split test --html DIR/test
 #
-# No two splits share an author's theme. Versions are pinned; nothing of the packages is run or kept in the repository.
+# No two splits share a theme; two makers have themes in every split. Versions are pinned; nothing of the packages is run or kept in the repository.
 set -euo pipefail
 place=${1:?name a folder for the packages}
 fetch() {
