@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from arr_coc.world.browser import Chromium
-from arr_coc.world.browser.documents import Look, window_of
+from arr_coc.world.browser.documents import SETTLED, Look, window_of
 from arr_coc.world.browser.facts import INTERFACE, MOST_QUESTIONS, Facts, inquire
-from arr_coc.world.browser.interfaces import BORROWED, authors, render_interface
+from arr_coc.world.browser.interfaces import BORROWED, authors, has_ink, render_interface
 
 FILLER = (
     "This screen tells how the kitchen has done since morning, with notes for whoever closes tonight. " * 6
 )
-SCREEN = """<html><body style="font:16px sans-serif;margin:20px">
+SCREEN = """<html style="scroll-behavior:smooth"><body style="font:16px sans-serif;margin:20px">
+<p style="color:#fff">Phantom print that nobody reads</p>
 <div class="tile"><div class="muted">Open orders</div><div style="font-size:30px">1,284</div></div>
 <div class="tile"><div style="font-size:30px">37%</div><div class="muted">Bounce rate</div></div>
 <p><span>Shipped:</span> <b>Tuesday</b></p>
@@ -63,7 +64,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def facts(chromium, folder):
-    look = Look(700, 900, 1.0, "")
+    look = Look(700, 900, 1.0, SETTLED)
     window = window_of(chromium, look.scale)
     window.open(folder / "kitchen" / "screen.html", look)
     rng = random.Random(0)
@@ -193,6 +194,38 @@ def test_same_seed_same_view(chromium, folder):
     )
     others = {render_interface(chromium, seed, "train", folder).image.size for seed in range(6)}
     assert len(others) > 2
+
+
+def test_boxes_are_where_the_picture_has_print(chromium, folder):
+    """Also where the page scrolls smoothly, and white print on white is neither word nor evidence."""
+    for seed in range(8):
+        page = render_interface(chromium, seed, "train", folder)
+        grey = np.asarray(page.image.convert("L"), dtype=np.float32)
+        boxes = [word.box for word in page.words]
+        boxes += [box for question in page.questions for box in question.evidence]
+        assert all(has_ink(grey, box) for box in boxes)
+
+
+def test_a_box_has_ink_where_its_grey_values_differ():
+    grey = np.full((40, 60), 250, dtype=np.float32)
+    assert not has_ink(grey, (5, 5, 30, 20))
+    grey[10:14, 8:20] = 30
+    assert has_ink(grey, (5, 5, 30, 20))
+    assert not has_ink(grey, (70, 5, 90, 20))
+
+
+def test_far_sections_are_laid_out_at_once(chromium, tmp_path):
+    """A page whose sections wait until they come near is as high as one whose sections don't."""
+    rows = "".join(f"<section><p>row {i}</p><p>more of it</p></section>" for i in range(60))
+    lazy = "<style>section{content-visibility:auto;contain-intrinsic-size:1px 900px}</style>"
+    heights = []
+    for name, style in (("lazy", lazy), ("plain", "")):
+        (tmp_path / f"{name}.html").write_text(f"<html><body>{style}{rows}</body></html>")
+        look = Look(600, 500, 1.0, SETTLED)
+        window = window_of(chromium, look.scale)
+        window.open(tmp_path / f"{name}.html", look)
+        heights.append(window.page.evaluate("document.documentElement.scrollHeight"))
+    assert heights[0] == heights[1]
 
 
 def test_a_folder_with_nothing_to_ask_is_refused(chromium, tmp_path):

@@ -1,7 +1,7 @@
 // What of a document stands wholly in the viewport: words, headings with their sections, terms, tables. CSS px.
 // Returns {words, text, titles, sections, terms, crossings, values}; lines are [left, top, right, bottom]. Of an interface
 // also {pairs, prices, cards, controls, buttons, lists}: there the names of icons and print that is not Latin are no text.
-interface => {
+ofInterface => {
   const W = innerWidth, H = innerHeight, range = document.createRange();
   const HEADING = "h1,h2,h3,h4,h5,h6", MARK = /^[\s¶#§]*$/;
   const FOREIGN = /[\u0370-\u1cff\u2e80-\ud7ff]/, ICON = "[class*=icon],[class*=material-symbols]";
@@ -30,7 +30,7 @@ interface => {
     const parent = node.parentElement;
     if (/^\s+$/.test(node.data) && all.length) spaced.add(all[all.length - 1]);
     if (MARK.test(node.data) || ["STYLE", "SCRIPT", "NOSCRIPT", "OPTION", "TEXTAREA"].includes(parent.tagName)) continue;
-    if (interface && (FOREIGN.test(node.data) || (/^\s*[a-z_0-9]+\s*$/.test(node.data) && parent.closest(ICON)))) continue;
+    if (ofInterface && (FOREIGN.test(node.data) || (/^\s*[a-z_0-9]+\s*$/.test(node.data) && parent.closest(ICON)))) continue;
     for (let e = parent; e && !first.has(e); e = e.parentElement) first.set(e, all.length);
     all.push(node);
   }
@@ -175,7 +175,7 @@ interface => {
       }
     }
   }
-  if (!interface) return {words, text: text.join(" "), titles, sections, terms, crossings, values};
+  if (!ofInterface) return {words, text: text.join(" "), titles, sections, terms, crossings, values};
 
   // Interfaces: labels beside values, whatever elements they are made of.
   const pairs = [], prices = [], cards = [], controls = [], buttons = [];

@@ -43,6 +43,11 @@ SCROLL = """([share, target, offset, tabular]) => {
   scrollTo(0, top - offset * innerHeight);
 }"""
 """Scrolls to a share of the document, or so that some heading, term or row is that far down the viewport."""
+SETTLED = (
+    "noscript{display:none!important}html{scroll-behavior:auto!important}"
+    "*{content-visibility:visible!important}"
+)
+"""Rules of every page. One whose far sections are laid out when they come near is as high as time allows."""
 TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
 LEAST_WORDS, LEAST_ANSWERED = 25, 4
@@ -165,7 +170,7 @@ def draw_look(rng: random.Random, split: str) -> Look:
         and max(width, height) * scale <= MOST
         and width * height * scale**2 <= 2_000_000
     ]
-    rules = ["noscript{display:none!important}html{scroll-behavior:auto!important}"]
+    rules = [SETTLED]
     if rng.random() < 0.5:
         rules += [rule for rule in _changes(rng, split) if rng.random() < 0.5]
     return Look(width, height, rng.choice(scales or [1.0]), "".join(rules))

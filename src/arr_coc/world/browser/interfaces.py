@@ -11,12 +11,16 @@ nothing is loaded from outside.
 
 from __future__ import annotations
 
+import io
 import random
 from functools import lru_cache
 from pathlib import Path
 
-from arr_coc.world.browser.chromium import Chromium
-from arr_coc.world.browser.documents import draw_look, headings, window_of
+import numpy as np
+from PIL import Image
+
+from arr_coc.world.browser.chromium import Box, Chromium
+from arr_coc.world.browser.documents import SETTLED, draw_look, headings, window_of
 from arr_coc.world.browser.facts import INTERFACE, STRUCTURE, inquire
 from arr_coc.world.browser.page import RenderedPage
 from arr_coc.world.page import page_seed
@@ -30,6 +34,8 @@ MANY = 25
 """Pages from which on an author is drawn as often as any other."""
 SMALLEST, LARGEST = 1_500, 600_000
 """Bytes of a page."""
+FAINT = 4.0
+"""Standard deviation of the grey values, of 255, below which a box is empty."""
 BORROWED = frozenset(("node_modules", "bower_components"))
 """Folders of others' packages within a package."""
 PLAIN = 0.5
@@ -59,6 +65,15 @@ def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
     return pages
 
 
+def has_ink(grey: np.ndarray, box: Box) -> bool:
+    """Whether anything is to be seen in a box of a grey picture [H, W] in [0, 255]: white print on a picture
+    that was not loaded stands in the DOM alone.
+    """
+    x0, y0, x1, y1 = (round(corner) for corner in box)
+    part = grey[max(y0, 0) : y1 + 1, max(x0, 0) : x1 + 1]
+    return part.size > 0 and float(part.std()) >= FAINT
+
+
 def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) -> RenderedPage:
     """Render a part of a page of a folder.
 
@@ -78,16 +93,21 @@ def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) ->
         path, other = rng.choice(shelf[author]), rng.choice(shelf[author])
         look = draw_look(rng, split)
         if rng.random() < PLAIN:
-            look = look._replace(css="")
+            look = look._replace(css=SETTLED)
         window = window_of(chromium, look.scale)
         window.open(path, look)
         for _ in range(SCROLLS):
             facts = window.scroll(rng, look, interface=True)
             if len(facts.words) < LEAST_WORDS:
                 continue
-            questions = inquire(rng, facts, headings(other), INTERFACE)
+            questions, png = inquire(rng, facts, headings(other), INTERFACE), window.png()
+            grey = np.asarray(Image.open(io.BytesIO(png)).convert("L"), dtype=np.float32)
+            questions = tuple(q for q in questions if all(has_ink(grey, box) for box in q.evidence))
+            words = tuple(word for word in facts.words if has_ink(grey, word.box))
             answered = [question.kind for question in questions if question.evidence]
-            if len(answered) >= LEAST_ANSWERED and any(kind in STRUCTURE for kind in answered):
+            if len(words) < LEAST_WORDS or len(answered) < LEAST_ANSWERED:
+                continue
+            if any(kind in STRUCTURE for kind in answered):
                 source = path.relative_to(folder).as_posix()
-                return RenderedPage(window.png(), questions, facts.words, TYPE, None, seed, split, source)
+                return RenderedPage(png, questions, words, TYPE, None, seed, split, source)
     raise RuntimeError(f"no view of the pages in {str(folder)!r} has enough to ask, in {TRIES} tries")
