@@ -3,9 +3,9 @@
 # dashboards, forms, shops, mails, phone screens by some 35 makers, none of them of this project.
 #
 #     bash runs/interfaces.sh DIR                                             needs npm; a gigabyte, two minutes
-#     arr-coc world pages --html DIR/train --views 1500                       views of them, with questions
-#     arr-coc world val-pages --split validation --html DIR/validation
-#     arr-coc world test-pages --split test --html DIR/test
+#     arr-coc world interfaces --html DIR/train --views 2300                  views of them, with questions
+#     arr-coc world val-interfaces --split validation --html DIR/validation --views 60
+#     arr-coc world test-interfaces --split test --html DIR/test --views 60
 #
 # No two splits share a theme; two makers have themes in every split. Versions are pinned; nothing of the packages is run or kept in the repository.
 set -euo pipefail

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from arr_coc.world.browser import Chromium
 from arr_coc.world.browser.documents import draw_look, headings, render_document
 from arr_coc.world.browser.facts import Facts, Text, inquire
 from arr_coc.world.browser.packages import PACKAGES, SKIPPED, Package, pages
@@ -55,18 +53,6 @@ def shelf(tmp_path_factory):
     (root / "rigging" / "genindex.html").write_text(manual(7))
     packages = (Package("rigging", "train", "hand", "rigging"), Package("lamps", "test", "hand", "lamps"))
     return (root,), packages
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    try:
-        browser = Chromium().__enter__()
-    except RuntimeError as error:
-        if os.environ.get("ARR_COC_BROWSER") == "required":
-            raise
-        pytest.skip(str(error))
-    yield browser
-    browser.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import numpy as np
 import pytest
 
-from arr_coc.world.browser import Chromium
-from arr_coc.world.browser.documents import SETTLED, Look, window_of
+from arr_coc.world.browser.documents import Look, window_of
 from arr_coc.world.browser.facts import INTERFACE, MOST_QUESTIONS, Facts, inquire
 from arr_coc.world.browser.interfaces import BORROWED, authors, has_ink, render_interface
 
@@ -38,18 +36,6 @@ SCREEN = """<html style="scroll-behavior:smooth"><body style="font:16px sans-ser
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    try:
-        browser = Chromium().__enter__()
-    except RuntimeError as error:
-        if os.environ.get("ARR_COC_BROWSER") == "required":
-            raise
-        pytest.skip(str(error))
-    yield browser
-    browser.__exit__(None, None, None)
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("pages")
     for author in ("kitchen", "garden"):
@@ -59,12 +45,14 @@ def folder(tmp_path_factory):
     (root / "kitchen" / "node_modules").mkdir()
     (root / "kitchen" / "node_modules" / "theirs.html").write_text(SCREEN)
     (root / "kitchen" / "empty.html").write_text("<p>nothing</p>")
+    (root / "kitchen" / "folder.html").mkdir()
+    (root / "kitchen" / "lost.html").symlink_to(root / "nowhere.html")
     return root
 
 
 @pytest.fixture(scope="module")
 def facts(chromium, folder):
-    look = Look(700, 900, 1.0, SETTLED)
+    look = Look(700, 900, 1.0, "")
     window = window_of(chromium, look.scale)
     window.open(folder / "kitchen" / "screen.html", look)
     rng = random.Random(0)
@@ -221,7 +209,7 @@ def test_far_sections_are_laid_out_at_once(chromium, tmp_path):
     heights = []
     for name, style in (("lazy", lazy), ("plain", "")):
         (tmp_path / f"{name}.html").write_text(f"<html><body>{style}{rows}</body></html>")
-        look = Look(600, 500, 1.0, SETTLED)
+        look = Look(600, 500, 1.0, "")
         window = window_of(chromium, look.scale)
         window.open(tmp_path / f"{name}.html", look)
         heights.append(window.page.evaluate("document.documentElement.scrollHeight"))

@@ -14,6 +14,7 @@ import base64
 import html
 import random
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -80,7 +81,7 @@ class Window(NamedTuple):
         metrics = {**size, "deviceScaleFactor": look.scale, "mobile": False}
         self.session.send("Emulation.setDeviceMetricsOverride", metrics)  # a session draws in its own metrics
         self.page.goto(path.resolve().as_uri(), wait_until="load")
-        self.page.evaluate(STYLE, look.css)
+        self.page.evaluate(STYLE, SETTLED + look.css)
 
     def scroll(self, rng: random.Random, look: Look, interface: bool = False) -> Facts:
         """Scroll to a random place; what stands there."""
@@ -120,8 +121,7 @@ def render_document(
     rng = random.Random(f"document {page_seed(seed, split)}")
     shelf = pages(split, roots, packages)
     for _ in range(TRIES):
-        name = rng.choices(list(shelf), [min(len(paths), MANY) ** 0.5 for paths in shelf.values()])[0]
-        path, other = rng.choice(shelf[name]), rng.choice(shelf[name])
+        name, path, other = draw_path(rng, shelf, MANY)
         look = draw_look(rng, split)
         window = window_of(chromium, look.scale)
         window.open(path, look)
@@ -138,6 +138,18 @@ def render_document(
                 png = window.png()
                 return RenderedPage(png, questions, facts.words, "document", None, seed, split, source)
     raise RuntimeError(f"no page with enough text in {TRIES} tries among {', '.join(shelf)}")
+
+
+def draw_path(rng: random.Random, shelf: Mapping[str, Sequence[Path]], many: int) -> tuple[str, Path, Path]:
+    """Draw a name of a shelf, a page of it to show, and another for what is asked in vain.
+
+    Args:
+        rng: source of every choice.
+        shelf: pages by who made them.
+        many: pages from which on a name is drawn as often as any other.
+    """
+    name = rng.choices(list(shelf), [min(len(paths), many) ** 0.5 for paths in shelf.values()])[0]
+    return name, rng.choice(shelf[name]), rng.choice(shelf[name])
 
 
 def _place(rng: random.Random) -> list[float | bool | None]:
@@ -170,9 +182,9 @@ def draw_look(rng: random.Random, split: str) -> Look:
         and max(width, height) * scale <= MOST
         and width * height * scale**2 <= 2_000_000
     ]
-    rules = [SETTLED]
+    rules = []
     if rng.random() < 0.5:
-        rules += [rule for rule in _changes(rng, split) if rng.random() < 0.5]
+        rules = [rule for rule in _changes(rng, split) if rng.random() < 0.5]
     return Look(width, height, rng.choice(scales or [1.0]), "".join(rules))
 
 

@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from arr_coc.world.browser.chromium import Box, Word
 from arr_coc.world.browser.page import Inquired
 from arr_coc.world.browser.phrases import paraphrases, phrase
 
+T = TypeVar("T")
 MOST_QUESTIONS = 12
 DOCUMENT: dict[str, int] = {
     "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
@@ -260,7 +261,7 @@ def _global(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator
     yield _ask("global", phrase(rng, "global"), answer=facts.titles[0].plain if facts.titles else "")
 
 
-def _named(things: Sequence[tuple[Text, Text]]) -> Iterator[tuple[str, Text, Text]]:
+def _named(things: Sequence[tuple[Text, T]]) -> Iterator[tuple[str, Text, T]]:
     """Those things whose label can be asked for and is of one of them alone, by that label."""
     count = Counter(label.plain.lower() for label, _ in things)
     for label, thing in things:
@@ -281,9 +282,7 @@ def _meanings(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterat
 
 
 def _controls(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
-    by_label = {control.label.plain: control for control in facts.controls}
-    for name, label, _ in _named([(control.label, control.label) for control in facts.controls]):
-        control = by_label[label.plain]
+    for name, label, control in _named([(control.label, control) for control in facts.controls]):
         whole = Text(name, (*label.boxes, *filter(None, (control.box,))))
         kind = "switch" if control.toggle else "value"
         yield _ask(kind, phrase(rng, kind, label=name), whole, answer=control.state)

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import io
 import random
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from arr_coc.world.browser.chromium import Box, Chromium
-from arr_coc.world.browser.documents import SETTLED, draw_look, headings, window_of
+from arr_coc.world.browser.chromium import Box, Chromium, Word
+from arr_coc.world.browser.documents import draw_look, draw_path, headings, window_of
 from arr_coc.world.browser.facts import INTERFACE, STRUCTURE, inquire
-from arr_coc.world.browser.page import RenderedPage
+from arr_coc.world.browser.page import Inquired, RenderedPage
 from arr_coc.world.page import page_seed
 
 TYPE = "interface"
@@ -51,18 +53,16 @@ def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
     """
     if not folder.is_dir():
         raise ValueError(f"{str(folder)!r} is no folder: name one with .html files")
-    pages: dict[str, tuple[Path, ...]] = {}
-    for path in sorted(folder.rglob("*.html")):
-        inside = path.relative_to(folder)
-        if not BORROWED.isdisjoint(inside.parts) or not SMALLEST <= path.stat().st_size <= LARGEST:
-            continue
-        author = inside.parts[0] if len(inside.parts) > 1 else ""
-        pages[author] = (*pages.get(author, ()), path)
+    pages: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(filter(Path.is_file, folder.rglob("*.html"))):
+        inside = path.relative_to(folder).parts
+        if BORROWED.isdisjoint(inside) and SMALLEST <= path.stat().st_size <= LARGEST:
+            pages[inside[0] if len(inside) > 1 else ""].append(path)
     if not pages:
         raise ValueError(
             f"{str(folder)!r} has no .html file of {SMALLEST:,} to {LARGEST:,} bytes: name a folder of pages"
         )
-    return pages
+    return {author: tuple(paths) for author, paths in pages.items()}
 
 
 def has_ink(grey: np.ndarray, box: Box) -> bool:
@@ -89,25 +89,31 @@ def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) ->
     """
     rng, shelf = random.Random(f"interface {page_seed(seed, split)}"), authors(folder)
     for _ in range(TRIES):
-        author = rng.choices(list(shelf), [min(len(paths), MANY) ** 0.5 for paths in shelf.values()])[0]
-        path, other = rng.choice(shelf[author]), rng.choice(shelf[author])
+        _, path, other = draw_path(rng, shelf, MANY)
         look = draw_look(rng, split)
         if rng.random() < PLAIN:
-            look = look._replace(css=SETTLED)
+            look = look._replace(css="")
         window = window_of(chromium, look.scale)
         window.open(path, look)
         for _ in range(SCROLLS):
             facts = window.scroll(rng, look, interface=True)
             if len(facts.words) < LEAST_WORDS:
                 continue
-            questions, png = inquire(rng, facts, headings(other), INTERFACE), window.png()
+            questions = inquire(rng, facts, headings(other), INTERFACE)
+            if not _enough(facts.words, questions):
+                continue
+            png = window.png()
             grey = np.asarray(Image.open(io.BytesIO(png)).convert("L"), dtype=np.float32)
             questions = tuple(q for q in questions if all(has_ink(grey, box) for box in q.evidence))
             words = tuple(word for word in facts.words if has_ink(grey, word.box))
-            answered = [question.kind for question in questions if question.evidence]
-            if len(words) < LEAST_WORDS or len(answered) < LEAST_ANSWERED:
-                continue
-            if any(kind in STRUCTURE for kind in answered):
+            if _enough(words, questions):
                 source = path.relative_to(folder).as_posix()
                 return RenderedPage(png, questions, words, TYPE, None, seed, split, source)
     raise RuntimeError(f"no view of the pages in {str(folder)!r} has enough to ask, in {TRIES} tries")
+
+
+def _enough(words: Sequence[Word], questions: Sequence[Inquired]) -> bool:
+    """Whether a view with these words and questions is taken."""
+    answered = [question.kind for question in questions if question.evidence]
+    structured = any(kind in STRUCTURE for kind in answered)
+    return structured and len(words) >= LEAST_WORDS and len(answered) >= LEAST_ANSWERED
