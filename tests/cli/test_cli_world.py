@@ -105,6 +105,7 @@ def test_few_fonts_are_remarked_on(capsys, tmp_path, monkeypatch, count, remarks
 
 def test_html_is_counted_apart_and_must_hold_pages(capsys, tmp_path, monkeypatch):
     assert "has no .html file" in refused(capsys, str(tmp_path / "pages"), "--html", str(tmp_path))
+    assert "name their folder with --html" in refused(capsys, str(tmp_path / "pages"), "--views", "3")
     wanted = []
     monkeypatch.setattr(filling, "ready", lambda split, documents: None)
 

@@ -216,6 +216,18 @@ def test_far_sections_are_laid_out_at_once(chromium, tmp_path):
     assert heights[0] == heights[1]
 
 
+def test_what_moves_is_measured_at_its_end(chromium, tmp_path):
+    moving = """<style>@keyframes arrive { from { margin-left: 0 } to { margin-left: 300px } }
+    p { animation: arrive 60s 5s infinite } body { transition: padding-top 60s }</style>"""
+    page = tmp_path / "moving.html"
+    page.write_text(f"<html><body>{moving}<p>Arrived</p></body></html>")
+    look = Look(700, 400, 1.0, "body{margin:0;padding-top:100px}")
+    window = window_of(chromium, look.scale)
+    window.open(page, look)
+    (word,) = window.scroll(random.Random(0), look).words
+    assert word.box[:2] == pytest.approx((300, 100), abs=2)
+
+
 def test_a_folder_with_nothing_to_ask_is_refused(chromium, tmp_path):
     (tmp_path / "page.html").write_text("<p>" + "&nbsp;" * 400 + "</p>")
     with pytest.raises(RuntimeError, match="has enough to ask"):

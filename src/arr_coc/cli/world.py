@@ -39,9 +39,9 @@ def command(
         typer.Option(metavar="DIR", help="A folder of HTML pages of which views are rendered, too."),
     ] = None,
     views: Annotated[
-        int,
-        typer.Option(min=1, max=10_000_000, metavar="N", help="How many views of the pages in --html."),
-    ] = 100,
+        int | None,
+        typer.Option(min=1, max=10_000_000, metavar="N", help="How many views of the pages in --html; 100."),
+    ] = None,
     type: Annotated[
         str | None, typer.Option(metavar="NAME", help="Pages of one type alone; a wrong name lists them.")
     ] = None,
@@ -67,11 +67,13 @@ def command(
         from arr_coc.world.browser.page import write_page
 
     place, source = local_path(folder), None if html is None else local_path(html)
+    if views is not None and source is None:
+        raise ValueError(f"--views {views} has no pages to show: name their folder with --html")
     if pages is None:
         pages = 100 if source is None else 0
     if source is not None:
         interfaces.authors(source)  # refuses a folder without pages
-    wanted = numbers(place, split, pages, documents, type, 0 if source is None else views)
+    wanted = numbers(place, split, pages, documents, type, 0 if source is None else views or 100)
     if wanted:
         ready(split, documents > 0)
         write_page(0, split, type)  # refuses an unknown type

@@ -47,8 +47,10 @@ SCROLL = """([share, target, offset, tabular]) => {
 SETTLED = (
     "noscript{display:none!important}html{scroll-behavior:auto!important}"
     "*{content-visibility:visible!important}"
+    "*,*::before,*::after{transition:none!important;animation-duration:0s!important;animation-delay:0s!important;"
+    "animation-iteration-count:1!important;animation-fill-mode:both!important}"
 )
-"""Rules of every page. One whose far sections are laid out when they come near is as high as time allows."""
+"""Rules of every page: far sections laid out at once, and what moves at its end, so that time changes nothing."""
 TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
 LEAST_WORDS, LEAST_ANSWERED = 25, 4
