@@ -153,10 +153,16 @@ class TestDecoding:
         assert Decoding.of_task({"until": "."}).cut("red. And") == "red"
         assert Decoding.of_task({"until": [""]}).cut("red") == "red"
 
-    @pytest.mark.parametrize("wrong", [{"max_new_tokens": 0}, {"temperature": -1}, {"num_beams": 0}])
-    def test_numbers_out_of_range(self, wrong: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="too small"):
-            Decoding(**wrong)
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("max_new_tokens", 0), ("max_new_tokens", "3"), ("temperature", -1), ("temperature", "0.5"),
+            ("temperature", float("nan")), ("num_beams", 0), ("num_beams", 1.5), ("top_p", 0), ("top_p", "1"),
+        ],
+    )  # fmt: skip
+    def test_numbers_out_of_range(self, name: str, value: Any) -> None:
+        with pytest.raises(ValueError, match=f"{name} {value!r} is no"):
+            Decoding(**{name: value})
 
     def test_sampling_answers(self) -> None:
         decoding = Decoding(max_new_tokens=3, temperature=0.7)

@@ -51,7 +51,8 @@ def command(
     """Make sample pages with questions, answers and evidence boxes.
 
     Writes page-0000.png ... and questions.jsonl: one question a line with image, question, answer,
-    family and boxes [x0, y0, x1, y1] in pixels. A folder with other files of these names is refused.
+    family and boxes [x0, y0, x1, y1] in pixels. With a larger N the same line adds pages; a folder with
+    other files of these names is refused.
     """
     from arr_coc.world import pages_of
 
@@ -115,6 +116,8 @@ def _other_file(folder: Path, count: int, page_file: Callable[[int], PageFile]) 
         if _content(folder / page.name) not in (None, page.picture):
             return page.name
         start, end = end, end + len(page.questions)
+        if questions is not None and start >= len(questions) > 0:
+            continue  # the file is of fewer pages: this run adds to it
         if questions is not None and questions[start:end] != page.questions:
             return QUESTIONS
     return QUESTIONS if questions is not None and len(questions) > end else None

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from numbers import Integral, Real
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +27,7 @@ from arr_coc.core.images import open_image
 from arr_coc.core.question import check_question
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import find_mode
-from arr_coc.seam.decoding import generate_whole, refuse_settings
+from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings
 from arr_coc.seam.prompt import placeholders
 from arr_coc.seam.template import render
 from arr_coc.session import GREEDY
@@ -64,7 +66,7 @@ class Decoding:
         stop: texts that end an answer; they and what follows are cut off.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: no such number.
     """
 
     max_new_tokens: int = 128
@@ -75,9 +77,14 @@ class Decoding:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name, least in (("max_new_tokens", 1), ("temperature", 0), ("num_beams", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} {getattr(self, name)!r} is too small: use {least} or more")
+        check_length(self.max_new_tokens)
+        beams, heat, share = self.num_beams, self.temperature, self.top_p
+        if isinstance(beams, bool) or not isinstance(beams, Integral) or beams < 1:
+            raise ValueError(f"num_beams {beams!r} is no count: use a whole number, 1 or more")
+        if not isinstance(heat, Real) or not 0 <= heat < inf:
+            raise ValueError(f"temperature {heat!r} is no finite number of 0 or more: 0 is greedy")
+        if share is not None and not (isinstance(share, Real) and 0 < share <= 1):
+            raise ValueError(f"top_p {share!r} is no share: use a number above 0, 1 at most, or None")
 
     @classmethod
     def of_task(cls, options: Mapping[str, Any], max_new_tokens: int = 128) -> Decoding:

@@ -50,7 +50,7 @@ SETTLED = (
     "*,*::before,*::after{transition:none!important;animation-duration:0s!important;animation-delay:0s!important;"
     "animation-iteration-count:1!important;animation-fill-mode:both!important}"
 )
-"""Rules of every page: far sections laid out at once, and what moves at its end, so that time changes nothing."""
+"""Rules of every page: far sections are laid out, and what moves is at its end: time changes nothing."""
 TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
 LEAST_WORDS, LEAST_ANSWERED = 25, 4
