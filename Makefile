@@ -2,7 +2,8 @@
 #
 #   make ask     install, then answer the built-in sample question from at most 273 of 1024 visual tokens
 #   make test    install with the test tools, then run the tests (no GPU, no network; those of the app in a browser
-#                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required)
+#                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required): five minutes on two cores
+#   make test-slow   the tests that take long, more families of some among them: five minutes more
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
 #   make test-transformers VERSION=5.20.2   the tests of the seam, the modes and the model on one release of transformers,
@@ -10,7 +11,7 @@
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
-#   make test-all      test, test-oldest, test-transformers of RELEASES, test-vllm and test-lmms, one by one; what came of
+#   make test-all      test, test-slow, test-oldest, test-transformers of RELEASES, test-vllm and test-lmms, one by one; what came of
 #                each is written to integrations/last-run.json, which is committed (.ci/run runs the first alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
@@ -33,8 +34,9 @@ RELEASES ?= 5.18.0 5.20.2 5.24.0
 ON_RELEASES := tests/seam tests/modes tests/test_model.py
 ARGS ?=
 BIN := $(VENV)/bin
+PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: ask app test test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: ask app test test-slow test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -44,15 +46,17 @@ app: $(VENV)/installed-app
 	$(BIN)/arr-coc app $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python $(PYTEST) -m "not slow and not gpu" $(ARGS)
+
+test-slow: $(VENV)/installed-dev
+	$(BIN)/python $(PYTEST) -m "slow and not gpu" $(ARGS)
 
 test-oldest: $(OLDEST)/installed-dev
-	$(OLDEST)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow and not gpu" $(ARGS)
+	$(OLDEST)/bin/python $(PYTEST) -m "not gpu" $(ARGS)
 
 test-transformers: $(if $(VERSION),.venv-transformers-$(VERSION)/installed)
 	@test -n "$(VERSION)" || { echo 'which release? make test-transformers VERSION=5.20.2'; exit 2; }
-	.venv-transformers-$(VERSION)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
-	    -m "not slow and not gpu" $(ON_RELEASES) $(ARGS)
+	.venv-transformers-$(VERSION)/bin/python $(PYTEST) -m "not gpu" $(ON_RELEASES) $(ARGS)
 
 test-vllm: $(SERVED)/installed
 	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(ARGS)
@@ -61,7 +65,7 @@ test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
 
 test-all: $(VENV)/installed-dev
-	$(BIN)/python .ci/suites.py test=$(VENV) test-oldest=$(OLDEST) test-vllm=$(SERVED) test-lmms=$(LMMS) \
+	$(BIN)/python .ci/suites.py test=$(VENV) test-slow=$(VENV) test-oldest=$(OLDEST) test-vllm=$(SERVED) test-lmms=$(LMMS) \
 	    $(foreach release,$(RELEASES),"test-transformers VERSION=$(release)=.venv-transformers-$(release)")
 
 lint: $(VENV)/installed-dev

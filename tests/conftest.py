@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -28,3 +29,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     save_tiny("qwen3_vl", folder)
     return folder
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collection: walking them took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)

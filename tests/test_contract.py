@@ -230,6 +230,7 @@ class TestNeverChanged:
         assert_same(before, after)
         assert_same(before, snapshot(base))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("second", ["same", "another", "none"])
     def test_by_a_second_wrap(self, kind: str, second: str, folders: dict[str, Path]) -> None:
         """Each wrapped model gives what it gives alone."""
@@ -287,6 +288,7 @@ def raise_inside(model: ARRCOCModel, mode: str, place: str, error: BaseException
             hook.remove()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("place", ["on_text", "streamer", "stopping criterion", "layer"])
 def test_an_exception_inside_a_call(place: str, error: type[BaseException], folders: dict[str, Path]) -> None:
@@ -304,6 +306,7 @@ def test_an_exception_inside_a_call(place: str, error: type[BaseException], fold
 
 @every_kind
 class TestUnwrap:
+    @pytest.mark.slow
     def test_the_very_object_as_it_came(self, kind: str, folders: dict[str, Path]) -> None:
         base = fresh()
         before = snapshot(base) | flags(base)
@@ -382,6 +385,7 @@ class TestTwoThreads:
         yield
         sys.setswitchinterval(before)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "modes", [("full", "sparse"), ("prune", "saccade"), ("full", "saccade"), ("sparse", "prune")]
     )
@@ -395,6 +399,7 @@ class TestTwoThreads:
         model = wrap(base, folders["every"])
         run_together([lambda: logits(base), lambda: logits(model, mode=mode)])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("attention", ["eager", "sdpa"])
     @pytest.mark.parametrize("modes", [("full", "prune"), ("full", "sparse"), ("prune", "prune")])
     def test_where_an_untrained_model_looks(self, modes: tuple[str, str], attention: str) -> None:
@@ -506,6 +511,7 @@ class TestAdaptersOfTheUser:
         assert torch.equal(logits(model, mode="full"), bare)
         assert torch.equal(logits(base), bare)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["every", "none"])
     def test_ours_is_at_work_beside_them(
         self, names: tuple[str, ...], kind: str, folders: dict[str, Path]
@@ -522,6 +528,7 @@ class TestAdaptersOfTheUser:
                 assert torch.equal(a.keep, b.keep), mode
             assert torch.allclose(one.logits, two.logits, atol=1e-3, rtol=1e-4), mode
 
+    @pytest.mark.slow
     def test_the_base_is_left_alone(self, names: tuple[str, ...], folders: dict[str, Path]) -> None:
         base = fresh()
         add_own(base, names)

@@ -40,6 +40,8 @@ from arr_coc.world.browser.page import write_page
 from command_line import run, run_json
 from tiny import picture, some_cells, tiny
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 PAGE = Path(__file__).parents[1] / "docs" / "EXTENDING.md"
 ROOT = Path(arr_coc.__file__).parents[1]

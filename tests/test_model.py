@@ -24,7 +24,7 @@ from arr_coc.modes import MODES
 from arr_coc.seam import PAD
 from arr_coc.seam.caches import CACHE
 from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED, heeding_positions
-from tiny import KINDS, MASKABLE, in_bfloat16, picture, prompts, tiny
+from tiny import KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
 
@@ -52,7 +52,7 @@ def model() -> ARRCOCModel:
     return ARRCOCModel.wrap(built.model, built.processor, budget=0.3).eval()
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 class TestEveryFamily:
     def test_prompt_is_returned_whole(self, family: str) -> None:
         inputs = inputs_of(family)

@@ -27,6 +27,8 @@ from arr_coc.core.saved import BUNDLED
 from command_line import run
 from stand_in import TOKEN, Hub, serve
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 ADDRESS = "http://127.0.0.1:7860"

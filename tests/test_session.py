@@ -18,7 +18,7 @@ import torch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided
 from arr_coc.session import Answer, Session
-from tiny import KINDS, MASKABLE, picture, prompts, tiny
+from tiny import KINDS, MASKABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
 STAGES = "prompt texture scoring balancing allocating gestalt encode prefill decode other total".split()
@@ -39,7 +39,7 @@ def encodings(model: ARRCOCModel) -> Any:
     hook.remove()
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_inputs_are_the_processors_own(family: str) -> None:
     built = tiny(family)
     session = ARRCOCModel.wrap(built.model, built.processor).session(IMAGE)
@@ -52,7 +52,7 @@ def test_inputs_are_the_processors_own(family: str) -> None:
         )
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_answer_is_that_of_generate(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of `ask` the guide sees the picture as it came, of `generate` the pixels of the processor: here these.
     monkeypatch.setattr(guided, "whole_picture", lambda source, small: small)
@@ -221,7 +221,7 @@ QUESTIONS = ["What?", "Where is the red ball now?", "Is it?"]
 ANSWERS = ["left", "a", "a longer answer"]
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 class TestBatch:
     """Several questions about one image as one batch, without the image."""
 

@@ -244,6 +244,7 @@ class TestNotebook:
                 assert cell["outputs"] == []
                 assert cell["execution_count"] is None
 
+    @pytest.mark.slow
     def test_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From top to bottom in a kernel, offline, as `make notebook` does."""
         pytest.importorskip("ipykernel")
@@ -258,6 +259,7 @@ class TestNotebook:
 
 
 class TestDocumentation:
+    @pytest.mark.slow
     def test_it_builds_strictly(self, tmp_path: Path) -> None:
         done = tool("mkdocs", "build", "--strict", "--site-dir", tmp_path, NO_MKDOCS_2_WARNING="1")
         assert done.returncode == 0, done.stderr
@@ -296,6 +298,7 @@ class TestDocumentation:
         exec(compile(more, "modes.md", "exec"), names)
         assert names["page"].text
 
+    @pytest.mark.slow
     def test_its_commands_run(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -76,9 +77,18 @@ ALIKE = (
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if ADAPTERS[family].recurrent is not True)
 """Those without recurrent layers: in them a dropped token is as a masked one."""
+APART = (*FAMILIES, "gemma3", "gemma4", "internvl", "idefics3", "paligemma")
+"""One of each way to lay pictures in a prompt: the longest tests take the others only where slow ones run."""
 POSITIONLESS = ("glm5_next",)
 """Those whose language model reads no positions, so that none can be wrong."""
 WIDTH = 32
+
+
+def apart(families: Sequence[str]) -> list[Any]:
+    """Families as parameters of a long test: those that aren't in `APART` are marked slow."""
+    slow = pytest.mark.slow
+    return [name if name in APART else pytest.param(name, marks=slow) for name in families]
+
 
 SPECIAL = (
     "<|endoftext|>",

@@ -258,6 +258,7 @@ async def respond(served: OwnOriginOnly, host: str) -> int:
 
 
 class TestEnd:
+    @pytest.mark.slow
     def test_a_server_that_is_told_to_end_leaves_nothing(self, tmp_path: Path) -> None:
         """While its model is being loaded."""
         port = free_port()

@@ -47,6 +47,7 @@ def run(*arguments: str) -> str:
 
 
 class TestFiles:
+    @pytest.mark.slow
     def test_the_app_starts(self, tmp_path: Path) -> None:
         """As the Space imports it; no model is loaded before it is launched."""
         run(str(tmp_path), "--model", "me/mine")
@@ -54,6 +55,7 @@ class TestFiles:
         done = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True)
         assert done.stdout.splitlines()[-1:] == ["built"], done.stderr
 
+    @pytest.mark.slow
     def test_it_runs_from_the_wheel_it_carries(self, tmp_path: Path) -> None:
         """As in a Space, where no other arr-coc is: code and weights come from the wheel."""
         run(str(tmp_path))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     pass
 from playwright.sync_api import Browser, BrowserContext, Page
 
+pytestmark = pytest.mark.slow
+
 SERVE = (
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"

@@ -26,6 +26,7 @@ def data(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+@pytest.mark.slow
 def test_from_a_folder_to_a_shared_allocator(
     capsys: Capture, folder: str, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from command_line import run
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.slow
 def test_a_refused_run_reads_no_fonts(tmp_path: Path) -> None:
     """Without a cache matplotlib reads every font of the machine, writes a cache and speaks of it."""
     place = tmp_path / "no-cache"

@@ -83,6 +83,7 @@ def test_bad_use(capsys, tmp_path, monkeypatch):
     assert "other files (mine.txt)" in refused(capsys, str(tmp_path / "receipts"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no browser")
 def test_pages_of_a_type_by_a_browser(capsys, tmp_path):
     result = run_json(capsys, "world", str(tmp_path), "--pages", "2", "--type", "receipt", "--processes", "1")
@@ -121,6 +122,7 @@ def test_html_is_counted_apart_and_must_hold_pages(capsys, tmp_path, monkeypatch
     assert wanted == [([first, first + 1, first + 2], tmp_path)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no browser")
 def test_views_of_html_by_a_browser(capsys, tmp_path):
     rows = "".join(

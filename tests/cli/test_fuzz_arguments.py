@@ -184,6 +184,7 @@ def broken_laws(words: list[str], code: int, out: str, err: str, new: set[str]) 
     return faults
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_model")
 def test_every_line_ends_in_a_result_or_one_line(capsys: pytest.CaptureFixture[str], folder: str) -> None:
     codes, faults = [], []

@@ -88,6 +88,7 @@ def test_what_is_told_is_of_the_surest_step_however_it_is_looked_at(
     assert streamed.couplings[0].confidence == held.couplings[0].confidence
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_clip(selector: Selector) -> None:
     def stream(count: int) -> Iterator[Image.Image]:
         for i in range(count):

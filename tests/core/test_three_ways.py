@@ -92,6 +92,7 @@ def test_tensions_follow_the_question() -> None:
     assert tensions[TOTAL]["compress"] > tensions[DESCRIBE]["compress"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade", "weight"])
 @pytest.mark.parametrize("question", [UNUSUAL, DESCRIBE])
 def test_a_trained_allocator_leaves_such_questions_to_the_guide(question: str, mode: str) -> None:

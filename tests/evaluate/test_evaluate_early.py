@@ -194,6 +194,7 @@ def test_whole_and_shortened_prompts_do_not_share_a_batch(scene: Scene) -> None:
         assert answer_compacted(scene.model, [one], "sparse", most=1, max_new_tokens=8) == [text]
 
 
+@pytest.mark.slow
 def test_a_run_records_them_as_the_others(tmp_path: Path, model: ARRCOCModel) -> None:
     names = ("full", "arr-coc sparse", "arr-coc saccade", "coc resize", "coc pool4", "oracle sparse")
     names += ("shuffled question sparse",)

@@ -77,6 +77,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 # ---- what a run says ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_full_is_the_stock_model_and_ours_is_generate(
     model: ARRCOCModel, records: list[dict[str, Any]]
 ) -> None:
@@ -146,6 +147,7 @@ def test_the_summary_is_of_the_file(folder: Path) -> None:
 # ---- the same again -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_files_and_a_killed_run_ends_the_same(tmp_path: Path) -> None:
     few = settings(
         tmp_path, methods=("full", "arr-coc", "random", "shuffled question", "visionzip"), budgets=(9,)
@@ -159,6 +161,7 @@ def test_equal_seeds_give_equal_files_and_a_killed_run_ends_the_same(tmp_path: P
         assert (tmp_path / "run.jsonl").read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_an_image_that_was_half_written_is_asked_again(folder: Path, tmp_path: Path) -> None:
     """With every method: they answer alike in another process state."""
     whole = (folder / "run.jsonl").read_bytes()
@@ -168,6 +171,7 @@ def test_an_image_that_was_half_written_is_asked_again(folder: Path, tmp_path: P
     assert (tmp_path / "run.jsonl").read_bytes() == whole  # with the header of the run that began it
 
 
+@pytest.mark.slow
 def test_answers_alone_are_answers_in_a_batch(folder: Path, tmp_path: Path) -> None:
     evaluate(settings(tmp_path, rows=1, questions=3), progress=False)
     alone, batched = (read_results(path / "run.jsonl")[1] for path in (tmp_path, folder))
@@ -449,6 +453,7 @@ def test_questions_of_files_stand_with_their_image(tmp_path: Path) -> None:
         data_questions(f"jsonl:{tmp_path}", "test")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3_vl", "llava", "qwen2_5_vl"])
 def test_other_families_run_on_files(family: str, tmp_path: Path) -> None:
     save_tiny(family, tmp_path / "model")

@@ -65,6 +65,7 @@ def kit(tmp_path: Path) -> Path:
     return tmp_path / "kit"
 
 
+@pytest.mark.slow
 def test_the_kit_runs_with_arr_coc_among_its_models(kit: Path) -> None:
     words = ("--kit", "kit", "--name", "ours", "--mode", "sparse", "--budget", "9", "--max-new-tokens", "4")
     line = [sys.executable, "-m", "arr_coc.integrations.vlmeval", *words, "--device", "cpu"]

@@ -42,6 +42,7 @@ def test_foreign_pictures_come_from_their_seed() -> None:
     assert len(KINDS) == 6
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_fit_and_what_it_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from muon import needs_muon
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @needs_muon
 def test_stages_run_end_to_end(tmp_path, tokenizer):
     v = tmp_path / "v.safetensors"

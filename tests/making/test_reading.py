@@ -79,6 +79,7 @@ def test_windows_are_asked_with_every_answer_in_sight(pages, tokenizer, pixels):
     assert int(batch["visual"].sum()) == int(batch["kept"].sum())
 
 
+@pytest.mark.slow
 @needs_muon
 def test_stages_run_end_to_end_and_are_measured(pages, tmp_path):
     eyes, mind, both = (tmp_path / f"{name}.safetensors" for name in ("eyes", "mind", "both"))

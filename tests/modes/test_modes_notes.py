@@ -93,6 +93,7 @@ def twice() -> Image.Image:
 
 
 class TestSizes:
+    @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["sparse", "prune"])
     def test_more_cells_than_the_bundled_model_was_taught(
         self, bundled: ARRCOCModel, twice: Image.Image, mode: str

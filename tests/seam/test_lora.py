@@ -412,6 +412,7 @@ class TestAdaptersOfTheUser:
                     parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
         return model
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["mine", "default"])
     @pytest.mark.parametrize("targets", [TARGETS[OWN], TARGETS[PARTIAL]])
     def test_ours_work_beside_them(self, name: str, targets: str) -> None:

@@ -96,6 +96,7 @@ def in_places(model: Any, folder: Path) -> None:
     dispatch_model(model, places | {"lm_head": "cpu"}, main_device="cpu", offload_dir=str(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offload", [in_memory, with_buffers, on_disk, in_places])
 def test_weights_elsewhere(offload: Callable[[Any, Path], None], tmp_path: Path) -> None:
     model = base()
@@ -224,6 +225,7 @@ def test_bitsandbytes(bits: int, tmp_path: Path) -> None:
 # ---- compiled, in training, another attention, other caches ---------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["language_model", "visual"])
 @pytest.mark.parametrize("in_place", [True, False])
 @torch.no_grad()

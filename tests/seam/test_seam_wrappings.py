@@ -77,6 +77,7 @@ class TestCompiled:
         assert ours.base is model
         assert torch.equal(logits(ours, mode="full"), logits(tiny("qwen3_vl").model))
 
+    @pytest.mark.slow
     def test_a_compiled_part_stays_compiled(self) -> None:
         model = base()
         model.model.visual = torch.compile(model.model.visual, backend="eager")

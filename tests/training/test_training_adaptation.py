@@ -23,6 +23,8 @@ from arr_coc.training.gain import gain, in_words
 from arr_coc.training.sources import rest_of
 from tiny import picture
 
+pytestmark = pytest.mark.slow
+
 
 def folder_of(place: Path, **more: Any) -> Path:
     """Three pictures with two questions each."""

@@ -72,6 +72,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return send
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_usable_and_the_run_goes_on_to_the_same_end(
     base: Path, rows: Path, tmp_path: Path, at_step: Callable[..., None]
 ) -> None:
@@ -115,6 +116,7 @@ def test_before_the_first_step_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_command_says_how_to_use_it_and_how_to_go_on(
     capsys: pytest.CaptureFixture[str], base: Path, rows: Path, tmp_path: Path, at_step: Callable[..., None]
 ) -> None:
@@ -132,6 +134,7 @@ def test_the_command_says_how_to_use_it_and_how_to_go_on(
 
 
 class TestWorkers:
+    @pytest.mark.slow
     def test_those_of_a_run_end_with_it(
         self, base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -214,6 +217,7 @@ def test_time_lowers_the_learning_rate_to_its_end(
     assert rates == pytest.approx([1e-2 * (1 - step / 5) for step in range(5)], rel=1e-2)
 
 
+@pytest.mark.slow
 def test_time_goes_on_where_a_run_goes_on(
     base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +234,7 @@ def test_time_goes_on_where_a_run_goes_on(
     assert rates == pytest.approx([1e-2 * (1 - step / 5) for step in range(5)], rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_clock_begins_it(base: Path, rows: Path, tmp_path: Path) -> None:
     """Those of older versions have none."""
     out, settings = tmp_path / "out", recipe(base, rows, steps=3, save_every=1)
@@ -241,6 +246,7 @@ def test_a_checkpoint_without_a_clock_begins_it(base: Path, rows: Path, tmp_path
     assert trainer.train(settings, out, progress=False, device="cpu", minutes=60)["steps"] == 3
 
 
+@pytest.mark.slow
 def test_without_a_limit_of_time_the_rate_is_linear_in_the_steps(
     base: Path, rows: Path, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_recall_is_measured_on_maps(data: Path) -> None:
     assert torch.equal(only, evidence)
 
 
+@pytest.mark.slow
 def test_an_adaptation_learns_where_to_look_from_maps(base: Path, data: Path, tmp_path: Path) -> None:
     assert survey(f"jsonl:{data}", None).boxed
     settings = Adaptation(str(base), str(data), steps=1, budgets=(6,), recipes=("relevance",))

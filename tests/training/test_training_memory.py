@@ -104,6 +104,7 @@ def run(base: Path, rows: Path, out: Path, **changes: Any) -> tuple[dict[str, An
     return facts, load_file(out / WEIGHTS)
 
 
+@pytest.mark.slow
 def test_added_gradients_are_those_of_a_larger_batch(base: Path, rows: Path, tmp_path: Path) -> None:
     one, batch = run(base, rows, tmp_path / "batch", batch=2)
     two, added = run(base, rows, tmp_path / "added", accumulate=2)
@@ -114,6 +115,7 @@ def test_added_gradients_are_those_of_a_larger_batch(base: Path, rows: Path, tmp
     assert max(float((batch[name] - added[name]).abs().max()) for name in batch) < 1e-2 * moved
 
 
+@pytest.mark.slow
 def test_mixed_precision_multiplies_in_bfloat16_and_learns_in_float32(
     base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,6 +254,7 @@ class TestStages:
         assert torch.equal(first, taught.image_loss(ITEM).loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "file"), [("partial", "partial/"), ("coarse", "coarse/"), ("compressor", "conv4")]
 )

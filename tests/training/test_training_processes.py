@@ -21,6 +21,7 @@ from tiny import WIDTH
 STEPS = 2
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_step(base: Path, rows: Path, tmp_path: Path) -> None:
     """Each step reads a row in each process; one of them writes and speaks.
 

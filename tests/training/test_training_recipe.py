@@ -389,6 +389,7 @@ class TestWithoutTheWorld:
                 name for name in modules if name.startswith(("arr_coc.world", "arr_coc.training.drawn"))
             }
 
+    @pytest.mark.slow
     def test_drawn_pages_are_imported_where_the_recipe_asks_for_them(self, tmp_path):
         (tmp_path / "questions.jsonl").write_text('{"image": "a.png", "question": "What?"}\n')
         Image.new("RGB", (96, 64)).save(tmp_path / "a.png")

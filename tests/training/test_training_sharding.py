@@ -92,6 +92,7 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     return sum(float((one[key].float() - other[key].float()).square().sum()) for key in one) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sharding.DIVIDES_CPUS, reason="this torch divides nothing over CPUs")
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_learns_what_one_process_does(

@@ -277,6 +277,7 @@ def run(base: Path, pages: Path, init: Path | None, **changes: Any) -> Recipe:
 
 
 class TestRun:
+    @pytest.mark.slow
     def test_a_killed_run_ends_as_an_unbroken_one_and_only_the_stem_has_learned(
         self, base: Path, pages: Path, start: Path, tmp_path: Path
     ) -> None:

@@ -56,6 +56,7 @@ def recipe(base: Path, pages: Path, **changes: object) -> Recipe:
     return Recipe(**(settings | changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["straight-through", "gumbel", "reinforce", "scores-only"])
 def test_a_killed_run_ends_as_an_unbroken_one(
     base: Path, pages: Path, tmp_path: Path, estimator: str
@@ -228,6 +229,7 @@ class TestRefusals:
         assert "broken.png" in str(caught.value)
         assert "\n" not in str(caught.value)
 
+    @pytest.mark.slow
     def test_out_of_memory_names_the_row_and_the_remedy(
         self, base: Path, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

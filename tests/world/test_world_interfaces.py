@@ -228,6 +228,7 @@ def test_what_moves_is_measured_at_its_end(chromium, tmp_path):
     assert word.box[:2] == pytest.approx((300, 100), abs=2)
 
 
+@pytest.mark.slow
 def test_a_folder_with_nothing_to_ask_is_refused(chromium, tmp_path):
     (tmp_path / "page.html").write_text("<p>" + "&nbsp;" * 400 + "</p>")
     with pytest.raises(RuntimeError, match="has enough to ask"):

@@ -59,6 +59,7 @@ def test_other_names_are_of_what_is_not_there(seed):
     assert places.count(PART) == 30 - MOST  # what the lesson has no name for
 
 
+@pytest.mark.slow
 def test_what_things_look_like_is_learned(tiny):
     """On one drawn page, again and again: places of a thing come to look like its name more than others."""
     stage, guide = STAGES["relevance"](tiny()), Guide()

@@ -57,6 +57,7 @@ def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
     assert changed == {"reader", "pages", "head"}
 
 
+@pytest.mark.slow
 def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, tmp_path):
     train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
     train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "other")
@@ -68,6 +69,7 @@ def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, tmp_path):
     assert "head.last.weight" not in kept
 
 
+@pytest.mark.slow
 def test_two_runs_take_the_mean_of_what_learns(tiny, tmp_path):
     settings = {"stage": "relevance", "steps": 1, "save_every": 1}
     train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
@@ -117,6 +119,7 @@ def stopping(monkeypatch):
     return monkeypatch
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, stopping):
     out, recipe = tmp_path / "parts", tiny(steps=2)
     for stage, steps in (("spotting", 1), ("spotting", 2), ("relevance", 1)):
@@ -132,6 +135,7 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, st
     assert [line["step"] for line in lines(out)] == [1, 2, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ['{"stage": "spo', '{"stage": "spotting", "st\0\0\0', "\ufffd"])
 def test_a_line_of_the_curve_that_was_cut_off_is_dropped(tiny, tmp_path, stopping, end):
     out, recipe = tmp_path / "run", tiny(stage="spotting", steps=2)
@@ -171,6 +175,7 @@ def test_another_recipe_does_not_go_on_with_a_run(tiny, tmp_path):
         train(tiny(stage="spotting", steps=1, seed=7), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_refused_in_one_line(tiny, tmp_path):
     train(tiny(stage="spotting", steps=1), tmp_path / "run")
     (tmp_path / "run" / state.RUN).write_bytes(b"nothing")
