@@ -1,6 +1,6 @@
 """What the bundled model still answers from what the guide kept, beside what its own allocator kept.
 
-    python runs/guide_answers.py --pages 40 --out runs/results/guide-answers.json
+    python runs/guide_answers.py --pages 120 --out runs/results/guide-answers.json
 
 Held-out drawn pages, some questions of each; the model answers each from all tokens and, in modes "prune" and "sparse",
 from 64 and 273 that its trained allocator chose or that the guide did. Exact match.

@@ -33,7 +33,7 @@ first() {
     rows compress-1024 "arr-coc sparse,$saccades,arr-coc saccade tower4" 64,256,400 150
     rows resolution "arr-coc sparse" 273,64 200
     once transcription $python runs/transcription.py "$out/transcription.json" --pages 3
-    once guide-answers $python runs/guide_answers.py --pages 40 --out "$out/guide-answers.json"
+    once guide-answers $python runs/guide_answers.py --pages 120 --out "$out/guide-answers.json"
     once long-text $python runs/long_text.py "$out/long-text.json" --pages 12 --values 4
 }
 second() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -12,8 +13,10 @@ from PIL import Image
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
-from arr_coc.app import build_app, handlers
+from arr_coc.app import asking, build_app, handlers
+from arr_coc.app.asking import Update
 from arr_coc.app.looking import Looking
+from arr_coc.app.refusal import FIELDS
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
 from arr_coc.core import selector
@@ -167,13 +170,27 @@ def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.Monkey
     assert handlers.on_first_look(Looking(Encoded()), Sample(image, QUESTION), 50) == [None, "No guide"]
 
 
-def test_the_pane_hands_over_to_the_form(image: str) -> None:
-    tab = Tab()
-    assert handlers.on_take(tab, None, QUESTION) == [handlers.gr.skip()] * 5
-    assert tab.form_image is None
-    taken = handlers.on_take(tab, image, QUESTION)
-    assert (taken[0], taken[3], taken[4]) == (image, "", QUESTION)
+def test_the_pane_hands_over_and_asks(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: Any = None  # that a stand-in asks
+    tab, requests = Tab(), []
+
+    def ask(_: object, tab: Tab, request: asking.Request) -> Iterator[Update]:
+        requests.append(request)
+        yield Update("Answered.")
+
+    monkeypatch.setattr(asking, "ask", ask)
+    form = (6.0, False, "", True)
+    assert list(handlers.on_take(models, tab, None, QUESTION, *form)) == [[handlers.gr.skip()] * 10]
+    assert (tab.form_image, requests) == (None, [])
+    taken, answered = handlers.on_take(models, tab, image, QUESTION, *form)
+    assert taken[-2:] == [image, QUESTION]
+    assert answered[0] == "Answered."
     assert tab.form_image == image
+    assert requests == [asking.Request(image, QUESTION, *form)]
+    gone = f"{image}.gone"
+    (refused,) = handlers.on_take(models, tab, gone, QUESTION, *form)
+    assert "does not exist" in refused[3 + FIELDS.index("image")]
+    assert (tab.form_image, len(requests)) == (image, 1)
 
 
 def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: pytest.MonkeyPatch) -> None:

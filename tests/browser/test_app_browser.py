@@ -147,7 +147,7 @@ def test_a_picture_of_the_pane_is_looked_at_cleared_and_handed_over(open_app: Op
     asked = f"document.querySelector('#question textarea').value === '{scenes[chosen].question}'"
     page.wait_for_function(asked)
     page.wait_for_function("document.querySelector('#image img').naturalWidth === 768")
-    page.wait_for_selector("#stale .status:not(:empty)")  # nothing is answered before Ask
+    answered(page)
     page.click("#peek button[aria-label='Remove Image']")
     page.wait_for_selector("#sight canvas", state="detached")
     assert page.inner_text("#looking-status") == NO_PICTURE

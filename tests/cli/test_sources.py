@@ -209,6 +209,8 @@ def test_words_that_are_no_question(capsys: Capture, image: str) -> None:
         ((image, image), "no question about"),
         (("What is it?", image), "stands before the image: give"),
         ((image, ""), "the question is empty"),
+        (("", "What is it?"), "an image's name is empty"),
+        (("What is it?",), "no image before the question 'What is it?'"),
         ((image, "\udcff?"), "has half of a character"),
         ((image, "what", "is", "it?"), "a question of several words goes into quotes"),
         (("https://a.example/a.png", "What?"), "is an address and nothing is fetched"),

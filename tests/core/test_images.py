@@ -19,6 +19,7 @@ import torch
 from PIL import Image, ImageOps
 
 from arr_coc.core.images import MAX_ASPECT, MAX_PIXELS, MIN_SIDE, open_image
+from arr_coc.core.question import kind_of
 from image_files import corners, encoded, junk_exif, png_header
 
 
@@ -328,7 +329,7 @@ class TestSmallAndThin:
 class TestWhatIsRefused:
     def test_missing(self, tmp_path: Path) -> None:
         refused(tmp_path / "nope.png", "nope.png", "does not exist", "check the path")
-        refused("", "folder")  # Path("") is the working folder
+        refused("", "the image's path is empty", "give the path")  # Path("") is the working folder
         refused("a\0b.png", r"'a\x00b.png' holds a NUL", "leave it out")
         refused("x" * 5000, "too long for a file's name", "give another")
         refused("a\nb\x1b[31m/c.png", "'a\\nb", "does not exist")  # one line, nothing for the terminal
@@ -336,7 +337,7 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize("source", [None, 3, ["a.png"], {"path": "a.png"}, object()])
     def test_what_is_no_image_at_all(self, source: object) -> None:
-        refused(source, f"the image is a {type(source).__name__}", "give a path")
+        refused(source, f"the image is {kind_of(source)}", "give a path")
 
     def test_folder(self, tmp_path: Path) -> None:
         refused(tmp_path, tmp_path.name, "is a folder")

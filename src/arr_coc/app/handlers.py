@@ -314,11 +314,20 @@ def on_first_look(looking: Looking, sample: Sample, percent: float) -> list[Any]
         return [None, reason(error)]
 
 
-def on_take(tab: Tab, image: str | None, question: str) -> list[Any]:
-    """The picture and the question of the pane, into the form: what `on_upload` returns, and the question."""
+def on_take(models: Models, tab: Tab, image: str | None, question: str, *form: Any) -> Iterator[list[Any]]:
+    """Picture and question of the pane, into the form and to the model: yields what `on_pick` does."""
+    untouched = [gr.skip()] * (5 + len(FIELDS))
     if image is None:
-        return [gr.skip()] * 5
-    return [image, *on_upload(tab, image)[1:], question]
+        yield untouched
+        return
+    *_, stale, problem = on_upload(tab, image)
+    if problem:  # it was read for the pane, and its file may be gone since
+        at = 3 + FIELDS.index("image")
+        yield [*untouched[:at], problem, *untouched[at + 1 :]]
+        return
+    yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, image, question]
+    for update in updates(lambda: asking.ask(models, tab, Request(image, question, *form))):
+        yield [*of_form(update), gr.skip(), gr.skip()]
 
 
 def stale(tab: Tab) -> str:

@@ -76,6 +76,8 @@ SHOW_BELOW = """() => {
 SHOW_ANSWER, SHOW_SIGHT = SHOW_BELOW % ("answer", "form"), SHOW_BELOW % ("looking-view", "looking-form")
 """Bring the answer, or the pane's view, into sight where it stands below its form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
+SHOW_HANDED = f"() => {{ ({SHOW_FORM})(); ({SHOW_ANSWER})(); }}"
+"""Bring the form into sight, or the answer below it."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
@@ -280,14 +282,19 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
 
         def while_running(
             event: Any, handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]
-        ) -> None:
-            """Run a handler with Stop enabled from the click on; an open microscope is redrawn after."""
+        ) -> Any:
+            """Run a handler with Stop enabled from the click on; an open microscope is redrawn after.
+
+            Returns:
+                The event of its end.
+            """
             ended = [part for part in outputs if isinstance(part, Problem)]
             start = partial(begin, len(running), problems=len(ended))
             begun = event(start, [tab], [outputs[0], *running, *ended], **quick)
             ran = begun.then(handler, [tab, *inputs], outputs, **busy)
             ran.then(partial(finish, len(running)), [tab], [*running, *close_up], **quick)
             ran.then(partial(on_headline, models), None, [headline], **quick)
+            return ran
 
         asks = partial(gr.on, [ask.click, question.submit])
         while_running(asks, partial(on_ask, models), form, shown_by_form)
@@ -337,8 +344,9 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         chosen = views.click(partial(on_scene, scenes), [tab, views], [peek, word, sight_line], **quick)
         chosen.then(**guided)
         views.click(None, None, None, js=SHOW_SIGHT, **quick)
-        take.click(on_take, [tab, peek, word], [*of_image, question], **light).then(**no_clip)
-        take.click(None, None, None, js=SHOW_FORM, **quick)
+        handed = [*shown_by_form, image, question]
+        while_running(take.click, partial(on_take, models), [peek, word, *form[2:]], handed).then(**no_clip)
+        take.click(None, None, None, js=SHOW_HANDED, **quick)
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)
         opened = [*shown_by_form, image, question, unreadable, *close_up]

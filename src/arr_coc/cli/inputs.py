@@ -56,6 +56,10 @@ def read_question(words: Sequence[str]) -> Request:
     names, last = tuple(words[:-1]), words[-1]
     if len(words) == 2 and _is_file(last) and not _is_file(words[0]) and " " in words[0]:
         raise ValueError(f"the question {words[0]!r:.60} stands before the image: give {last!r} first")
+    if "" in names:
+        raise ValueError("an image's name is empty: give the path of a file or a folder")
+    if not names and last.rstrip().endswith("?") and not _is_file(last) and not is_folder(last):
+        raise ValueError(f"no image before the question {last!r:.60}: give its path first")
     if not names or _is_file(last):
         raise ValueError(
             f'no question about {words[0]!r}: add one in quotes, for example "What is the title?"'

@@ -22,6 +22,7 @@ from torch import Tensor
 from arr_coc.core.allocation import Reason
 from arr_coc.core.balancing import MAX_EXPLORE, explore_share
 from arr_coc.core.knowing import cell_information
+from arr_coc.core.question import kind_of
 from arr_coc.core.texture import Channels, channel_names
 
 Budget = int | float | str
@@ -84,7 +85,7 @@ def parse_budget(value: Budget) -> Budget:
     if isinstance(budget, numbers.Real) and not isinstance(budget, bool):  # NumPy's numbers are others' too
         budget = int(budget) if isinstance(budget, numbers.Integral) else float(budget)
     if isinstance(budget, bool) or not isinstance(budget, int | float):
-        raise ValueError(f"budget {value!r} is a {type(value).__name__}; {_REMEDY}")
+        raise ValueError(f"budget {value!r} is {kind_of(value)}; {_REMEDY}")
     if isinstance(budget, int) and budget < 1:
         raise ValueError(f"budget {value!r} is below 1; {_REMEDY}")
     if isinstance(budget, float) and not 0 < budget <= 1:

@@ -25,6 +25,7 @@ from PIL.Image import Transpose
 
 from arr_coc.core.arrays import array_picture, tensor_picture
 from arr_coc.core.paths import local_path
+from arr_coc.core.question import kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor  # at run time a path needs no torch
@@ -87,7 +88,7 @@ def open_image(source: ImageSource) -> Image.Image:
         with _SHARED:
             return _open_file(other)
     raise ValueError(
-        f"the image is a {type(source).__name__}: give a path, bytes, a file opened with 'rb', an array, a "
+        f"the image is {kind_of(source)}: give a path, bytes, a file opened with 'rb', an array, a "
         "tensor or a PIL image"
     )
 
@@ -99,6 +100,8 @@ def picture_digest(image: Image.Image) -> bytes:
 
 def _open_path(text: str) -> Image.Image:
     name = f"image {text!r}"
+    if not text:
+        raise ValueError("the image's path is empty: give the path of one image file")
     if re.match(r"(?i)[a-z][a-z0-9+.-]+:(//|.*;base64,)", text):
         raise ValueError(
             f"{_short(name)} is an address and nothing is fetched: download it and give the file's path"

@@ -15,7 +15,7 @@ def check_question(question: object) -> str:
             tokenizer takes.
     """
     if not isinstance(question, str):
-        raise ValueError(f"the question is {_kind(question)}: give a text, such as 'What is it?'")
+        raise ValueError(f"the question is {kind_of(question)}: give a text, such as 'What is it?'")
     if not question.strip():
         raise ValueError(f"the question is empty ({question[:20]!r}); ask something about the image")
     _check_characters("question", question)
@@ -57,13 +57,13 @@ def check_history(history: object) -> list[str]:
     """
     texts: list[str] = []
     if isinstance(history, str) or not isinstance(history, Sequence):
-        raise ValueError(f"the history is {_kind(history)}: give a list of pairs (question, answer)")
+        raise ValueError(f"the history is {kind_of(history)}: give a list of pairs (question, answer)")
     for turn in history:
         if isinstance(turn, str) or not isinstance(turn, Sequence) or len(turn) != 2:
             raise ValueError(f"the history holds {turn!r:.40}: give pairs (question, answer)")
         question, answer = turn
         if not isinstance(answer, str):
-            raise ValueError(f"an answer in the history is {_kind(answer)}: give a text")
+            raise ValueError(f"an answer in the history is {kind_of(answer)}: give a text")
         _check_characters("history", answer)
         texts += [check_question(question), answer]
     return texts
@@ -85,7 +85,7 @@ def _check_characters(what: str, text: str) -> None:
         ) from None
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """The type of a value, with its article; None by its name."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -266,7 +266,7 @@ class TestPictures:
         refused(torch.zeros(0, 3, 8, 8), "has no frames")
         refused(np.zeros((2, 8, 8)), "(2, 8, 8)")
         refused(b"abc", "is a bytes")
-        refused(None, "NoneType")
+        refused(None, "is None")
         refused([Image.new("RGB", (8, 8)), Image.new("RGB", (9, 8))], "frame 1 is 9x8 px", "one size")
         refused([np.zeros((8, 8, 3), np.uint8), "gone.png"], "frame 1", "gone.png")
         path = gif(tmp_path / "a.gif", [100] * 6)

@@ -19,6 +19,7 @@ from PIL import Image
 
 from arr_coc.core.images import ImageSource
 from arr_coc.core.paths import local_path, shorten
+from arr_coc.core.question import kind_of
 from arr_coc.core.video.file import VideoFile
 from arr_coc.core.video.pictures import Animation, Frames, Pictures, clip_name, folder_pictures, is_picture
 from arr_coc.core.video.sampling import MOST_FRAMES
@@ -92,9 +93,7 @@ def _reader(source: Any, rate: float, own_rate: bool) -> Reader:
         return Pictures(Frames(source), rate, "clip of pixels")
     if isinstance(source, Sequence) and not isinstance(source, bytes | bytearray | memoryview):
         return Pictures(source, rate, "clip of images")
-    raise ValueError(
-        f"the clip is a {type(source).__name__}: give a path, a list of images, an array or a tensor"
-    )
+    raise ValueError(f"the clip is {kind_of(source)}: give a path, a list of images, an array or a tensor")
 
 
 def _local(text: str) -> Path:
