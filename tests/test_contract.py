@@ -200,6 +200,7 @@ class TestNeverChanged:
         wrap(base, folders[kind])
         assert_same(before, snapshot(base))
 
+    @pytest.mark.slow
     def test_by_calls(self, kind: str, folders: dict[str, Path]) -> None:
         base = fresh()
         before = snapshot(base)
@@ -247,6 +248,7 @@ class TestNeverChanged:
             assert torch.equal(logits(first, mode=mode), expected[mode]), mode
         assert_same(before, snapshot(base))
 
+    @pytest.mark.slow
     def test_and_yet_the_lora_is_at_work(self, kind: str, folders: dict[str, Path]) -> None:
         """In its modes and in no other, so that the tests above are of something."""
         with_it, without = wrap(fresh(), folders[kind]), wrap(fresh(), folders["none"])
@@ -329,6 +331,7 @@ class TestUnwrap:
         assert model.unwrap() is base
         assert_same(before, flags(base))
 
+    @pytest.mark.slow
     def test_it_can_be_wrapped_again(self, kind: str, folders: dict[str, Path]) -> None:
         base = fresh()
         model = wrap(base, folders[kind])
@@ -393,6 +396,7 @@ class TestTwoThreads:
         model = wrap(fresh(), folders["every"])
         run_together([lambda mode=mode: logits(model, mode=mode) for mode in modes])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
     def test_the_bare_base_beside_a_call(self, mode: str, folders: dict[str, Path]) -> None:
         base = fresh()
@@ -413,6 +417,7 @@ class TestTwoThreads:
 
         run_together([lambda mode=mode: call(mode) for mode in modes])
 
+    @pytest.mark.slow
     def test_full_in_one_and_a_budget_in_the_other(self, folders: dict[str, Path]) -> None:
         model = wrap(fresh(), folders["every"])
 
@@ -444,6 +449,7 @@ class TestTwoThreads:
         assert torch.equal(whole, logits(model, mode="full"))
         assert torch.equal(logits(model), pruned)
 
+    @pytest.mark.slow
     def test_two_sessions_of_one_model(self, folders: dict[str, Path]) -> None:
         model = wrap(fresh(), folders["every"])
         sessions = [model.session(page()), model.session(small())]
@@ -456,6 +462,7 @@ class TestTwoThreads:
 
         run_together([lambda: ask(0, "What is the total?"), lambda: ask(1, "Who?")], rounds=4)
 
+    @pytest.mark.slow
     def test_one_session(self, folders: dict[str, Path]) -> None:
         session = wrap(fresh(), folders["every"]).session(page())
 

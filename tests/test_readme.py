@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from arr_coc.store.results.files import read_results
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +52,7 @@ def test_the_result_files_of_the_readme_come_from_its_command() -> None:
         assert bool(shown) == (ROOT / "runs" / "results" / f"{name}.json").is_file()
 
 
+@pytest.mark.slow
 def test_result_files_of_the_bundled_model_agree_in_its_prints() -> None:
     contents = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")}
     contents |= {path.name: read_results(path)[0] for path in RESULTS.glob("*.jsonl.gz")}

@@ -287,6 +287,7 @@ class TestDocumentation:
         assert page.startswith("## Install\n")
         assert "](docs/" not in hook("<!-- readme -->")
 
+    @pytest.mark.slow
     def test_the_example_of_the_modes_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         arr_coc.open_image(BUNDLED / "sample.png").resize((320, 320)).save("page.png")

@@ -69,6 +69,7 @@ def forget() -> object:
     _model.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
 @pytest.mark.parametrize(
     ("kind", "question"),
@@ -85,6 +86,7 @@ def test_an_even_grid_is_kept(kind: str, question: str, mode: str) -> None:
     assert blocks.max() <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
 def test_one_word_on_a_blank_page_is_something(mode: str) -> None:
     """The rule is of the image, and does not fire wherever there is little."""
@@ -129,6 +131,7 @@ def test_the_guide_reads_nothing_where_nothing_is(kind: str, question: str) -> N
     assert Selector.from_pretrained()(IMAGES[kind](), question, budget=BUDGET).void
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strokes", [60, 150, 400, 1500])
 def test_strokes_hold_no_words(strokes: int) -> None:
     selector = Selector.from_pretrained()

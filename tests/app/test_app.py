@@ -85,6 +85,7 @@ class TestBudget:
 
 
 class TestAsking:
+    @pytest.mark.slow
     def test_what_the_model_says(self, models: Models, model: ARRCOCModel, image: str) -> None:
         tab = Tab()
         view = ask(models, tab, image)
@@ -116,6 +117,7 @@ class TestAsking:
         with pytest.raises(ValueError, match=why):
             list(asking.ask(models, Tab(), asked_for))
 
+    @pytest.mark.slow
     def test_an_image_is_encoded_once(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
@@ -125,6 +127,7 @@ class TestAsking:
         ask(models, tab, picture(2, (64, 48)))
         assert tab.sessions[0] is not session
 
+    @pytest.mark.slow
     def test_two_tabs_do_not_mix(self, models: Models, image: str) -> None:
         one, two = Tab(), Tab()
         other = picture(3, (32, 64))
@@ -138,6 +141,7 @@ class TestAsking:
         assert (len(one.history), len(two.history)) == (1, 1)
         assert one.sessions[0] is not two.sessions[0]
 
+    @pytest.mark.slow
     def test_stop(self, models: Models, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
         tab = Tab()
         before = ask(models, tab, image)
@@ -182,6 +186,7 @@ class TestAsking:
         assert both["a"]["keep"] == both["b"]["keep"]
         assert [label.split(" ")[-1] for label in both["labels"]] == ["(first)", "(second)"]
 
+    @pytest.mark.slow
     def test_a_question_about_another_image_that_failed_changes_nothing(
         self, models: Models, image: str
     ) -> None:
@@ -197,6 +202,7 @@ class TestAsking:
             ask(models, tab, picture(2, (32, 64)), mode="nope")
         assert last(asking.against(models, tab)).view["b"]["image"] == view["image"]
 
+    @pytest.mark.slow
     def test_true_answers_go_with_their_question(self, models: Models, image: str) -> None:
         tab = Tab()
         tab.truths = {"What is it?": ("a tree",)}
@@ -213,6 +219,7 @@ class TestAsking:
 
 
 class TestMemory:
+    @pytest.mark.slow
     def test_the_least_recently_used_images_are_let_go(self, models: Models) -> None:
         models.encoded.megapixels = 0.5  # two small images
         tabs = [Tab() for _ in range(4)]
@@ -222,6 +229,7 @@ class TestMemory:
         assert [len(tab.sessions) for tab in tabs] == [1, 0, 0, 1]
         assert all(tab.trace is not None for tab in tabs)
 
+    @pytest.mark.slow
     def test_a_tab_whose_image_was_let_go_answers_as_before(self, models: Models, image: str) -> None:
         tab, other = Tab(), Tab()
         before = ask(models, tab, image)
@@ -232,6 +240,7 @@ class TestMemory:
         both = last(asking.swap(models, tab, "What is it?")).view
         assert both["b"]["answer"] == before["answer"]
 
+    @pytest.mark.slow
     def test_both_models_count(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
@@ -239,6 +248,7 @@ class TestMemory:
         last(asking.against(models, tab))
         assert tab.megapixels == 0.5
 
+    @pytest.mark.slow
     def test_a_closed_tab_is_forgotten_with_its_files(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
@@ -248,6 +258,7 @@ class TestMemory:
         gc.collect()
         assert not page.parent.exists()
 
+    @pytest.mark.slow
     def test_the_history_has_no_picture(self, models: Models, image: str) -> None:
         tab = Tab()
         for question in ("What?", "Why?"):
@@ -255,6 +266,7 @@ class TestMemory:
         assert [entry["question"] for entry in tab.history] == ["What?", "Why?"]
         assert len(json.dumps(tab.history)) < 2000
 
+    @pytest.mark.slow
     def test_visits(self, models: Models, image: str) -> None:
         made = Tab()
         view = ask(models, made, image)
@@ -389,6 +401,7 @@ class TestMeasuring:
         assert updates[-1].view["probes"] == {name: found}
         assert len(tab.history) == 1
 
+    @pytest.mark.slow
     def test_it_is_about_the_image_of_the_answer(
         self, models: Models, image: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -434,6 +447,7 @@ class TestMeasuring:
         assert ran == measured
         assert note is None if why is None else why in note
 
+    @pytest.mark.slow
     def test_a_real_one(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
@@ -442,6 +456,7 @@ class TestMeasuring:
 
 
 class TestTraces:
+    @pytest.mark.slow
     def test_open_needs_no_model(self, models: Models, image: str, tmp_path: Path) -> None:
         made = Tab()
         ask(models, made, image)
@@ -590,6 +605,7 @@ class TestScreen:
         update = last(handlers.on_ask(models, tab, image, "Why?", 25, False, "prune", False))
         assert update[1]["is_true"] is None
 
+    @pytest.mark.slow
     def test_a_sample_with_a_trace_needs_no_model(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
         ask(models, made, image)

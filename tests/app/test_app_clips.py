@@ -110,6 +110,7 @@ class TestUpload:
         assert (len(clip), clip.size) == (5, (32, 24))
         assert {image.size for image in clip} == {(32, 24)}
 
+    @pytest.mark.slow
     def test_without_the_extra_the_form_says_how_to_get_it(
         self, models: Models, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -128,6 +129,7 @@ class TestUpload:
 
 
 class TestAnswer:
+    @pytest.mark.slow
     def test_the_view_is_of_the_clip(self, models: Models, video: str) -> None:
         tab = Tab()
         handlers.on_clip(tab, video)

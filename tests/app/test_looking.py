@@ -126,6 +126,7 @@ def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: 
     assert said.startswith("That failed (MemoryError)")
 
 
+@pytest.mark.slow
 def test_an_own_guide_looks_in_place_of_the_bundled_one(
     image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

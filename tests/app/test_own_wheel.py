@@ -31,6 +31,7 @@ def files() -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_its_name_is_one_of_a_wheel() -> None:
     name, version, _, tags = parse_wheel_filename(own_wheel()[0])
     assert (name, str(version), {str(tag) for tag in tags}) == ("arr-coc", __version__, {"py3-none-any"})
@@ -62,6 +63,7 @@ def test_it_says_what_is_installed(files: dict[str, bytes]) -> None:
     assert b"Apache License" in files[f"{info}/licenses/LICENSE"]
 
 
+@pytest.mark.slow
 def test_it_is_always_the_same() -> None:
     assert own_wheel() == own_wheel()
 

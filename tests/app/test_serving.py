@@ -160,6 +160,7 @@ class TestEndpoint:
             with pytest.raises(TimeoutError):
                 listening.accept()
 
+    @pytest.mark.slow
     def test_several_at_once_do_not_mix(self, address: str, model: ARRCOCModel, tmp_path: Path) -> None:
         images = []
         for seed in range(4):

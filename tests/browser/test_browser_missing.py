@@ -52,10 +52,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "tests"
 
 
+@pytest.mark.slow
 def test_they_are_skipped(without_chromium: Run, folder: Path) -> None:
     assert without_chromium(folder, code=0).strip().splitlines()[-1].startswith("1 skipped in ")
 
 
+@pytest.mark.slow
 def test_they_fail_where_a_browser_is_required(without_chromium: Run, folder: Path) -> None:
     output = without_chromium(folder, code=1, ARR_COC_BROWSER="required")
     assert output.strip().splitlines()[-1].startswith("1 error in ")

@@ -63,6 +63,7 @@ def test_it_opens_at_the_frame_with_most(blank: Page) -> None:
     assert "30 of 288" in blank.locator(".ac-verdict").inner_text()
 
 
+@pytest.mark.slow
 def test_keys_alone_move_through_time(blank: Page) -> None:
     mount(blank, clip_trace().view(), "simple")
     slider = blank.get_by_label(SLIDER)
@@ -199,6 +200,7 @@ def test_what_compares_images_refuses_clips(blank: Page) -> None:
     assert "not a view that can be drawn" in blank.locator(".arrcoc").inner_text()
 
 
+@pytest.mark.slow
 def test_the_page_opens_from_a_disk(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     views = [clip_trace(question=HOSTILE).view(), trace().view(), clip_trace(image_strip()).view()]

@@ -145,6 +145,7 @@ def test_a_mode_of_ones_own_says_its_remark(blank: Page, monkeypatch: pytest.Mon
     assert "Same answer" in blank.locator(".ac-verdict").inner_text()
 
 
+@pytest.mark.slow
 def test_words_of_the_field_are_explained(blank: Page) -> None:
     call(blank, "pair(element, v[0], v[1])", trace(allocation(0)).view(), trace(allocation(1)).view())
     assert_explained(blank, "IoU", "Intersection over union")
@@ -343,6 +344,7 @@ def test_the_evidence_stands_beside_the_choice(blank: Page) -> None:
     assert blank.locator(".ac-recall").count() == 0
 
 
+@pytest.mark.slow
 def test_the_words_that_the_guide_read(blank: Page) -> None:
     mount(blank, guided())
     said = blank.get_by_label("Words on the page", exact=True).inner_text()
@@ -445,6 +447,7 @@ def test_hostile_text_stays_text(blank: Page) -> None:
     assert blank.title() == ""
 
 
+@pytest.mark.slow
 def test_the_page_opens_from_a_disk(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     views = [trace(question=HOSTILE, words=()).view(), trace(allocation(1)).view()]

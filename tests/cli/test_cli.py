@@ -87,6 +87,7 @@ class TestAsk:
         answer = ARRCOCModel.from_pretrained(folder).ask(image, "What is it?", budget=0.5)
         assert (facts["answer"], facts["kept"], facts["budget"]) == (answer.text, 24, 0.5)
 
+    @pytest.mark.slow
     def test_compare(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         facts = run_json(capsys, "ask", image, "What is it?", "-m", folder, "-b", "2", "--compare")
         assert set(facts["full"]) == {"answer", "ms"}
@@ -110,6 +111,7 @@ class TestAsk:
         run_json(capsys, "ask", image, "What is it?", "-m", folder, "--out", name)
         assert Image.open(name).width > 1000
 
+    @pytest.mark.slow
     def test_a_trace_has_the_answer_that_is_printed(
         self, capsys: pytest.CaptureFixture[str], image: str, folder: str
     ) -> None:
@@ -131,6 +133,7 @@ class TestAsk:
         assert code == 0
         assert "[red]is it [/b]?" in out
 
+    @pytest.mark.slow
     def test_fallback_is_said(
         self,
         capsys: pytest.CaptureFixture[str],
@@ -348,6 +351,7 @@ class TestProcess:
         )
         assert done.stdout == "[]\n"
 
+    @pytest.mark.slow
     def test_help_and_bad_use_load_no_model_library(self) -> None:
         for arguments, wanted in (
             (["--help"], 0),
@@ -370,6 +374,7 @@ class TestProcess:
             )
             assert done.returncode == wanted
 
+    @pytest.mark.slow
     def test_exit_codes(self, tmp_path: Path) -> None:
         def arr_coc_command(*arguments: str) -> subprocess.CompletedProcess[str]:
             command = [
@@ -395,6 +400,7 @@ class TestProcess:
             _ = arr_coc.nonsense
 
 
+@pytest.mark.slow
 def test_wheel_holds_the_package_alone(tmp_path: Path) -> None:
     """What `pip install` gets: code, py.typed and the bundled files; no recipes and no tests."""
     import zipfile

@@ -54,6 +54,7 @@ class TestDevice:
         assert code == 0
         assert "device cpu, bfloat16" in [" ".join(line.split()) for line in out.splitlines()]
 
+    @pytest.mark.slow
     def test_ask_and_look_compute_in_it(
         self, capsys: pytest.CaptureFixture[str], image: str, folder: str
     ) -> None:

@@ -64,6 +64,7 @@ MODES["mine"] = replace(PRUNE, name="mine", help="as in prune")
 """
 
 
+@pytest.mark.slow
 def test_a_mode_of_the_users(capsys: pytest.CaptureFixture[str], image: str, base: Path) -> None:
     Path("my_modes.py").write_text(MODE)
     line = (image, "What is it?", "-m", str(base), "-b", "5", "--mode", "mine")

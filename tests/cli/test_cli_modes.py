@@ -61,6 +61,7 @@ class TestAsk:
         assert (f"\n{mode} " in out) == (mode != "full")  # its line of times
         assert ("\nall tokens " in out) == (mode == "full")
 
+    @pytest.mark.slow
     def test_gestalts(self, capsys: Capture, folder: str) -> None:
         for name, coarse in (("resize", 6), ("pool4", 12), ("pool16", 4)):
             for mode, kept in (("compress", 0), ("saccade", 5)):
@@ -144,6 +145,7 @@ class TestLookWithoutAModel:
         assert (code, out) == (2, "")
         assert f"{option[0]} is of a model: name one with --model" in err
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", [("--json",), ("--out", "look.png")])
     def test_nothing_heavy_but_torch(self, options: tuple[str, ...]) -> None:
         """Neither models nor plots nor data sets are imported; the threads of torch sleep while they wait."""

@@ -37,6 +37,7 @@ def refused(capsys: Capture, *words: str) -> str:
 # ---- eval -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_are_named_once_and_the_profiler_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capfd, *SMALL, "--out", "e3.jsonl")
     assert code == 0, err
@@ -51,6 +52,7 @@ def test_an_archive_is_no_place_for_a_run(capsys: Capture) -> None:
     assert "give one such as arr-coc-eval" in refused(capsys, *SMALL, "--out", "e3.jsonl.gz")
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

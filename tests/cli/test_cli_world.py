@@ -93,6 +93,7 @@ def test_pages_of_a_type_by_a_browser(capsys, tmp_path):
     assert record["questions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "remarks"), [(fonts.FEW - 1, 1), (fonts.FEW, 0)])
 def test_few_fonts_are_remarked_on(capsys, tmp_path, monkeypatch, count, remarks):
     names = tuple(f"Family {i}" for i in range(count))

@@ -203,6 +203,7 @@ def test_every_line_ends_in_a_result_or_one_line(capsys: pytest.CaptureFixture[s
     assert 8 < codes.count(0) < LINES - 60  # both sides of the law were tried
 
 
+@pytest.mark.slow
 def test_a_line_without_a_command_is_held_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     for value in VALUES:
         if value in ("--", "*", "?"):

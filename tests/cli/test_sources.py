@@ -40,6 +40,7 @@ def pdf() -> str:
 
 
 class TestStandardInput:
+    @pytest.mark.slow
     def test_the_bytes_of_an_image(
         self, capsys: Capture, image: str, folder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -84,6 +85,7 @@ class TestPDF:
         Image.new("RGB", (100, 50)).save("huge.pdf", resolution=0.6)  # 12,000 points wide
         assert sources.open_picture("huge.pdf").size == (sources.PAGE_SIDE, sources.PAGE_SIDE // 2)
 
+    @pytest.mark.slow
     def test_answered(self, capsys: Capture, pdf: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
         sources.open_picture(pdf, 2).save("second.png")
         expected = run_json(capsys, "ask", "second.png", *ASK, folder)
@@ -121,6 +123,7 @@ class TestFolders:
         (folder / "notes.txt").write_text("no image")
         return folder
 
+    @pytest.mark.slow
     def test_a_line_for_each_image_by_name(self, capsys: Capture, scans: Path, folder: str) -> None:
         (scans / "deeper.png").rmdir()
         code, out, err = run(capsys, "ask", str(scans), *ASK, folder, "--json")
@@ -136,6 +139,7 @@ class TestFolders:
         assert [line.split()[0] for line in out.splitlines()] == ["a.JPG", "b.png", "c.webp"]
         assert {path.name for path in Path().iterdir()} == {"scans"}  # nothing is drawn
 
+    @pytest.mark.slow
     def test_one_that_cannot_be_opened_costs_no_other(
         self, capsys: Capture, scans: Path, folder: str
     ) -> None:
@@ -158,6 +162,7 @@ class TestFolders:
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert f"{words[0]} is for one answer" in err
 
+    @pytest.mark.slow
     def test_what_is_said_beside_answers_is_counted(self, capsys: Capture, scans: Path, folder: str) -> None:
         (scans / "deeper.png").rmdir()
         line = ("ask", str(scans), *ASK, folder, "--mode", "saccade")
@@ -177,6 +182,7 @@ class TestFolders:
             "arr-coc: 2 other notes",
         ]
 
+    @pytest.mark.slow
     def test_a_foreign_picture_is_counted_once_and_so_is_a_fallback(
         self, capsys: Capture, scans: Path, folder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -220,6 +226,7 @@ def test_words_that_are_no_question(capsys: Capture, image: str) -> None:
         assert message in err
 
 
+@pytest.mark.slow
 def test_several_are_asked_about_together(capsys: Capture, image: str, folder: str) -> None:
     picture(2, (64, 64)).save("other.png")
     line = ("ask", image, "other.png", *ASK, folder)
@@ -242,6 +249,7 @@ class TestLooks:
         picture(2, (64, 64)).save("other.png")
         return "other.png"
 
+    @pytest.mark.slow
     def test_several_have_lines_and_a_picture_each(self, capsys: Capture, image: str, other: str) -> None:
         code, out, err = run(capsys, "look", image, other, *ASK[:3])
         assert (code, err) == (0, "")
@@ -267,6 +275,7 @@ class TestLooks:
             assert record == expected.to_dict()
         assert not list(Path().glob("arr-coc-look*"))
 
+    @pytest.mark.slow
     def test_a_folder_with_one_that_cannot_be_opened(self, capsys: Capture) -> None:
         Path("scans").mkdir()
         for number, name in enumerate(("b.png", "a.png")):

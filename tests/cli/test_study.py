@@ -85,6 +85,7 @@ class TestTrain:
                 assert " ".join(words) in " ".join(text.split())
         assert max(map(len, out.splitlines())) <= 80
 
+    @pytest.mark.slow
     def test_a_recipe_with_changes_writes_an_allocator(self, capsys: Capture, base: str, pages: str) -> None:
         changes = (f"model={base}", f"data=jsonl:{pages}", "steps=2", "warmup=1", "log_every=1", "workers=0")
         code, out, err = run(capsys, "train", "relevance", *changes, "layer.explore=0.25", "--out", "made")
@@ -103,6 +104,7 @@ class TestTrain:
         line = ("train", "relevance", *changes, "layer.explore=0.25", "--out", "made")
         assert "holds a finished run" in refused(capsys, *line)
 
+    @pytest.mark.slow
     def test_json_and_a_folder_of_images_with_questions_alone(
         self, capsys: Capture, base: str, tmp_path: Path
     ) -> None:
@@ -151,6 +153,7 @@ class TestTrain:
         message = refused(capsys, "train", "relevance", "--device", "cuda:1")
         assert "set CUDA_VISIBLE_DEVICES=1 and use cuda" in message
 
+    @pytest.mark.slow
     def test_dtype_is_the_recipes_precision(self, capsys: Capture, base: str, pages: str) -> None:
         changes = (f"model={base}", f"data=jsonl:{pages}", "steps=1", "workers=0")
         run_json(capsys, "train", "relevance", *changes, "--dtype", "bfloat16", "--device", "cpu")
@@ -177,6 +180,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, printed: io.StringIO) -> 
 
 
 class TestEval:
+    @pytest.mark.slow
     def test_it_writes_lines_summary_and_plot_and_goes_on(
         self, capsys: Capture, measured: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -201,6 +205,7 @@ class TestEval:
             assert re.search(rf"{re.escape(method)}\W.* {row['score']:.1%} ", out)
         assert "run.png" in out
 
+    @pytest.mark.slow
     def test_a_run_elsewhere_ends_in_the_same_bytes_but_for_times(
         self, capsys: Capture, measured: Path
     ) -> None:
@@ -249,6 +254,7 @@ class TestEval:
 
 
 class TestReport:
+    @pytest.mark.slow
     def test_lines_packed_lines_and_summary_give_the_same_table(
         self, capsys: Capture, measured: Path, printed: io.StringIO
     ) -> None:
@@ -265,6 +271,7 @@ class TestReport:
             picture.unlink()
         assert run_json(capsys, "report", "run.jsonl") == json.loads(Path("run.json").read_text())
 
+    @pytest.mark.slow
     def test_other_columns_and_another_picture(self, capsys: Capture, measured: Path) -> None:
         tables = set()
         for columns in ("short", "budgets", "families", "time"):
@@ -279,6 +286,7 @@ class TestReport:
         message = refused(capsys, "report", str(measured / "run.json"), "--columns", "targets")
         assert "families" in message
 
+    @pytest.mark.slow
     def test_parts_joined_are_the_whole_run(self, capsys: Capture) -> None:
         small = ["eval", "--size", "128", "--questions", "5", "--per-image", "2", "--methods", "full,random"]
         small += ["--budgets", "4", "--timed", "0"]
@@ -416,6 +424,7 @@ def test_public_data_sets_are_scored_by_their_own_metric(
     assert record["tokens"]["arr-coc@5"] == 5
 
 
+@pytest.mark.slow
 def test_answers_on_a_data_set_are_the_models(capsys: Capture, base: str) -> None:
     image = textvqa(Path("data"), "seventeen")
     image.parent.mkdir(parents=True)

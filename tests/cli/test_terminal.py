@@ -44,6 +44,7 @@ def test_control_characters_are_written_out() -> None:
     assert terminal.printable(plain) == plain
 
 
+@pytest.mark.slow
 def test_a_file_name_a_question_and_an_answer_command_no_terminal(
     capsys: Capture, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

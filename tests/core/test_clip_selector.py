@@ -75,6 +75,7 @@ def test_a_bad_grid_and_a_selector_without_a_guide_are_refused(selector: Selecto
         choose(StemSelector.load(), [frame()], "What?", 0.1, (4, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["What is the total?", "Where is Paris?"])
 def test_what_is_told_is_of_the_surest_step_however_it_is_looked_at(
     selector: Selector, question: str

@@ -32,6 +32,7 @@ def score(selector: StemSelector, picture: Image.Image) -> float:
         return float(selector.stem.familiarity(selector.stem(pixels, grid)[0]))
 
 
+@pytest.mark.slow
 def test_held_out_pages_are_familiar_but_one_in_fifty(selector: StemSelector) -> None:
     sizes = ((256, 256), (512, 384), (768, 768), (1024, 1024))
     scores = {

@@ -127,6 +127,7 @@ def test_longer_question_words_win_and_others_give_nothing():
     assert hints("Total?") == ()
 
 
+@pytest.mark.slow
 def test_questions_are_not_kept():
     for cached in (stem, stems):
         cached.cache_clear()

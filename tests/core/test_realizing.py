@@ -75,6 +75,7 @@ def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> 
     assert [float(one.logits.mean()) for one in together] == [0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_no_transformers_model_is_needed() -> None:
     code = "import sys, arr_coc.core.realizing; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -42,6 +42,7 @@ def sample(size: tuple[int, int]) -> Image.Image:
         return image.convert("RGB").resize(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: "x".join(map(str, s)))
 def test_the_same_cells_as_the_model_would_choose(size: tuple[int, int]) -> None:
     image = sample(size)
@@ -72,6 +73,7 @@ def test_a_grid_of_ones_own() -> None:
     assert allocation.kept == 20
 
 
+@pytest.mark.slow
 def test_it_needs_no_transformers() -> None:
     code = (
         "import sys\nfrom arr_coc import Selector\n"

@@ -128,6 +128,7 @@ class TestLaw:
         assert torch.allclose(array.mean((0, 2, 3)), torch.tensor(mean), atol=1e-4)
         assert torch.allclose(array[0, :, 2, 5], torch.tensor(cell), atol=1e-4)
 
+    @pytest.mark.slow
     def test_neither_transformers_nor_another_part_of_the_library_is_imported(self):
         code = (
             "import sys, arr_coc.core.texture\n"

@@ -103,6 +103,7 @@ def test_a_group_that_was_replaced_is_computed():
         CHANNEL_GROUPS.pop("mine")
 
 
+@pytest.mark.slow
 def test_inputs_are_not_kept_alive():
     cache, x = TextureCache(), image()
     generate_texture_array(x, GRID, "mvp13", cache=cache)

@@ -808,6 +808,7 @@ class TestOpenData:
         assert "\n" not in str(error.value)
         assert len(str(error.value)) < 300 + len(str(tmp_path))
 
+    @pytest.mark.slow
     def test_without_torch(self):
         modules = "arr_coc.data, arr_coc.data.metrics, arr_coc.store.results"
         code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"

@@ -70,6 +70,7 @@ def test_every_method_is_described():
     assert (coarse["kind"], coarse["label"]) == ("null", "all frames at fewer pixels, readable")
 
 
+@pytest.mark.slow
 def test_the_table_reads_the_summary_alone(tmp_path):
     path = tmp_path / "clips.json"
     write_summary(summarise(SCORED, reference="arr-coc"), path)

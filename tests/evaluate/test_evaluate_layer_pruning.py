@@ -245,6 +245,7 @@ class TestBadInput:
             pruned_prefill(model, inputs, features, fastv, 4, layer=1)
 
 
+@pytest.mark.slow
 def test_the_bundled_model_runs() -> None:
     """At the paper's cut, after two of its five layers: questions about one page as a batch, and masking."""
     model = ARRCOCModel.from_pretrained()

@@ -99,12 +99,14 @@ def test_a_picture_with_a_panel_for_each_cost(drawn, tmp_path, timed):
         assert np.asarray(image.convert("L")).std() > 5
 
 
+@pytest.mark.slow
 def test_equal_summaries_give_equal_pictures(tmp_path):
     for name in ("a.png", "b.png"):
         plot(results(["arr-coc", "scope"]), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_every_method_is_drawn_where_it_was_measured(drawn):
     names = ["arr-coc", *RIVALS, "random", "oracle"]
     summary = results(names)
@@ -113,6 +115,7 @@ def test_every_method_is_drawn_where_it_was_measured(drawn):
         assert points == {(row[cost], row["score"]) for row in summary["methods"].values()}
 
 
+@pytest.mark.slow
 def test_names_do_not_overlap_and_stay_inside(drawn):
     figure = drawn(results(["arr-coc", *RIVALS, "random", "even grid", "downsample", "shuffled question"]))
     left = [box for text, box in boxes(figure) if not text.startswith(("all", "auto"))]
@@ -124,6 +127,7 @@ def test_names_do_not_overlap_and_stay_inside(drawn):
             assert a.y0 >= b.y1 - 4 or b.y0 >= a.y1 - 4  # an extent has the room of letters like p below
 
 
+@pytest.mark.slow
 def test_choosing_before_the_encoder_is_drawn_where_it_was_measured(drawn):
     summary = early()
     for axes, cost in zip(drawn(summary).axes, ("tokens", "ttft_ms"), strict=True):
@@ -131,6 +135,7 @@ def test_choosing_before_the_encoder_is_drawn_where_it_was_measured(drawn):
         assert points == {(row[cost], row["score"]) for row in summary["methods"].values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("dear", [{}, DEAR], ids=["few", "more"])
 def test_all_names_keep_apart(drawn, timed, dear):
@@ -154,11 +159,13 @@ def test_all_names_keep_apart(drawn, timed, dear):
             assert aside or a.y0 >= b.y1 - 4 or b.y0 >= a.y1 - 4
 
 
+@pytest.mark.slow
 def test_times_far_apart_are_on_a_logarithmic_axis(drawn):
     assert drawn(early()).axes[1].get_xscale() == "log"
     assert drawn(results(["arr-coc", "scope"])).axes[1].get_xscale() == "linear"
 
 
+@pytest.mark.slow
 def test_after_and_before_the_encoder_differ_at_a_glance(drawn):
     lines = drawn(early()).axes[0].lines
     thick = {line.get_color() for line in lines if line.get_linewidth() > 2}
@@ -166,6 +173,7 @@ def test_after_and_before_the_encoder_differ_at_a_glance(drawn):
     assert [line.get_xdata().tolist() for line in lines if line.get_marker() == "*"] == [[529]]
 
 
+@pytest.mark.slow
 def test_ours_is_on_top_and_thickest(drawn):
     lines = drawn(results(["arr-coc", *RIVALS])).axes[0].lines
     thick = max(lines, key=lambda line: line.get_linewidth())

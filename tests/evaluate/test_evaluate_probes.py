@@ -75,6 +75,7 @@ def tiny_session(family: str) -> Session:
 # ---- the budget -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prune", "sparse"])
 def test_every_point_is_what_the_model_says_with_that_budget(
     session: Session, question: str, sweep: dict[str, Any], mode: str
@@ -159,6 +160,7 @@ def test_log_probabilities_are_of_the_tokens_one_by_one(family: str) -> None:
     assert found == pytest.approx(sum(logprobs) / 5, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_right_is_as_from_all_tokens_and_true_is_true(session: Session, question: str) -> None:
     full = session.ask(question, mode="full", max_new_tokens=LONGEST).text
     plain = budget_sweep(session, question)
@@ -313,6 +315,7 @@ class Cancelled(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", PROBES)
 def test_equal_calls_give_equal_results_and_leave_nothing_behind(
     probe: Any, session: Session, question: str

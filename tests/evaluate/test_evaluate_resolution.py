@@ -60,6 +60,7 @@ def test_always_sure_reads_the_smallest_and_never_sure_the_whole(scene: Scene) -
         assert min(watch.ms["encode"], watch.ms["scoring"]) > 0
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_it_stops_at_the_first_sure_look(scene: Scene) -> None:
     """By the probabilities of each look, measured one by one."""
@@ -95,6 +96,7 @@ def test_an_image_of_few_cells_is_read_as_it_is(model: ARRCOCModel) -> None:
     assert watch.ms["scoring"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_records_it(tmp_path: Path) -> None:
     names = ("full", "downsample", NAME, f"{NAME}:0")
     options = {"questions": 3, "per_image": 3, "size": 256, "budgets": (9,), "timed": 1}

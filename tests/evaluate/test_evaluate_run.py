@@ -183,6 +183,7 @@ def test_answers_alone_are_answers_in_a_batch(folder: Path, tmp_path: Path) -> N
         assert one["said"].items() <= other["said"].items()
 
 
+@pytest.mark.slow
 def test_another_seed_draws_other_cells_of_files_and_no_others(tmp_path: Path) -> None:
     own = own_data(tmp_path, 2) | {"methods": ("random", "even grid", "arr-coc"), "budgets": (9, 18)}
     runs = [tmp_path / str(seed) for seed in (0, 1)]
@@ -220,6 +221,7 @@ def test_a_file_of_another_run_is_not_touched(folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "run.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_weights(model: ARRCOCModel, tmp_path: Path) -> None:
     few = settings(tmp_path, allocators=(str(tmp_path / "own"),), methods=("arr-coc",), budgets=(9,))
     model.save_pretrained(tmp_path / "own")
@@ -230,6 +232,7 @@ def test_a_run_does_not_go_on_with_other_weights(model: ARRCOCModel, tmp_path: P
         evaluate(few, progress=False)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_another_lora(model: ARRCOCModel, tmp_path: Path) -> None:
     few = settings(tmp_path, allocators=(str(tmp_path / "own"),), methods=("arr-coc sparse",), budgets=(9,))
     own = ARRCOCModel.wrap(model.base, model.processor)
@@ -245,6 +248,7 @@ def test_a_run_does_not_go_on_with_another_lora(model: ARRCOCModel, tmp_path: Pa
         evaluate(few, progress=False)
 
 
+@pytest.mark.slow
 def test_times_are_of_evenly_spread_questions_and_change_no_answer(folder: Path, tmp_path: Path) -> None:
     names = ("full", "arr-coc", "downsample", "fastv", "scope")
     evaluate(settings(tmp_path, timed=2, methods=names, budgets=(9,)), progress=False)
@@ -285,6 +289,7 @@ def test_a_warning_of_the_profiler_does_not_break_the_bar(capfd: pytest.CaptureF
 # ---- images that can't be opened ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_image_that_can_not_be_opened_does_not_end_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,6 +319,7 @@ def test_an_image_that_can_not_be_opened_does_not_end_the_run(
     assert run.lines.read_bytes().splitlines()[1:] == whole.read_bytes().splitlines()[1:]
 
 
+@pytest.mark.slow
 def test_no_image_at_all_is_an_error(tmp_path: Path) -> None:
     few = own_data(tmp_path, 2) | {"methods": ("full",), "budgets": (9,)}
     for i in (1, 2):
@@ -327,6 +333,7 @@ def test_no_image_at_all_is_an_error(tmp_path: Path) -> None:
 # ---- stopped --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = settings(tmp_path, methods=("full",), budgets=(9,))
     evaluate(few, progress=False)

@@ -285,6 +285,7 @@ class TestCommand:
         assert result.exit_code == 0, result.output
         return result.stdout
 
+    @pytest.mark.slow
     def test_json_has_the_circumstances_and_every_row(self, tmp_path):
         made = json.loads(self.run(tmp_path, "--json"))
         assert made["circumstances"]["visual tokens"] == CELLS
@@ -293,6 +294,7 @@ class TestCommand:
         assert made["rows"][1]["tokens"] == 8
         assert set(made["rows"][0]["stages"]) == set(STAGES)
 
+    @pytest.mark.slow
     def test_a_line_per_way(self, tmp_path):
         lines = self.run(tmp_path).splitlines()
         head = next(line for line in lines if "x stock" in line)

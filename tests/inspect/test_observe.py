@@ -297,6 +297,7 @@ class TestWords:
         with pytest.raises(ValueError, match="scores nothing of this image; use 'prune'"):
             word_heat(session(), QUESTION, mode, kept=7)
 
+    @pytest.mark.slow
     def test_the_name_of_a_field_pulls_most(self) -> None:
         """The bundled model, on a page it never saw: other words pull little, this one at the evidence."""
         page = draw_page(3, (512, 512), "test", void=False)

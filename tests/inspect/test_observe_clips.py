@@ -21,6 +21,7 @@ def model() -> ARRCOCModel:
     return clip_model()
 
 
+@pytest.mark.slow
 def test_the_trace_is_of_the_answer(model: ARRCOCModel) -> None:
     clip = drawn_clip()
     trace = observe_clips(model.session(clip), QUESTION, budget=0.25, mode="prune", max_new_tokens=4)

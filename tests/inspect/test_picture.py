@@ -55,6 +55,7 @@ class TestPicture:
             assert 1000 <= picture.width <= 3000
             assert 300 <= picture.height <= 4000
 
+    @pytest.mark.slow
     def test_the_truth_stands_beside_the_choice(self) -> None:
         image, allocation = Image.new("RGB", (256, 256), "white"), record(8, 8, 16)
         boxes = tuple(
@@ -120,6 +121,7 @@ class TestPicture:
             warnings.simplefilter("error")
             draw_allocation(Image.new("RGB", (64, 64)), record(4, 4, 5), text, text)
 
+    @pytest.mark.slow
     def test_pillow_alone_draws(self) -> None:
         """Of matplotlib no more than the files of its fonts is read."""
         code = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -15,6 +16,7 @@ from making import stem
 from muon import needs_muon
 
 
+@pytest.mark.slow
 @needs_muon
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "stem.safetensors"

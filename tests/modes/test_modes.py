@@ -188,6 +188,7 @@ class TestGenerate:
         for more in ways:
             assert torch.equal(greedy(model, inputs, mode=mode, **more), best), more
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_no_part_is_idle(self) -> None:
         """The tests of this file could fail: another mode, or kind of eye, is another answer."""
@@ -242,6 +243,7 @@ class TestLargeImages:
         processor.image_processor.size = {"shortest_edge": 256, "longest_edge": 2048 * 2048}
         return Tiny(built.family, built.model, processor)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("size", "cells"),
         [((184, 184), 23 * 23), ((192, 184), 24 * 23), ((4000, 24), 1500), ((1536, 1024), 192 * 128)],
@@ -291,6 +293,7 @@ class TestSessions:
             text = model.processor.tokenizer.decode(out, skip_special_tokens=True).strip()
             assert session.ask(question, mode=mode, max_new_tokens=NEW).text == text
 
+    @pytest.mark.slow
     @sparse_families
     def test_the_tower_sees_the_coarse_view_once_and_then_only_kept_cells(self, family: str) -> None:
         for kind in KINDS:
@@ -301,6 +304,7 @@ class TestSessions:
                         session.ask(question, mode=mode, budget=5, max_new_tokens=1)
             assert seen == [4 * 8] + [4 * 5] * 6
 
+    @pytest.mark.slow
     def test_one_session_in_every_mode(self) -> None:
         """What one mode has found out is right for the next one."""
         model = wrapped()
@@ -403,6 +407,7 @@ class TestGradient:
         assert learning.requires_grad
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_bfloat16_base() -> None:
     built = tiny("qwen3_vl")

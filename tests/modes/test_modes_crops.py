@@ -80,6 +80,7 @@ class TestPrepare:
         one, other = (prepare("covering", some, budget=9).allocations[0] for some in (ROWS, rows))
         assert not torch.equal(one.keep, other.keep)
 
+    @pytest.mark.slow
     def test_a_budget_is_of_the_fine_cells(self) -> None:
         for budget, kept in ((5, [5, 5, 36]), (0.25, [81, 36, 36]), (1.0, [324, 144, 36])):
             assert [one.kept for one in prepare(budget=budget).allocations] == kept

@@ -173,6 +173,7 @@ class TestEveryMode:
         assert expected.kept == 7 < expected.total
         assert torch.equal(record.keep, expected.keep)
 
+    @pytest.mark.slow
     def test_what_is_known_of_cells(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """An untrained layer has a coupling, a trained one cells; a gestalt is made only where it is read."""
         set_constants(monkeypatch)

@@ -114,6 +114,7 @@ def anew(
     return folder
 
 
+@pytest.mark.slow
 def test_an_allocator_trained_anew_for_the_bundled_model_says_so_too(
     model: ARRCOCModel, circle: Image.Image, anew: Path
 ) -> None:

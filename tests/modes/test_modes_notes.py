@@ -107,6 +107,7 @@ class TestSizes:
         answer = bundled.ask(page, "What is the title?", max_new_tokens=1)
         assert (answer.total, answer.note) == (BUNDLED_CELLS, None)
 
+    @pytest.mark.slow
     def test_coarse_views_were_taught_on_larger_ones(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
         assert "coarse" in bundled.loras.kinds
         assert "at most" not in (bundled.ask(twice, "Title?", mode="saccade", max_new_tokens=1).note or "")
@@ -115,11 +116,13 @@ class TestSizes:
         assert "taught on pictures of at most 1,056 cells" in (note or "")
         assert bare.ask(twice, "Title?", mode="compress", max_new_tokens=1).note is None
 
+    @pytest.mark.slow
     def test_of_several_those_are_counted(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
         page = draw_page(745, (320, 320), "test").image
         note = bundled.ask([page, twice], "What is the title?", max_new_tokens=1).note
         assert "one has 1,440, so" in (note or "")
 
+    @pytest.mark.slow
     def test_of_another_model_nobody_knows(self, bundled: ARRCOCModel, twice: Image.Image) -> None:
         other = ARRCOCModel(bundled.base, bundled.processor, bundled.layer, base_name="another")
         assert other.ask(twice, "What is the title?", max_new_tokens=1).note is None

@@ -47,6 +47,7 @@ def channel(textures: list[Tensor], name: str) -> Tensor:
     return torch.cat([one[:, channel_names("full40").index(name)] for one in textures])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
 def test_full40_runs_in_every_mode_that_chooses_on_images_and_clips(model: ARRCOCModel, mode: str) -> None:
     # Its tiny images are too small for a coarse view.

@@ -65,6 +65,7 @@ def drawn_lines(summary: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyP
     return figures[0].axes[0].lines
 
 
+@pytest.mark.slow
 def test_a_file_adds_a_method(added: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs, and stands in summary, table, plot and probe as what its file calls it."""
     settings = Settings(

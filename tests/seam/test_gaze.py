@@ -322,6 +322,7 @@ def test_bad_input_is_named() -> None:
 # ---- what it finds ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_bundled_model_looks_at_the_evidence_untrained() -> None:
     """On a page of 512 px a quarter of the cells hold most of the evidence; cosine finds far less of it."""

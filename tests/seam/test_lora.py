@@ -204,6 +204,7 @@ class TestEveryFamily:
         assert sum(w.numel() for w in weights.values()) == sum(p.numel() for p in loras.parameters())
         assert all("lora_" in name for name in weights)  # never the base
 
+    @pytest.mark.slow
     def test_it_computes_what_peft_computes(self, family: str) -> None:
         for kinds in ((OWN,), (PARTIAL,), (PARTIAL, COARSE)):
             loras = learned(family, kinds=kinds)
@@ -230,6 +231,7 @@ class TestSeveral:
         for mode, found in by_mode(loras, family).items():
             assert torch.equal(found, logits(tiny(family).model, family)), mode  # nothing was learned yet
 
+    @pytest.mark.slow
     @SOME
     def test_each_mode_has_its_loras(self, family: str) -> None:
         plain = logits(tiny(family).model, family)
@@ -245,6 +247,7 @@ class TestSeveral:
                 assert (not chosen) == torch.equal(found[mode], plain), (kinds, mode)
                 assert (not chosen) == (model_of(loras, mode) is tiny(family).model), (kinds, mode)
 
+    @pytest.mark.slow
     @SOME
     def test_all_come_back_as_saved(self, family: str, tmp_path: Path) -> None:
         for kinds in ((PARTIAL, COARSE), KINDS):
@@ -266,6 +269,7 @@ class TestSeveral:
                 assert settings["inference_mode"] is True
                 assert "/" not in json.dumps(settings)  # nobody's disk
 
+    @pytest.mark.slow
     def test_saving_changes_nothing(self, tmp_path: Path) -> None:
         for kinds in ((OWN,), (PARTIAL, COARSE), KINDS):
             loras = learned(kinds=kinds)
@@ -374,6 +378,7 @@ class TestWhatLearns:
 class TestThreads:
     """Nothing about the base depends on what is at work, so calls with other LoRAs may run beside it."""
 
+    @pytest.mark.slow
     @SOME
     def test_every_mode_at_once(self, family: str) -> None:
         expected = by_mode(learned(family, kinds=KINDS), family)
@@ -512,6 +517,7 @@ class TestInTheModel:
         session = model.session(self.IMAGE)
         return [session.ask("What?", mode=mode, max_new_tokens=5).text for mode in modes]
 
+    @pytest.mark.slow
     def test_full_is_stock_and_the_others_have_their_loras(self) -> None:
         full, plain = self.around(KINDS), self.around()
         inputs = prompts(tiny("qwen3_vl"), [("What?", [self.IMAGE])])
@@ -522,6 +528,7 @@ class TestInTheModel:
                 assert torch.equal(found, expected), mode
                 assert (mode == "full") == torch.equal(found, plain(**inputs, mode=mode).logits), mode
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_the_base_stays_stock_after_every_mode_and_after_errors(self, tmp_path: Path) -> None:
         base = stock()
@@ -543,6 +550,7 @@ class TestInTheModel:
         assert model.unwrap() is base
         assert torch.equal(logits(base), plain)
 
+    @pytest.mark.slow
     def test_wrapped_twice_is_wrapped_once(self, tmp_path: Path) -> None:
         self.around(KINDS).save_pretrained(tmp_path)
         base, processor = tiny("qwen3_vl").model, tiny("qwen3_vl").processor
@@ -551,6 +559,7 @@ class TestInTheModel:
         assert all(wrap.base is base for wrap in wraps)
         assert self.answers(wraps[0]) == self.answers(wraps[1]) == self.answers(wraps[2])
 
+    @pytest.mark.slow
     def test_a_session_does_not_mix_what_loras_let_it_see(self) -> None:
         """What the tower encoded with one LoRA is not what it would encode with another."""
         model, modes = self.around(KINDS), tuple(MODES)
@@ -564,6 +573,7 @@ class TestInTheModel:
             fresh = model.ask(self.IMAGE, "What?", mode=mode, gestalt=name, max_new_tokens=5)
             assert shared.text == fresh.text, mode
 
+    @pytest.mark.slow
     def test_threads_that_ask_in_other_modes(self) -> None:
         model, modes = self.around(KINDS), list(MODES)
         expected = dict(zip(modes, self.answers(self.around(KINDS)), strict=True))
@@ -634,6 +644,7 @@ class TestInTheModel:
             whole = session.ask("What?", mode="prune", budget=1.0, max_new_tokens=5)
             assert (answer.fallback, answer.mode, answer.text) == (True, "prune", whole.text)
 
+    @pytest.mark.slow
     def test_everything_learned_comes_back(self, tmp_path: Path) -> None:
         model = self.around(KINDS)
         expected = self.answers(model)

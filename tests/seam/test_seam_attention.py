@@ -313,6 +313,7 @@ def test_the_twin_follows_the_models_weights_and_adapters() -> None:
     assert torch.equal(watched_logits(), model(**inputs).logits)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_gone_takes_its_twins_with_it() -> None:
     model = copy.deepcopy(tiny("llava").model)
     with watch_attention(model, "language", lambda *_: None):
@@ -323,6 +324,7 @@ def test_a_model_that_is_gone_takes_its_twins_with_it() -> None:
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_a_watch_lets_go_of_its_observer() -> None:
     class Observer:
         def __call__(self, *_: Any) -> None: ...

@@ -118,6 +118,7 @@ def test_bfloat16(family: str) -> None:
         assert not session.ask(QUESTION, mode=mode, max_new_tokens=1).fallback
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_logits_of_half_precision(dtype: torch.dtype) -> None:
     ours = with_loras(base().to(dtype))
@@ -141,6 +142,7 @@ def expected_with_own() -> dict[str, Tensor]:
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft reads it
 class TestOwnAdapters:
+    @pytest.mark.slow
     def test_merged_ones_stay_merged(self) -> None:
         """Putting ours in takes them out neither of the base nor of what it says."""
         model = with_own(base())
@@ -150,11 +152,13 @@ class TestOwnAdapters:
         assert_close(now, expected_with_own(), 1e-3)
         assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
+    @pytest.mark.slow
     def test_disabled_ones_stay_disabled(self) -> None:
         model = with_own(base())
         model.base_model.disable_adapter_layers()
         assert_close(outputs(with_loras(model)), expected(), 1e-3)
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_what_is_changed_later_counts(self) -> None:
         model, inputs = with_own(base()), prompts(tiny("qwen3_vl"), [(QUESTION, [picture(1)])])
@@ -243,6 +247,7 @@ def test_a_compiled_part(part: str, in_place: bool) -> None:
     assert [name for name, _ in model.named_modules()] == names
 
 
+@pytest.mark.slow
 def test_training_mode_and_checkpointing() -> None:
     model = base().train()
     for module in model.modules():
@@ -255,12 +260,14 @@ def test_training_mode_and_checkpointing() -> None:
     assert ours.unwrap().training
 
 
+@pytest.mark.slow
 def test_eager_attention() -> None:
     model = base()
     model.set_attn_implementation("eager")
     assert_close(outputs(with_loras(model)), expected(), 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_a_cache_of_the_generation_config(kind: str) -> None:
     model = base()

@@ -193,6 +193,7 @@ def test_sound_beside_an_image_stays_whole() -> None:
 # ---- GLM's clips ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("family", GLM)
 def test_clips_whose_placeholders_are_those_of_images(family: str) -> None:

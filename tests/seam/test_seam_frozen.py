@@ -50,6 +50,7 @@ def test_it_stays_frozen_under_the_other_wrapper(through: str) -> None:
     assert not is_frozen(model)
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_is_deleted_needs_nothing() -> None:
     model = base()
     first, second = wrapped(model), wrapped(model)
@@ -78,6 +79,7 @@ def test_it_can_be_wrapped_again_by_the_same_rule() -> None:
     assert not model.training
 
 
+@pytest.mark.slow
 def test_neither_base_nor_wrapper_is_kept_alive() -> None:
     model = base()
     first, second = wrapped(model), wrapped(model)

@@ -33,6 +33,7 @@ def test_one_that_is_added_later_is_among_them(tokenizer: Any) -> None:
     assert special_tokens(tokenizer) == before | {tokenizer.convert_tokens_to_ids("<later>")}
 
 
+@pytest.mark.slow
 def test_asking_again_leaves_nothing_behind(tokenizer: Any) -> None:
     special_tokens(tokenizer)
     tracemalloc.start()
@@ -46,6 +47,7 @@ def test_asking_again_leaves_nothing_behind(tokenizer: Any) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_is_gone_is_forgotten(tokenizer: Any) -> None:
     from arr_coc.seam import question
 

@@ -241,6 +241,7 @@ class TestOrder:
         wide["pixel_values"].copy_(tall["pixel_values"])
         assert adapter.layout(wide).grids == other
 
+    @pytest.mark.slow
     def test_nothing_is_kept_of_pixels_that_are_gone(self, family: str) -> None:
         _, adapter, inputs = setup(family)
         adapter.layout(inputs)

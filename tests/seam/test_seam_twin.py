@@ -198,6 +198,7 @@ class TestAttributes:
         assert second.linear.weight is part.linear.weight
         assert torch.equal(second(torch.ones(3)), part(torch.ones(3)))
 
+    @pytest.mark.slow
     def test_the_model_does_not_hold_its_twin(self) -> None:
         part = Part()
         other = twin(part)

@@ -189,6 +189,7 @@ class TestFigures:
         assert "somebody" not in text
         assert "Nothing was measured" not in text
 
+    @pytest.mark.slow
     def test_of_other_weights(self, tmp_path: Path) -> None:
         model = build()
         other = ARRCOCModel(model.base, layer=ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))

@@ -125,6 +125,7 @@ class TestRoundTrip:
         one_line(error)
         assert ARRCOCModel.from_pretrained("renamed", allocator="mine").base_name == "renamed"
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_all_that_was_learned(
         self, base_folder: Path, allocator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,6 +260,7 @@ class TestRoundTrip:
             ARRCOCModel.from_pretrained()
         one_line(error)
 
+    @pytest.mark.slow
     def test_threads_may_load_at_once(self) -> None:
         ready = Barrier(4)
 

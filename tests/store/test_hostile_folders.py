@@ -245,6 +245,7 @@ SETTINGS = ("config.json", "generation_config.json", *PROCESSOR_FILES)
 
 
 class TestSettings:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", SETTINGS)
     def test_of_a_model(self, model: Path, name: str) -> None:
         results = []
@@ -254,6 +255,7 @@ class TestSettings:
                     results.append(holds(load_model(model, name), model, case))
         assert set(results) == {True, False}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["arr_coc_config.json", "adapter_config.json"])
     def test_of_an_allocator(self, allocator: Path, name: str) -> None:
         results = []
@@ -284,6 +286,7 @@ class TestFiles:
                 with spoilt(model / name, content):
                     holds(load_model(model, name), model, (name, case))
 
+    @pytest.mark.slow
     def test_of_an_allocator(self, allocator: Path) -> None:
         for path in sorted(allocator.rglob("*.json")) + sorted(allocator.rglob("*.safetensors")):
             for case, content in first_bytes(path).items():

@@ -62,6 +62,7 @@ def refused(call: object, *arguments: object, match: str, **options: object) -> 
 
 
 class TestThereAndBack:
+    @pytest.mark.slow
     def test_the_same_answers(self, hub: Hub, model: ARRCOCModel) -> None:
         address = model.push_to_hub(MINE, token=TOKEN)
         assert address == f"{hub.url}/{MINE}/commit/{hub.commits[MINE][-1][0]}"
@@ -112,6 +113,7 @@ class TestThereAndBack:
 
 
 class TestRevision:
+    @pytest.mark.slow
     def test_the_base_is_loaded_as_it_was(self, hub: Hub, model: ARRCOCModel, base: Path) -> None:
         """The base's owner changes its weights after the allocator was trained."""
         model.push_to_hub(MINE, token=TOKEN)
@@ -147,6 +149,7 @@ class TestRevision:
         refused(ARRCOCModel.from_pretrained, base, revision="main", match="revision 'main' is of .* leave it")
         refused(ARRCOCModel.from_pretrained, revision="main", match="which 'bundled' is not")
 
+    @pytest.mark.slow
     def test_no_network_but_a_cache(
         self, hub: Hub, model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -101,6 +101,7 @@ def test_nothing_left_is_said() -> None:
         summarise({}, records([(1, 1, 1)], ("full", "arr-coc@64", "downsample@64")), vtc_filter=True)
 
 
+@pytest.mark.slow
 def test_a_committed_run_by_hand() -> None:
     summary = read_summary(COMMITTED, vtc_filter=True)
     validated(Summed, summary, "the summary")

@@ -66,6 +66,7 @@ def test_with_adapters_of_the_user(expected: str, options: dict[str, Any]) -> No
     assert fingerprint(ARRCOCModel.wrap(wrapped).base) == expected
 
 
+@pytest.mark.slow
 def test_compiled(expected: str) -> None:
     base = stock()
     base.model.language_model = torch.compile(base.model.language_model)

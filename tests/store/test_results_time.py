@@ -111,6 +111,7 @@ def test_a_fraction_stands_with_as_many_tokens():
     assert list(by_budget(summary)) == ["", "128", "64", "0.25", "auto"]
 
 
+@pytest.mark.slow
 def test_reads_and_times_stand_at_every_budget_and_a_single_run_beside_ranges_says_so():
     summary = timed_summary(**ROWS)
     methods = summary["methods"]

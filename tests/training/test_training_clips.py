@@ -56,6 +56,7 @@ def test_what_a_frame_cannot_teach_is_refused(changes: dict[str, str]) -> None:
         open_rows(Recipe(**RELEVANCE | changes))
 
 
+@pytest.mark.slow
 def test_a_layer_learns_from_them(tmp_path: Path) -> None:
     save_tiny("qwen3_vl", tmp_path / "base")
     changes = {"model": str(tmp_path / "base"), "data": ("clips",), "sizes": (128,), "steps": 2, "workers": 0}

@@ -20,6 +20,7 @@ def recipe() -> Recipe:
     return Recipe(stage="relevance", steps=2, data=("world",), sizes=(256,), init=None, layer=layer)
 
 
+@pytest.mark.slow
 def test_a_run_fits_a_basis_learns_with_it_and_saves_it(recipe: Recipe, tmp_path: Path) -> None:
     taught = build_learner(recipe)
     basis = taught.model.layer.basis

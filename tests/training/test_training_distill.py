@@ -173,6 +173,7 @@ def test_maps_need_no_gradient_and_leave_none() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_the_evidence_of_drawn_pages_gets_more_than_chance() -> None:
     """The bundled model uses the cells in which titles and values are written, and looks at them."""
     model = ARRCOCModel.from_pretrained(strict=True)

@@ -96,6 +96,7 @@ def test_what_was_learned_is_usable_and_the_run_goes_on_to_the_same_end(
     assert not list(stopped.glob("checkpoint-*"))
 
 
+@pytest.mark.slow
 def test_a_second_one_stops_at_once(
     base: Path, rows: Path, tmp_path: Path, at_step: Callable[..., None]
 ) -> None:
@@ -154,6 +155,7 @@ class TestWorkers:
         assert len(workers) == 2
         assert str(os.getpid()) not in workers
 
+    @pytest.mark.slow
     def test_a_killed_parent_leaves_none(self, tmp_path: Path) -> None:
         """With images waiting to be handed over: torch's own workers would wait for ever."""
         (tmp_path / "script.py").write_text(SCRIPT)
@@ -202,6 +204,7 @@ def alive(pid: int) -> bool:
     return not Path("/proc").is_dir()
 
 
+@pytest.mark.slow
 def test_time_lowers_the_learning_rate_to_its_end(
     base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ class TestStages:
         image = LessonImage(ITEM, session, whole.layout, whole)
         assert taught._gestalt(image, random.Random(0)).tokens[0].requires_grad
 
+    @pytest.mark.slow
     def test_together_memory_for_time_changes_nothing(self) -> None:
         plain, saving = (learner("coarse", together=True, checkpointing=saves) for saves in (False, True))
         saving.model.loras.load_state_dict(plain.model.loras.state_dict())  # they begin at random
@@ -163,6 +164,7 @@ class TestStages:
         taught.image_loss(ImageRows(image, ROWS, "here", number=0))  # the second row lacks an answer
         assert whole
 
+    @pytest.mark.slow
     def test_answers_teach_the_same_without_the_whole_tower(self) -> None:
         item = ImageRows(IMAGE, ROWS[:1], "here", number=0)
         plain, sparing = learner("coarse", together=True, echo=0), learner("coarse", together=True)
@@ -171,6 +173,7 @@ class TestStages:
         assert mine["answer"] == theirs["answer"]
         assert mine["sparse answer"] == theirs["sparse answer"]
 
+    @pytest.mark.slow
     def test_one_learns_what_the_whole_tower_sees(self) -> None:
         taught = learner("partial", answer=0.0)
         values = losses(taught, ITEM, 0.02, 12)
@@ -228,6 +231,7 @@ class TestStages:
             said = logits[row, first - tail : first, labels[row, first]]
             assert hints[row].item() == pytest.approx(-said.mean().item(), abs=1e-5)
 
+    @pytest.mark.slow
     def test_hints_add_to_the_loss(self) -> None:
         plain, hinted = learner("coarse").image_loss(ITEM), learner("coarse", hint=0.5).image_loss(ITEM)
         assert "hint" not in plain.figures

@@ -83,6 +83,7 @@ def test_overrides() -> None:
     assert 10 < taken < 390
 
 
+@pytest.mark.slow
 def test_files(tmp_path: Path) -> None:
     draw = random.Random(6)
     path = tmp_path / "mine.toml"

@@ -138,6 +138,7 @@ class TestSight:
             taught.image_loss(replace(ITEM, image=picture(1, size), rows=ROWS[:1]))
         assert all(few <= cells / 4 for few, cells in zip(counts, (4, 30, 144), strict=True)), counts
 
+    @pytest.mark.slow
     def test_half_of_the_images_have_a_gestalt_as_the_seed_says(self) -> None:
         taught = learner(target="boxes")
         session, drawn = Session(taught.model, IMAGE), []
@@ -221,6 +222,7 @@ class TestGradients:
         assert reached(taught.model.stem) == set()
 
 
+@pytest.mark.slow
 def test_it_learns_to_find_what_the_bundled_layer_finds(tmp_path: Path) -> None:
     for path in BUNDLED_ALLOCATOR.glob("arr_coc*"):  # without its stem
         shutil.copy(path, tmp_path)
@@ -304,6 +306,7 @@ class TestRun:
         assert again is not None
         assert all(torch.equal(p, saved[name].float()) for name, p in again.named_parameters())
 
+    @pytest.mark.slow
     def test_from_nothing_the_layer_is_learned_as_well(self, base: Path, pages: Path, tmp_path: Path) -> None:
         train(run(base, pages, None, target="gradient", steps=2), tmp_path / "out", progress=False)
         model = ARRCOCModel.from_pretrained(tmp_path / "out", strict=True)
@@ -312,6 +315,7 @@ class TestRun:
         before = ARRCOCLayer(model.layer.config).state_dict()
         assert any(not torch.equal(value, before[name]) for name, value in model.layer.state_dict().items())
 
+    @pytest.mark.slow
     def test_in_half_precision_it_is_the_base_alone_that_is_half(
         self, base: Path, pages: Path, start: Path, tmp_path: Path
     ) -> None:

@@ -62,6 +62,7 @@ def test_one_compressor_learns_alone() -> None:
     assert not any("tower4" in name for name in reached(taught))
 
 
+@pytest.mark.slow
 def test_it_learns_what_the_whole_tower_makes() -> None:
     taught = learner(answer=0.0, compressors=("tower4",))
     values = losses(taught, ITEM, 0.01, 15)
@@ -84,6 +85,7 @@ def test_the_teacher_is_the_learned_compressor_where_there_is_one() -> None:
     assert tower_gestalt(model, "tower4", Session(model, IMAGE).inputs("?")).grids == taught.grids
 
 
+@pytest.mark.slow
 def test_the_recipe_makes_an_allocator_with_both(tmp_path: Path) -> None:
     save_tiny("qwen3_vl", tmp_path / "base")
     changes = {"model": str(tmp_path / "base"), "init": None, "sizes": (128,), "questions": 2, "steps": 1}

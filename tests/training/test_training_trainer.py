@@ -90,6 +90,7 @@ def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_weights(base: Path, pages: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
         drawn = recipe(base, pages, data=("world",), sizes=(256,), steps=2, seed=seed)
@@ -98,6 +99,7 @@ def test_another_seed_gives_other_weights(base: Path, pages: Path, tmp_path: Pat
     assert any(not torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_what_was_trained_is_loaded_and_answers(base: Path, pages: Path, tmp_path: Path) -> None:
     done = train(recipe(base, pages), tmp_path / "out", progress=False)
     model = ARRCOCModel.from_pretrained(tmp_path / "out", strict=True)
@@ -108,6 +110,7 @@ def test_what_was_trained_is_loaded_and_answers(base: Path, pages: Path, tmp_pat
     assert not list((tmp_path / "out").glob("checkpoint-*"))
 
 
+@pytest.mark.slow
 def test_a_lora_learns_is_kept_beside_the_layer_and_full_is_stock(
     base: Path, pages: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +130,7 @@ def test_a_lora_learns_is_kept_beside_the_layer_and_full_is_stock(
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
+@pytest.mark.slow
 def test_top_layers_learn_and_the_changed_base_is_written_whole(
     base: Path, pages: Path, tmp_path: Path
 ) -> None:
@@ -141,6 +145,7 @@ def test_top_layers_learn_and_the_changed_base_is_written_whole(
     assert moved == {str(len(stock.model.language_model.layers) - 1)}
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_with_questions_alone_is_enough(base: Path, pages: Path, tmp_path: Path) -> None:
     bare = [json.loads(line) for line in (pages / "questions.jsonl").open()]
     for image in {line["image"] for line in bare}:
@@ -154,6 +159,7 @@ def test_a_folder_of_images_with_questions_alone_is_enough(base: Path, pages: Pa
         assert (tmp_path / target / WEIGHTS).is_file()
 
 
+@pytest.mark.slow
 def test_boxes_of_coco_teach(base: Path, pages: Path, tmp_path: Path) -> None:
     (tmp_path / "val2017").mkdir()
     (tmp_path / "annotations").mkdir()
@@ -173,6 +179,7 @@ def test_boxes_of_coco_teach(base: Path, pages: Path, tmp_path: Path) -> None:
     assert curve[-2]["iou"] > 0.9 > 0.6 > curve[0]["iou"]
 
 
+@pytest.mark.slow
 def test_query_blind_rival_learns_on_the_same_rows(base: Path, pages: Path, tmp_path: Path) -> None:
     train(recipe(base, pages, allocator="query-blind"), tmp_path / "out", progress=False)
     weights = load_file(tmp_path / "out" / "query_blind.safetensors")
@@ -203,16 +210,19 @@ def test_a_run_from_before_a_field_came_goes_on_with_its_default(tmp_path: Path)
 
 
 class TestRefusals:
+    @pytest.mark.slow
     def test_another_recipe_in_the_same_folder(self, base: Path, pages: Path, tmp_path: Path) -> None:
         train(recipe(base, pages), tmp_path / "out", progress=False, stop_at=1)
         with pytest.raises(ValueError, match=r"lr = 0.003, not 0.5; choose another folder"):
             train(recipe(base, pages, lr=0.5), tmp_path / "out", progress=False)
 
+    @pytest.mark.slow
     def test_a_finished_run_is_not_overwritten(self, base: Path, pages: Path, tmp_path: Path) -> None:
         train(recipe(base, pages, steps=1), tmp_path / "out", progress=False)
         with pytest.raises(ValueError, match="holds a finished run"):
             train(recipe(base, pages, steps=1), tmp_path / "out", progress=False)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 1])
     def test_a_broken_image_is_named_with_file_and_line(
         self, base: Path, pages: Path, tmp_path: Path, workers: int

@@ -168,6 +168,7 @@ def test_a_folder_without_pages_is_refused(tmp_path):
         authors(tmp_path / "elsewhere")
 
 
+@pytest.mark.slow
 def test_same_seed_same_view(chromium, folder):
     one, again = (render_interface(chromium, 5, "train", folder) for _ in range(2))
     assert (one.questions, one.words, one.source) == (again.questions, again.words, again.source)
@@ -184,6 +185,7 @@ def test_same_seed_same_view(chromium, folder):
     assert len(others) > 2
 
 
+@pytest.mark.slow
 def test_boxes_are_where_the_picture_has_print(chromium, folder):
     """Also where the page scrolls smoothly, and white print on white is neither word nor evidence."""
     for seed in range(8):

@@ -52,6 +52,7 @@ def test_the_same_seed_gives_the_same_page(name, split):
     assert html != write_page(4, split, name)[0]
 
 
+@pytest.mark.slow
 def test_no_page_hangs_on_the_order_of_a_set():
     code = (
         "import zlib; from arr_coc.world.browser.page import write_page, page_types;"

@@ -75,6 +75,7 @@ def test_a_seed_fixes_every_text():
     assert sample(5) != sample(6)
 
 
+@pytest.mark.slow
 def test_texts_are_the_same_in_every_process():
     code = (
         "import random; from arr_coc.world.browser.vocabulary import Vocabulary;"

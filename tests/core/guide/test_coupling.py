@@ -143,6 +143,7 @@ def test_the_scope_of_a_question(text: str, place: int) -> None:
     assert verdicts[place] > 0.5 > 0.3 > verdicts[1 - place]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1), (40, 90)])
 def test_thin_pictures_stay_finite(size: tuple[int, int]) -> None:
     red = torch.zeros(3, *size)

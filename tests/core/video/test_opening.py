@@ -46,6 +46,7 @@ def right(clip: FrameSource, slack: int = 3) -> None:
 
 
 class TestVideoFiles:
+    @pytest.mark.slow
     def test_the_sampled_frames(self, video: Path) -> None:
         clip = open_clip(video)
         assert (clip.size, clip.rate, clip.total, len(clip)) == (SIZE, 30.0, 500, 33)
@@ -147,6 +148,7 @@ class TestRefusedFiles:
         (tmp_path / "cut.mp4").write_bytes(front[: len(front) * 2 // 3])
         refused(tmp_path / "cut.mp4", "of 300 frames", "cut off")
 
+    @pytest.mark.slow
     def test_damaged_files_are_read_or_refused(self, video: Path, tmp_path: Path) -> None:
         rng, content = random.Random(0), video.read_bytes()
         begin, results = time.monotonic(), set()
@@ -301,6 +303,7 @@ class TestMemory:
         assert peaks[-1] < peaks[0] + 100_000
         assert peaks[-1] < 2_000_000
 
+    @pytest.mark.slow
     def test_a_video_is_never_whole_in_memory(self, tmp_path: Path) -> None:
         path = write_clip(numbered(600), tmp_path / "long.mp4", fps=30)
         living, most = [], 0

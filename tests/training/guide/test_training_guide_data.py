@@ -166,6 +166,7 @@ def test_drawn_pages_are_pages_like_others():
     assert make_example(drawn_page(random.Random(3)), (), random.Random(3)) is not None
 
 
+@pytest.mark.slow
 def test_items_follow_from_seed_and_number(pages):
     draw = open_pages([str(pages)])
     data = Crops(draw, batch=2, size=128, seed=4, easy=0)

@@ -57,6 +57,7 @@ def test_nothing_is_last_where_print_is_cut_off():
     assert asked.intersection(EDGES["top"])
 
 
+@pytest.mark.slow
 def test_corners_hold_what_is_nearest():
     corners = {
         ("upper", "left"): "Monthly report",
@@ -73,6 +74,7 @@ def test_corners_hold_what_is_nearest():
     assert met == set(corners)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "answer"),
     [(("below", "Rent"), "Power"), (("above", "Phone"), "Power"), (("right of", "Phone"), "paid")],

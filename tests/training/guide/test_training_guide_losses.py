@@ -16,6 +16,7 @@ from arr_coc.training.guide.stages import STAGES, average, learning
 STEPS = 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spotting", "relevance"])
 def test_it_falls(name, tiny, pages):
     recipe = tiny()

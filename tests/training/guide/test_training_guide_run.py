@@ -28,6 +28,7 @@ def lines(out):
     return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_both_stages_write_a_guide_and_figures(tiny, tmp_path):
     result = train(tiny(steps=2), tmp_path / "run")
     assert (result["stage"], result["steps"], result["signal"]) == ("relevance", 2, None)
@@ -48,6 +49,7 @@ def test_both_stages_write_a_guide_and_figures(tiny, tmp_path):
     assert (recipe["recipe"], recipe["steps"]) == ("guide", 2)
 
 
+@pytest.mark.slow
 def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
     train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
     before = weights(tmp_path / "eyes")
@@ -86,6 +88,7 @@ def test_two_runs_take_the_mean_of_what_learns(tiny, tmp_path):
         torch.testing.assert_close(beside[name], mean, msg=name)
 
 
+@pytest.mark.slow
 def test_a_peer_that_learned_nothing_since_or_is_elsewhere_is_left_alone(tiny, tmp_path):
     peer = str(tmp_path / "peer")
     assert state.newer(peer, "relevance", None) is None
@@ -147,6 +150,7 @@ def test_a_line_of_the_curve_that_was_cut_off_is_dropped(tiny, tmp_path, stoppin
     assert [line["step"] for line in lines(out)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_another_line_that_is_none_is_named(tiny, tmp_path, stopping):
     out, recipe = tmp_path / "run", tiny(stage="spotting", steps=2)
     train(recipe, out)
@@ -155,6 +159,7 @@ def test_another_line_that_is_none_is_named(tiny, tmp_path, stopping):
         train(recipe, out)
 
 
+@pytest.mark.slow
 def test_minutes_end_it(tiny, tmp_path):
     result = train(tiny(steps=10_000, minutes=0.001), tmp_path / "run")
     assert result["stage"] == "relevance"
@@ -169,6 +174,7 @@ def test_what_others_made_stays(tiny, tmp_path, name):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 
+@pytest.mark.slow
 def test_another_recipe_does_not_go_on_with_a_run(tiny, tmp_path):
     train(tiny(stage="spotting", steps=1), tmp_path / "run")
     with pytest.raises(ValueError, match="holds a run with seed = 0, not 7"):

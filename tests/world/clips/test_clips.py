@@ -154,6 +154,7 @@ class TestSplits:
         assert not frames["train"] & frames["test"]
         assert not frames["train"] & frames["validation"]
 
+    @pytest.mark.slow
     def test_words_and_colours_are_held_out(self) -> None:
         assert not set(TRAIN_COLOURS) & set(HELD_OUT_COLOURS)
         assert not set(SLIDE_FIRST + SLIDE_SECOND) & set(HELD_OUT_FIRST + HELD_OUT_SECOND)
