@@ -143,6 +143,7 @@ def test_trace(tmp_path: Path) -> None:
     assert Trace.load(tmp_path / "again.safetensors").view() == trace.view()
 
 
+@pytest.mark.slow
 def test_result_lines_and_summary() -> None:
     header, records = read_results(FOLDER / "results.jsonl")
     assert len(records) == header["questions"] == 4

@@ -207,6 +207,7 @@ class TestNeverChanged:
         use(wrap(base, folders[kind]))
         assert_same(before, snapshot(base))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["prune", "saccade"])
     def test_inside_the_call_of_another_thread(self, kind: str, mode: str, folders: dict[str, Path]) -> None:
         base = fresh()
@@ -318,6 +319,7 @@ class TestUnwrap:
         assert model.unwrap() is base
         assert_same(before, snapshot(base) | flags(base))
 
+    @pytest.mark.slow
     def test_flags_come_back_one_by_one(self, kind: str, folders: dict[str, Path]) -> None:
         """Half frozen, and in training mode but for one part."""
         base = fresh()

@@ -115,6 +115,7 @@ def scattered_words() -> Image.Image:
     return image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["Where is the winter?", "What does it mean?", "Where is the bicycle?"])
 def test_scattered_words_are_something_where_they_are_read(question: str) -> None:
     image = scattered_words()

@@ -171,6 +171,7 @@ class TestAsking:
             list(asking.ask(models, tab, Request(image, "Why?")))
         assert tab.view is None
 
+    @pytest.mark.slow
     def test_swap(self, models: Models, image: str) -> None:
         tab = Tab()
         view = ask(models, tab, image)
@@ -179,6 +180,7 @@ class TestAsking:
         assert (both["b"]["question"], both["b"]["budget"], both["b"]["mode"]) == ("Why?", 0.25, "prune")
         assert tab.view is view
 
+    @pytest.mark.slow
     def test_against_itself(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
@@ -311,6 +313,7 @@ class TestLabels:
 
 
 class TestSources:
+    @pytest.mark.slow
     @pytest.mark.parametrize("option", ["--model", "--against"])
     def test_a_folder_that_is_not_there_is_refused_before_the_port_opens(
         self, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -341,6 +344,7 @@ class TestSources:
 
 
 class TestModels:
+    @pytest.mark.slow
     def test_models_are_loaded_to_the_device_in_the_dtype(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[tuple[Any, ...]] = []
         warmed: list[Any] = []
@@ -386,6 +390,7 @@ class TestModels:
 
 
 class TestMeasuring:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", measuring.PROBES)
     def test_probe(self, models: Models, image: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def probe(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
@@ -427,6 +432,7 @@ class TestMeasuring:
         last(measuring.measure(models, tab, "sweep"))
         assert sizes == [(64, 48)] * 3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("mode", "measured", "why"),
         [
@@ -473,6 +479,7 @@ class TestTraces:
         assert picture.size == (64, 48)
         assert built.models is lazy
 
+    @pytest.mark.slow
     def test_a_measure_of_an_opened_trace_reads_its_picture(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
         ask(models, made, image)
@@ -579,6 +586,7 @@ class TestScreen:
         monkeypatch.setattr(type(model), "about", "A model of nothing.")
         assert handlers.on_headline(models) == f"Model {name}: A model of nothing."
 
+    @pytest.mark.slow
     def test_the_answer_of_another_image_is_stale(self, models: Models, image: str) -> None:
         tab = Tab()
         form = (25, False, "prune", False)
@@ -591,11 +599,13 @@ class TestScreen:
         first, *_, final = handlers.on_pick(models, chosen, tab, 0, *form)
         assert (first[2], final[2]) == (handlers.STALE, "")
 
+    @pytest.mark.slow
     def test_the_side_that_streams_is_named(self, models: Models, image: str) -> None:
         work = asking.ask(models, Tab(), Request(image, "What is it?", 25, mode="prune"))
         sides = [update.status.split(":")[0] for update in work if ":" in update.status]
         assert list(dict.fromkeys(sides)) == ["From 12 tokens", "From all tokens"]
 
+    @pytest.mark.slow
     def test_what_is_known_to_be_true(self, models: Models, image: str) -> None:
         tab = Tab()
         chosen = [samples.Sample(image, "Why?", true_answers=("42",))]

@@ -149,6 +149,7 @@ class TestAnswer:
         )
         assert (tab.clip, update[1]["grid"]) == (None, [6, 8])
 
+    @pytest.mark.slow
     def test_what_is_of_images_is_refused_in_a_line(self, models: Models, video: str) -> None:
         tab = Tab()
         handlers.on_clip(tab, video)

@@ -146,6 +146,7 @@ class TestEndpoint:
         with pytest.raises(AppError, match=r"image 'notes\.png' is not an image"):
             client.predict(handle_file(tmp_path / "notes.png"), QUESTION, api_name="/ask")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("path", ["{image}", "http://127.0.0.1:{port}/photo.png", "../photo.png"])
     def test_only_what_was_uploaded_is_read(self, address: str, image: str, path: str) -> None:
         """Neither a file of the server, nor an address that it would have to fetch."""

@@ -47,6 +47,7 @@ def title(page: Page) -> str:
     return page.locator(".ac-frame-title").inner_text().replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_it_opens_at_the_frame_with_most(blank: Page) -> None:
     made = clip_trace()
     mount(blank, made.view(), "simple")
@@ -111,6 +112,7 @@ def test_cuts_stand_on_the_curve(blank: Page) -> None:
     assert "cut" not in blank.locator(".ac-filmstrip").inner_text()
 
 
+@pytest.mark.slow
 def test_the_layer_stays_from_frame_to_frame(blank: Page) -> None:
     made = clip_trace()
     mount(blank, made.view())
@@ -169,6 +171,7 @@ def test_what_the_guide_said(blank: Page) -> None:
     assert "Nothing in this clip matches" in blank.get_by_label("Words in the clip", exact=True).inner_text()
 
 
+@pytest.mark.slow
 def test_one_step_and_many(blank: Page) -> None:
     mount(blank, clip_trace(clip_strip(1, 5)).view(), "simple")
     assert title(blank).startswith("0.0 to 0.5 s step 1 of 1")
@@ -227,6 +230,7 @@ def test_the_page_opens_from_a_disk(browser: Browser, tmp_path: Path) -> None:
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_filmstrip_looks_as_it_did(blank: Page, scheme: str) -> None:
     blank.emulate_media(color_scheme=scheme)

@@ -131,6 +131,7 @@ class TestImages:
         height, width = answered(capsys, saved, "unusual", "What?")["grid"][1:]
         assert (height > width) if kind == "exif" else (width > height)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1)])
     def test_tiny_and_thin_files_work(
         self, capsys: pytest.CaptureFixture[str], saved: Path, size: tuple[int, int]

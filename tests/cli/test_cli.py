@@ -191,6 +191,7 @@ class TestLook:
         assert record == expected.to_dict()
         assert list(Path().iterdir()) == []
 
+    @pytest.mark.slow
     def test_an_own_guide(self, capsys: pytest.CaptureFixture[str], image: str, tmp_path: Path) -> None:
         save_guide(Guide(), tmp_path / "mine")
         words = ("look", image, "What is it?", "-b", "5")

@@ -45,6 +45,7 @@ class TestDevice:
         assert (code, "--dtype" in err, "bfloat16" in err) == (2, True, True)
         assert list(Path().iterdir()) == []
 
+    @pytest.mark.slow
     def test_info_prints_both(self, capsys: pytest.CaptureFixture[str], folder: str) -> None:
         line = ("info", "-m", folder, "--device", "cpu", "--dtype")
         for dtype in ("float32", "bfloat16", "float16"):

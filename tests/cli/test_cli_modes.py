@@ -99,6 +99,7 @@ class TestAsk:
             assert (code, out, err.count("\n")) == (2, "", 1)
             assert options[0] in err
 
+    @pytest.mark.slow
     def test_another_mode_than_the_named_one_is_noted(self, capsys: Capture, tmp_path: Path) -> None:
         save_tiny("llava", tmp_path / "llava")
         line = (*ASK, str(tmp_path / "llava"), "-b", "3", "--mode", "sparse")
@@ -113,6 +114,7 @@ class TestAsk:
 
 
 class TestLook:
+    @pytest.mark.slow
     def test_modes(self, capsys: Capture, folder: str) -> None:
         for mode in ("sparse", "saccade"):
             record = run_json(capsys, *LOOK, folder, "-b", "5", "--mode", mode)

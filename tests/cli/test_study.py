@@ -386,6 +386,7 @@ def gqa(folder: Path, answer: str) -> Path:
     return folder / "images/a.jpg"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "metric", "said", "answer", "score"),
     [

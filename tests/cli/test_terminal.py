@@ -111,6 +111,7 @@ def test_bench_is_cut_off_at_no_width(capsys: Capture, width: int) -> None:
         assert set(figures) <= set(words)
 
 
+@pytest.mark.slow
 def test_stages_of_a_comparison_add_up_at_every_width(
     capsys: Capture, image: str, folder: str, width: int
 ) -> None:
@@ -149,6 +150,7 @@ def test_both_sides_of_a_comparison_begin_at_the_picture(
         assert set(ms) == set(STAGES)
 
 
+@pytest.mark.slow
 def test_an_answer_comes_where_no_picture_can_be_written(capsys: Capture, image: str, folder: str) -> None:
     for command in ("ask", "look"):
         Path(f"arr-coc-{command}.png").mkdir()  # as a folder that is read-only would refuse it

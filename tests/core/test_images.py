@@ -239,6 +239,7 @@ class TestThreads:
         for _ in range(10):
             assert all(same(image, right) for image in self.together(Image.open(io.BytesIO(data))))
 
+    @pytest.mark.slow
     def test_they_may_share_a_file(self, tmp_path: Path) -> None:
         noise().save(tmp_path / "a.png")
         right = open_image(tmp_path / "a.png")

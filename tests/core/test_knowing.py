@@ -271,6 +271,7 @@ def test_rank_must_divide_into_heads():
         ParticipatoryScorer("mvp13", 16, rank=10, heads=4)
 
 
+@pytest.mark.slow
 def test_learns_conjunction_through_fixed_roles():
     """A cell is a sum of turned words; "red circle" must find cells that are both, not one of them.
 

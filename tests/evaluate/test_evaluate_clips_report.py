@@ -51,6 +51,7 @@ def test_a_clip_counts_once():
     }
 
 
+@pytest.mark.slow
 def test_differences_are_paired():
     summary = summarise(SCORED, reference="arr-coc")
     assert summary["reference"] == "arr-coc"
@@ -90,6 +91,7 @@ def test_the_table_reads_the_summary_alone(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_exceptions():
     with pytest.raises(ValueError, match="none of 1 questions has evidence"):
         summarise(SCORED[-1:])

@@ -180,6 +180,7 @@ def test_right_is_as_from_all_tokens_and_true_is_true(session: Session, question
 # ---- nulls and rivals -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_contenders_say_what_an_evaluation_says(model: ARRCOCModel, asked: ImageQueries) -> None:
     """Same image, same question, same budget, same seed, and the allocator's own choice first."""
     query = Query("0", asked.queries[3].text, asked.queries[3].answers)

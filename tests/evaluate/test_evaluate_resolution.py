@@ -81,6 +81,7 @@ def test_it_stops_at_the_first_sure_look(scene: Scene) -> None:
     assert len(counts) > 1  # it does depend on the question
 
 
+@pytest.mark.slow
 def test_unsure_it_answers_as_the_stock_model(scene: Scene) -> None:
     texts = [scene.session.ask(text, mode="full", max_new_tokens=8).text for text in scene.texts]
     made = [look(scene, i, 1.1)[0].compacted for i in range(len(texts))]

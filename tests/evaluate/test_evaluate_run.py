@@ -213,6 +213,7 @@ def test_the_usual_seed_draws_the_pages_that_committed_figures_are_of() -> None:
     assert len(drawn) == 24
 
 
+@pytest.mark.slow
 def test_a_file_of_another_run_is_not_touched(folder: Path, tmp_path: Path) -> None:
     before = (folder / "run.jsonl").read_bytes()
     (tmp_path / "run.jsonl").write_bytes(before)

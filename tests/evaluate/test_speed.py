@@ -108,6 +108,7 @@ class TestWays:
         assert torch.equal(arrive(model(), "sparse gaze@8").logits, expected)
         assert not torch.equal(arrive(model(), "sparse@8").logits, expected)
 
+    @pytest.mark.slow
     def test_rows_of_a_batch_are_each_the_single_one(self):
         for mode in ("prune@8", "sparse@8", "saccade", "compress"):
             one, four = arrive(model(), mode), arrive(model(), mode, 4)
@@ -161,6 +162,7 @@ class TestCount:
     def test_attention_with_fewer_key_heads_and_other_widths(self):
         assert attention_flops((2, 8, 10, 4), (2, 2, 30, 4), (2, 2, 30, 6)) == 2 * 2 * 8 * 10 * 30 * (4 + 6)
 
+    @pytest.mark.slow
     def test_fewer_tokens_cost_less(self):
         made = model()
         counted = [
@@ -257,6 +259,7 @@ class TestTime:
 
 
 class TestBench:
+    @pytest.mark.slow
     def test_a_way_that_cannot_run_is_left_out_with_its_reason(self, caplog):
         with caplog.at_level(logging.WARNING, logger="arr_coc"):
             # The guide alone, asked what kind of question it is, costs more than this tiny model saves.

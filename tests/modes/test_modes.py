@@ -152,6 +152,7 @@ class TestGenerate:
             if family in MASKABLE:  # a recurrent layer's rounding depends on the padding
                 assert torch.equal(alone.sequences[0, -NEW:], both.sequences[row, -NEW:])
 
+    @pytest.mark.slow
     @every_way
     def test_several_images_have_a_quota_each(self, family: str, kind: str) -> None:
         model = wrapped(family, kind)

@@ -95,6 +95,7 @@ def test_a_family_whose_tower_takes_whole_pictures_alone_looks_once() -> None:
 
 
 class TestAsk:
+    @pytest.mark.slow
     def test_looks_are_counted_and_the_mode_is_that_which_can(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(again, "DRAWN", 0.0)
         monkeypatch.setattr(again, "MORE", 3)

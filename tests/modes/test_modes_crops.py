@@ -238,6 +238,7 @@ class TestSession:
         assert answer.text == model.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
         assert (answer.mode, answer.kept, answer.total, answer.read) == ("saccade", 14, 468, 72 + 14)
 
+    @pytest.mark.slow
     def test_modes_of_one_session_dont_disturb_each_other(self) -> None:
         model = wrapped("llava", "stem")
         session = model.session(LARGE)

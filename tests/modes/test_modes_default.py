@@ -26,6 +26,7 @@ def test_it_is_what_saves_time(family: str, kind: str) -> None:
     assert model.look(IMAGES[1], "What?").kept == 7
 
 
+@pytest.mark.slow
 def test_the_bundled_model_chooses_before_its_encoder() -> None:
     model = ARRCOCModel.from_pretrained()
     assert model.mode == "sparse"

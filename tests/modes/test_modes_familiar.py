@@ -129,6 +129,7 @@ def test_an_allocator_trained_anew_for_the_bundled_model_says_so_too(
             assert not loaded.ask(page, "What is the title?", mode=mode, max_new_tokens=1).foreign
 
 
+@pytest.mark.slow
 def test_the_stem_that_says_so_chooses_nothing_and_is_not_saved(
     model: ARRCOCModel, circle: Image.Image, anew: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_the_stem_that_says_so_chooses_nothing_and_is_not_saved(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in anew.iterdir())
 
 
+@pytest.mark.slow
 def test_another_base_model_is_not_judged_by_the_bundled_stem(
     model: ARRCOCModel, circle: Image.Image, tmp_path: Path
 ) -> None:

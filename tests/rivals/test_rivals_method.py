@@ -98,6 +98,7 @@ def test_a_file_adds_a_method(added: str, tmp_path: Path, monkeypatch: pytest.Mo
         assert [kind(method, summary["header"]) for method in by_budget(summary)["4"]] == order
 
 
+@pytest.mark.slow
 def test_the_app_can_set_it_beside_ours(added: str) -> None:
     session = Session(ARRCOCModel.from_pretrained(strict=True), picture(0, (128, 128)))
     rows = contenders(session, "What is the title?", 4, methods=["longest"])["rows"]

@@ -86,6 +86,7 @@ def test_images_have_none_and_clips_their_own() -> None:
     assert [len(own or ()) for own in times] == [0, 2, 3]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("mode", ["prune", "sparse"])
 def test_a_named_moment_has_most_of_what_is_kept(mode: str) -> None:

@@ -347,6 +347,7 @@ class TestWhatLearns:
             assert learning(loras) == before, mode
             assert not learning(tiny("qwen3_vl").model)
 
+    @pytest.mark.slow
     def test_a_step_of_one_kind_is_seen_by_every_twin_and_by_no_other_kind(self) -> None:
         loras = learned(kinds=KINDS)
         plain, before = logits(tiny("qwen3_vl").model), by_mode(loras)
@@ -597,6 +598,7 @@ class TestInTheModel:
             thread.join()
         assert wrong == []
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_from_half_of_the_cells_on_the_lora_for_parts_is_not_at_work(self) -> None:
         """With all of them: to the last bit what mode "prune" gives, stock but for a LoRA of its own."""
@@ -626,6 +628,7 @@ class TestInTheModel:
         for mode in ("sparse", "saccade"):
             assert torch.equal(model(**inputs, mode=mode).logits, pruned)
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_after_a_failure_all_tokens_are_encoded_and_read_as_in_prune(
         self, monkeypatch: pytest.MonkeyPatch

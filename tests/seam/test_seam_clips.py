@@ -161,6 +161,7 @@ class TestLaws:
             there = kept >= 0
             assert torch.allclose(output.logits[row, there], stock[row, kept[there]], atol=2e-5)
 
+    @pytest.mark.slow
     @torch.no_grad()
     @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])
     def test_every_mode_generates(self, built: Tiny, rows: list[Row], mode: str) -> None:

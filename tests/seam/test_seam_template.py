@@ -109,6 +109,7 @@ def test_a_long_question_has_room() -> None:
     assert question in chat_prompt(made, question)
 
 
+@pytest.mark.slow
 def test_one_rendering_takes_nothing_from_the_next() -> None:
     made = processor("{% for i in range(90000) %}a{% endfor %}")
     assert {len(render(made, CHATS[0])) for _ in range(4)} == {90000}

@@ -203,6 +203,7 @@ class TestMode:
         assert one.note.startswith("saccade ran as sparse: ")
         assert torch.equal(one.allocations[0].keep, other.allocations[0].keep)
 
+    @pytest.mark.slow
     def test_several_images_and_rows(self, family: str) -> None:
         rows = [("What?", [picture(1, LARGE), picture(2, (30, 30))]), (QUESTION, [picture(3, (96, 144))])]
         for kind in ("guide", "gaze"):

@@ -27,6 +27,7 @@ from tiny_families import BUILDERS, REFUSED, UNREGISTERED
 unregistered = pytest.mark.parametrize("family", UNREGISTERED)
 
 
+@pytest.mark.slow
 @unregistered
 def test_a_family_without_an_adapter_is_served(family: str) -> None:
     built = tiny(family)

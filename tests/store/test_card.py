@@ -201,6 +201,7 @@ class TestFigures:
         with pytest.raises(ValueError, match="other weights"):
             model_card(model, name="a", results=[without])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("missing", ["data", "size"])
     def test_a_header_that_lacks_something(self, tmp_path: Path, missing: str) -> None:
         model = build()

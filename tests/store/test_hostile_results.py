@@ -62,6 +62,7 @@ def all_of(path: Path) -> None:
     refusal(lambda: case_images(path, worst_cases(path, count=1)))
 
 
+@pytest.mark.slow
 def test_spoilt_lines(tmp_path: Path) -> None:
     path, rng, messages = tmp_path / "out.jsonl", random.Random(3), []
     whole = lines_of(ROWS)

@@ -247,6 +247,7 @@ class TestTable:
         "arr-coc:x_64": 0.2,
     }
 
+    @pytest.mark.slow
     def test_by_budget_ours_first_then_rivals_nulls_and_the_bound(self):
         groups = by_budget(summarise({}, records(10, **self.RATES)))
         assert list(groups) == ["", "1024", "273", "64", "auto"]
@@ -259,6 +260,7 @@ class TestTable:
         assert summary["methods"]["arr-coc sparse@64"]["below ours"]["mean"] == 0.2
         assert summary["methods"]["arr-coc@64"]["below ours"] is None
 
+    @pytest.mark.slow
     def test_every_row_has_every_column(self):
         summary = summarise({"metric": "vqa_accuracy"}, records(10, **self.RATES))
         for columns in ("short", "families"):

@@ -37,6 +37,7 @@ ROWS = {
 }
 
 
+@pytest.mark.slow
 def test_the_best_that_is_no_later():
     summary = timed_summary(**ROWS)
     mine = {"arr-coc sparse": "arr-coc sparse@64", "downsample": "downsample@64"}
@@ -48,6 +49,7 @@ def test_the_best_that_is_no_later():
     assert at_equal_time(summary, "full").keys() == found.keys() | later  # scope was never timed
 
 
+@pytest.mark.slow
 def test_the_table_has_a_column_for_each_of_ours_before_the_encoder():
     lines = table(timed_summary(**ROWS), "time").splitlines()
     names = ("40 ms (arr-coc sparse@64)", "200 ms (arr-coc sparse@273)", "300 ms (arr-coc saccade)")
@@ -96,6 +98,7 @@ def test_what_has_no_budget_stands_with_what_it_reads():
     assert wide.endswith(end)
 
 
+@pytest.mark.slow
 def test_a_fraction_stands_with_as_many_tokens():
     """Whatever rivals read beside what they keep; by its number where nobody has counted."""
     rows = {"full": (0.9, 9, 1024), "arr-coc_64": (0.5, 9, 64), "arr-coc_0.25": (0.7, 9, 256)}

@@ -175,6 +175,7 @@ class TestReinforce:
             counted += int(drawn.sum())
         assert counted == 40_000
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("baseline", [0.0, 0.6])
     def test_policy_loss_is_unbiased(self, baseline):
         """The mean over many draws is the gradient of the expected cost, by enumeration."""
@@ -230,6 +231,7 @@ class TestBandit:
                 optimizer.step()
         return logits.detach()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("estimator", [e for e in ESTIMATORS if e != "scores-only"])
     def test_learns_what_is_worth_keeping(self, estimator):
         kept = choose(self.learn(estimator), 3, estimator, training=False).keep

@@ -118,6 +118,7 @@ class TestRows:
         alone = figure(taught, "relevance", ROWS[0])
         assert abs(heavy - alone) < 0.2 * abs(even - alone)
 
+    @pytest.mark.slow
     def test_the_models_own_answer_stands_in_for_one_that_is_not_known(self) -> None:
         taught = learner()
         session = Session(taught.model, IMAGE)

@@ -104,6 +104,7 @@ class TestStages:
         after = taught.model.base.state_dict()
         assert all(torch.equal(before[name], after[name]) for name in before)
 
+    @pytest.mark.slow
     def test_together_both_loras_learn_from_one_answer(self) -> None:
         taught = learner("coarse", together=True)
         result = taught.image_loss(ITEM)
@@ -131,6 +132,7 @@ class TestStages:
         for name in sorted(reached(plain)):
             torch.testing.assert_close(mine[name].grad, theirs[name].grad)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("stage", "changes", "runs"),
         [
@@ -251,6 +253,7 @@ class TestStages:
         loss = learner("partial", lessons={"own": 0.5}).image_loss(ITEM)
         assert loss.figures["own"] == [pytest.approx(0.5 * sum(cells) / len(cells))]
 
+    @pytest.mark.slow
     def test_an_image_draws_the_same_whatever_came_before(self) -> None:
         taught = learner("partial")
         first = taught.image_loss(ITEM).loss

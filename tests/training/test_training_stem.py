@@ -243,6 +243,7 @@ def test_it_learns_to_find_what_the_bundled_layer_finds(tmp_path: Path) -> None:
     assert curve[-1][1] > 0.9 > curve[0][1]
 
 
+@pytest.mark.slow
 def test_a_stem_that_learns_on_no_longer_tells_foreign_pictures() -> None:
     model = build_learner(recipe(init="bundled")).model
     assert model.stem is not None

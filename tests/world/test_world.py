@@ -56,6 +56,7 @@ def test_any_size_and_aspect_ratio(size):
     assert page.image.mode == "RGB"
 
 
+@pytest.mark.slow
 def test_pages_are_full_and_evidence_is_small():
     ink, share = [], []
     for seed in range(12):
@@ -67,6 +68,7 @@ def test_pages_are_full_and_evidence_is_small():
     assert np.mean(share) < 0.05
 
 
+@pytest.mark.slow
 def test_every_family_is_asked_and_answered_from_the_page():
     seen = Counter()
     for seed in range(15):

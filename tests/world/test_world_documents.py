@@ -89,6 +89,7 @@ def test_headings_of_a_file(shelf):
     assert {"1.2 Keeping ropes", "reef2()"} <= set(headings(root / "rigging" / "2.html"))
 
 
+@pytest.mark.slow
 def test_same_seed_same_page(chromium, shelf, rendered):
     again = render_document(chromium, 3, "train", *shelf)
     assert again.questions == rendered[3].questions

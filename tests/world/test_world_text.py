@@ -50,6 +50,7 @@ class TestPages:
         assert set(lines) == values
 
 
+@pytest.mark.slow
 def test_pages_between_the_values_are_full_of_text_but_for_lists():
     ink = {}
     for filler in FILLERS:

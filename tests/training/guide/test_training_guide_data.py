@@ -78,6 +78,7 @@ def test_windows_keep_the_evidence_of_what_they_ask(plain):
         assert (inside[lesson.evidence] > 0).all()
 
 
+@pytest.mark.slow
 def test_windows_have_few_sizes_and_boxes_go_with_them():
     image = Image.new("RGB", (999, 631), "white")
     image.paste("black", (400, 300, 480, 330))

@@ -38,6 +38,7 @@ def test_words_of_one_line_that_stand_together_are_a_run():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_last_line_and_the_first_are_whole():
     by_side = {side: set() for side in EDGES}
     for question in every_question():
@@ -50,6 +51,7 @@ def test_the_last_line_and_the_first_are_whole():
     }
 
 
+@pytest.mark.slow
 def test_nothing_is_last_where_print_is_cut_off():
     cut = [*WORDS, Word("Half", (30.0, 392.0, 70.0, 410.0), 16.0)]
     asked = {question.text for question in every_question(cut)}
@@ -88,6 +90,7 @@ def test_neighbours_face_each_other(words, answer):
     assert answers == {answer}
 
 
+@pytest.mark.slow
 def test_what_is_written_twice_is_counted_at_both_places():
     counts = [question for question in every_question() if question.kind == "count"]
     assert counts
@@ -96,6 +99,7 @@ def test_what_is_written_twice_is_counted_at_both_places():
         assert texts(question) == ["open", "open"]
 
 
+@pytest.mark.slow
 def test_numbers_are_looked_for():
     numbers = {question.answer for question in every_question() if question.kind == "word"}
     assert numbers == {"12:45"}

@@ -76,6 +76,7 @@ class TestDrawing:
             assert all(item.frames == range(1) for q in drawn.questions for item in q.evidence)
         assert any(clip(seed, seconds=0, fps=2.0).questions for seed in range(12))
 
+    @pytest.mark.slow
     def test_every_story_comes_by_itself_and_by_the_seed(self) -> None:
         assert {name for drawn in many() for name in drawn.stories} == set(STORIES)
         for name in STORIES:
@@ -254,6 +255,7 @@ class TestAnswers:
                         x0, y0, x1, y1 = runs[0].box(runs[0].first)
                         assert share(frame[y0:y1, x0:x1], colour) < 0.02
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("seconds", "fps"), [(2.0, 2.0), (4.0, 2.0), (8.0, 1.0), (8.0, 0.5), (8.0, 4.0)])
     def test_flashes_never_touch(self, seconds: float, fps: float) -> None:
         counts = set()
