@@ -124,6 +124,7 @@ def test_scattered_words_are_something_where_they_are_read(question: str) -> Non
     assert not Selector.from_pretrained()(image, question, budget=BUDGET).void
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize(
     "question", [*QUESTIONS, "What does this painting represent?", "Which pencil is red? Where is the line?"]

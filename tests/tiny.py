@@ -77,7 +77,7 @@ ALIKE = (
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if ADAPTERS[family].recurrent is not True)
 """Those without recurrent layers: in them a dropped token is as a masked one."""
-APART = (*FAMILIES, "gemma3", "gemma4", "internvl", "idefics3", "paligemma")
+APART = ("qwen3_vl", "qwen2_5_vl", "qwen3_5", "llava", "llava_next", "gemma3", "internvl", "idefics3")
 """One of each way to lay pictures in a prompt: the longest tests take the others only where slow ones run."""
 POSITIONLESS = ("glm5_next",)
 """Those whose language model reads no positions, so that none can be wrong."""

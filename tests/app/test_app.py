@@ -497,6 +497,7 @@ class TestTraces:
         assert tab.view is None
         assert Problem().postprocess("<b>") == "&lt;b&gt;"
 
+    @pytest.mark.slow
     def test_export(self, models: Models, image: str) -> None:
         tab = Tab()
         with pytest.raises(ValueError, match="nothing to export"):
@@ -636,6 +637,7 @@ class TestScreen:
         updates = handlers.finish(4, tab)[:4]
         assert [update["interactive"] for update in updates] == [True, False, False, True]
 
+    @pytest.mark.slow
     def test_the_microscope_follows_only_when_open(self, models: Models, image: str) -> None:
         tab = Tab()
         view = ask(models, tab, image)

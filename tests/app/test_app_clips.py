@@ -172,6 +172,7 @@ class TestAnswer:
         assert "takes no clips" in problems.pop("clip")
         assert set(problems.values()) == {""}
 
+    @pytest.mark.slow
     def test_a_path_of_a_video_has_the_same_limits(
         self, models: Models, video: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -89,6 +89,7 @@ def upload(address: str, image: str) -> dict[str, Any]:
 
 
 class TestEndpoint:
+    @pytest.mark.slow
     def test_it_says_what_the_model_says(self, client: Client, model: ARRCOCModel, image: str) -> None:
         found = client.predict(handle_file(image), QUESTION, "0.25", api_name="/ask")
         answer = model.ask(image, QUESTION, budget=0.25)
@@ -99,6 +100,7 @@ class TestEndpoint:
         assert found["ms"]["total"] > 0
         assert found["machine"].startswith("cpu, float32")
 
+    @pytest.mark.slow
     def test_any_mode_and_the_note(self, client: Client, image: str) -> None:
         assert client.predict(handle_file(image), QUESTION, None, "full", api_name="/ask")["kept"] == 48
         found = client.predict(handle_file(image), QUESTION, "7", "saccade", api_name="/ask")

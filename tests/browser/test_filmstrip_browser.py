@@ -89,6 +89,7 @@ def test_keys_alone_move_through_time(blank: Page) -> None:
     assert blank.evaluate("document.activeElement.classList.contains('ac-stage')")
 
 
+@pytest.mark.slow
 def test_a_click_chooses_a_frame(blank: Page) -> None:
     mount(blank, clip_trace().view(), "simple")
     blank.locator(FRAMES).nth(1).click()
@@ -185,6 +186,7 @@ def test_one_step_and_many(blank: Page) -> None:
     assert blank.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 def test_an_update_goes_from_an_image_to_a_clip_and_back(blank: Page) -> None:
     call(blank, "mount(element, v[0])", trace().view())
     blank.evaluate("v => window.handle.update(v)", clip_trace().view())

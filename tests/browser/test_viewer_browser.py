@@ -120,6 +120,7 @@ def test_the_same_is_not_the_truth(blank: Page) -> None:
     assert "in mode prune" in panel
 
 
+@pytest.mark.slow
 def test_a_note_stands_above_the_answer(blank: Page) -> None:
     note = "this picture is unlike those that the model knows"
     for detail in ("simple", "full"):
@@ -199,6 +200,7 @@ def test_an_answer_is_read_out(blank: Page) -> None:
     assert line.inner_text() == "Answer from 12 tokens: up. From all tokens: left. it ran otherwise"
 
 
+@pytest.mark.slow
 def test_layers_change_the_canvas_and_keep_one_scale(blank: Page) -> None:
     view = trace(picture=FLAT).view()
     mount(blank, view)
@@ -219,6 +221,7 @@ def test_layers_change_the_canvas_and_keep_one_scale(blank: Page) -> None:
     assert at(blank, 9) == (250, 250, 250)
 
 
+@pytest.mark.slow
 def test_a_difference_has_a_sign_and_a_zero(blank: Page) -> None:
     view = trace().view()
     mount(blank, view)

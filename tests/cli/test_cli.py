@@ -59,6 +59,7 @@ class TestAsk:
         code, _, err = run(capsys, *words, "--looks", "2", "--trace", "one.safetensors")
         assert (code, "--trace is of one look" in err) == (2, True)
 
+    @pytest.mark.slow
     def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         code, out, err = run(capsys, "ask", image, "What is it?", "--model", folder, "--budget", "5")
         assert (code, err) == (0, "")
@@ -80,6 +81,7 @@ class TestAsk:
         )
         assert list(Path().iterdir()) == []  # a picture only where one was asked for
 
+    @pytest.mark.slow
     def test_says_what_the_model_says(
         self, capsys: pytest.CaptureFixture[str], image: str, folder: str
     ) -> None:

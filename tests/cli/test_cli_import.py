@@ -36,6 +36,7 @@ def nothing_stays_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_a_channel_group_of_the_users(capsys: pytest.CaptureFixture[str], image: str, tmp_path: Path) -> None:
     """An allocator that reads a channel group which only the user's module registers."""
     Path("my_channels.py").write_text(CHANNELS)

@@ -209,6 +209,7 @@ class TestFolders:
         assert "holds no image file" in run(capsys, "ask", "empty", "What?")[2]
 
 
+@pytest.mark.slow
 def test_words_that_are_no_question(capsys: Capture, image: str) -> None:
     for words, message in (
         ((image,), "no question about"),
@@ -260,6 +261,7 @@ class TestLooks:
         run(capsys, "look", other, *ASK[:3], "--out", "alone.png")
         assert Image.open("alone.png").convert("RGB").tobytes() == two
 
+    @pytest.mark.slow
     def test_a_model_looks_at_them_together(
         self, capsys: Capture, image: str, other: str, folder: str
     ) -> None:

@@ -243,6 +243,7 @@ class TestEval:
         assert re.search(message, refused(capsys, "eval", "--questions", "1", *words))
         assert list(Path().iterdir()) == []
 
+    @pytest.mark.slow
     def test_a_file_of_another_run_and_a_folder_that_cannot_be_made(
         self, capsys: Capture, measured: Path
     ) -> None:

@@ -220,6 +220,7 @@ def test_long_questions_are_shortened(capsys: Capture) -> None:
     assert out.count("word ") < terminal.MOST_QUESTION / 4
 
 
+@pytest.mark.slow
 def test_info_says_what_the_model_can_do(
     capsys: Capture, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_with_every_cell_kept_it_is_the_stock_model(scene: Scene) -> None:
 # ---- what is said -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["arr-coc sparse", "arr-coc saccade", "coc resize", "coc pool16"])
 def test_a_batch_answers_as_its_rows(scene: Scene, name: str) -> None:

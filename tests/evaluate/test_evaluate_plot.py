@@ -90,6 +90,7 @@ def boxes(figure):
     return [(t.get_text(), Text.get_window_extent(t, renderer)) for axes in figure.axes for t in axes.texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [True, False])
 def test_a_picture_with_a_panel_for_each_cost(drawn, tmp_path, timed):
     figure = drawn(results(["arr-coc", "random"], timed=timed))

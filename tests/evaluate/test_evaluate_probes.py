@@ -110,6 +110,7 @@ def test_the_smallest_is_found_between_the_powers_of_two(sweep: dict[str, Any]) 
     assert told[smallest - 1] is False
 
 
+@pytest.mark.slow
 def test_one_right_count_among_wrong_ones_is_not_enough(
     session: Session, question: str, sweep: dict[str, Any]
 ) -> None:

@@ -50,6 +50,7 @@ def look(scene: Scene, i: int, sure: float) -> tuple[Ready, Stopwatch]:
     return method.prepare(scene.view, i, None, EncodedImages(), watch), watch
 
 
+@pytest.mark.slow
 def test_always_sure_reads_the_smallest_and_never_sure_the_whole(scene: Scene) -> None:
     for i in range(len(scene.texts)):
         first, watch = look(scene, i, 0.0)

@@ -87,6 +87,7 @@ def test_a_method_without_cells_and_a_question_it_did_not_answer(path: Path) -> 
     assert (case["id"], case["answer"], case["kept"]) == ("7", "D", None)
 
 
+@pytest.mark.slow
 def test_a_real_run() -> None:
     _, records = read_results(REAL)
     by_id = {record["id"]: record for record in records}

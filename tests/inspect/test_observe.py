@@ -148,6 +148,7 @@ class TestTrace:
         assert found.agree is True
         assert all(word.heat is None for word in found.words)
 
+    @pytest.mark.slow
     def test_the_answer_is_told_as_it_comes_and_can_be_ended(self) -> None:
         heard: list[str] = []
         found = observe(session(), QUESTION, max_new_tokens=4, on_text=heard.append)

@@ -71,6 +71,7 @@ class TestPrepare:
         encoded, every = model.adapter.views_encoded(full, keep)
         assert f"cells are encoded by whole tiles: {encoded} of {every} were" in prepared.note
 
+    @pytest.mark.slow
     def test_the_kinds_of_eyes_choose_other_cells(self) -> None:
         chosen = {tuple(prepare(kind, budget=9).allocations[0].keep.tolist()) for kind in KINDS}
         assert len(chosen) >= 3
@@ -106,6 +107,7 @@ class TestPrepare:
         assert prepared.note.startswith("saccade ran as prune: crops are cut from pictures as you have them")
         assert_same(prepared.compacted, pruned.compacted)
 
+    @pytest.mark.slow
     def test_a_coarse_view_that_is_named_has_no_effect_and_it_says_so(self) -> None:
         named, usual = prepare(gestalt="pool4", budget=9), prepare(budget=9)
         assert_same(named.compacted, usual.compacted)
@@ -189,6 +191,7 @@ class TestGenerate:
                 assert torch.equal(one.keep, other.keep)
             assert torch.equal(alone.sequences[0, -NEW:], both.sequences[row, -NEW:])
 
+    @pytest.mark.slow
     def test_beams_caches_and_returned_sequences(self) -> None:
         model, inputs = wrapped("llava", "stem"), inputs_for()
         how: dict[str, Any] = {"mode": "saccade", "pictures": PICTURES}
@@ -199,6 +202,7 @@ class TestGenerate:
         assert torch.equal(greedy(model, inputs, use_cache=False, **how), best)
         assert torch.equal(greedy(model, inputs, cache_implementation="static", **how), best)
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_forward_has_a_loss_on_the_text_alone(self) -> None:
         model, inputs = wrapped("llava", "guide"), inputs_for()
@@ -267,6 +271,7 @@ class TestSession:
         named = model.ask(LARGE, QUESTION, mode="saccade", cells=answer.allocation.keep, max_new_tokens=2)
         assert named.text == answer.text
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["guide", "gaze", "stem"])
     def test_a_trace_is_of_the_crops(self, kind: str) -> None:
         trace = observe(wrapped("llava", kind).session(LARGE), QUESTION, mode="saccade", budget=9)

@@ -102,6 +102,7 @@ class TestSizes:
         assert text is not None
         assert "taught on pictures of at most 1,056 cells and this one has 1,440" in text
 
+    @pytest.mark.slow
     def test_as_many_are_not_mentioned(self, bundled: ARRCOCModel) -> None:
         page = draw_page(744, (33 * 32, 32 * 32), "test").image
         answer = bundled.ask(page, "What is the title?", max_new_tokens=1)

@@ -103,6 +103,7 @@ class TestRoundTrip:
         looks = [m.look(IMAGE, "What?") for m in (model, given, wrapped)]
         assert all(torch.equal(look.balanced, looks[0].balanced) for look in looks)
 
+    @pytest.mark.slow
     def test_an_allocator_that_was_moved(
         self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

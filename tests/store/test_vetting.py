@@ -137,6 +137,7 @@ def test_ordinary(folder: Path, name: str, changes: dict[str, Any], parts: tuple
     assert model.config._attn_implementation in ("eager", "sdpa")
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_as_transformers_loads_it(folder: Path) -> None:
     from transformers import AutoModelForImageTextToText
 

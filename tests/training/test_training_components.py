@@ -43,5 +43,6 @@ def test_a_run_fits_a_basis_learns_with_it_and_saves_it(recipe: Recipe, tmp_path
     assert torch.equal(again.model.layer.basis.components, basis.components)  # not fitted anew
 
 
+@pytest.mark.slow
 def test_a_layer_without_such_channels_needs_none() -> None:
     assert not needs_basis(ARRCOCModel.from_pretrained().layer)

@@ -58,6 +58,7 @@ def step(taught: Learner) -> tuple[float, dict[str, torch.Tensor], int]:
     return float(loss.detach()), grads, sum(kept.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "changes"),
     [

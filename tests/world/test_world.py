@@ -40,6 +40,7 @@ def test_splits_share_no_seed():
     assert not seeds["validation"] & seeds["test"]
 
 
+@pytest.mark.slow
 def test_test_split_has_templates_and_fonts_never_trained_on():
     assert not set(TRAIN_TEMPLATES) & set(HELD_OUT_TEMPLATES)
     assert not set(TRAIN_FONTS) & set(HELD_OUT_FONTS)

@@ -115,6 +115,7 @@ def test_a_scene_is_whole(scene):
         assert "{=" not in inquiry.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_a_scene_is_of_one_split_alone(split):
     bodies = "\n".join(write_page(seed, split, "scene")[0] for seed in range(12))

@@ -114,6 +114,7 @@ def chromium():
         yield opened
 
 
+@pytest.mark.slow
 @browser
 @pytest.mark.parametrize("name", TYPES)
 def test_questions_keep_their_evidence_on_a_desktop(name, chromium, monkeypatch):

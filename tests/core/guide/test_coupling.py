@@ -56,6 +56,7 @@ def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int]) -> N
     assert all(0 <= share <= 1 for match in one.matches for share in (match.likeness, *match.place))
 
 
+@pytest.mark.slow
 def test_a_large_picture_is_scaled_down() -> None:
     page = view(guide(), torch.zeros(3, 64, 2 * LONGEST))
     assert page.size == (32, LONGEST)

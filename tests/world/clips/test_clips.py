@@ -199,6 +199,7 @@ class TestEvidence:
                     _, y0, _, y1 = span.evidence.box(span.evidence.first)
                     assert y1 - y0 >= 0.65 * LEAST_TEXT  # the height of capitals or digits alone
 
+    @pytest.mark.slow
     def test_a_caption_stands_in_its_box_as_long_as_it_says(self) -> None:
         for seed in range(8):
             drawn = clip(seed, "slides", "caption")
