@@ -2,8 +2,8 @@
 #
 #   make ask     install, then answer the built-in sample question from at most 273 of 1024 visual tokens
 #   make test    install with the test tools, then run the tests (no GPU, no network; those of the app in a browser
-#                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required): five minutes on two cores
-#   make test-slow   the tests that take long, more families of some among them: five minutes more
+#                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required): some five minutes on two cores
+#   make test-slow   the tests that take long, more families of some among them: ten minutes more
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
 #   make test-transformers VERSION=5.20.2   the tests of the seam, the modes and the model on one release of transformers,
