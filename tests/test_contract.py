@@ -599,6 +599,7 @@ class TestVideos:
         length = video()["input_ids"].shape[1]
         assert model.generate(**video(), mode=mode, **options).shape[1] == length + 2
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_full_is_the_stock_model(self, folders: dict[str, Path]) -> None:
         model, stock = wrap(fresh(), folders["every"]), fresh()

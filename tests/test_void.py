@@ -143,6 +143,7 @@ def test_strokes_hold_no_words(strokes: int) -> None:
     assert selector.look(scattered_words()).page.vocabulary > 1.5 * VOCABULARY
 
 
+@pytest.mark.slow
 def test_a_strip_narrower_than_its_padding_has_nothing_printed_beside_it() -> None:
     strip = noise().crop((0, 0, 20, SIZE)).resize((20, 6 * SIZE), Image.Resampling.NEAREST)
     cues = Selector.from_pretrained().cues(strip, QUESTIONS[0], grid=(192, 1))

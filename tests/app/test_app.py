@@ -94,6 +94,7 @@ class TestAsking:
         assert view["full"]["text"] == model.ask(image, "What is it?", mode="full").text
         assert tab.view == view
 
+    @pytest.mark.slow
     def test_streams(self, models: Models, image: str) -> None:
         updates = list(asking.ask(models, Tab(), Request(image, "What is it?", 25, mode="prune")))
         assert len(updates) > 3

@@ -200,6 +200,7 @@ class TestTraces:
         assert update[1]["format"] == "arr-coc clip view 1"
         assert json.dumps(tab.history)
 
+    @pytest.mark.slow
     def test_the_app_opens_with_one(self) -> None:
         blocks = app.build_app(model_name="nowhere", traces=[clip_trace(clip_strip())])
         parts = {part["props"].get("elem_id"): part["props"] for part in blocks.config["components"]}

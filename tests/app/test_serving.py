@@ -107,6 +107,7 @@ class TestEndpoint:
         assert found["kept"] == 48
         assert "no coarse view" in found["note"]
 
+    @pytest.mark.slow
     def test_by_http_alone(self, address: str, model: ARRCOCModel, image: str) -> None:
         kind, (found,) = call(address, [upload(address, image), QUESTION, "7", None])
         assert kind == "complete"

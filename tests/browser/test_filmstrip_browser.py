@@ -147,6 +147,7 @@ def test_the_card_of_a_cell_ranks_over_the_whole_clip(blank: Page) -> None:
     assert blank.evaluate("window.chosen") == {"index": rest, "row": row, "column": column, "step": step}
 
 
+@pytest.mark.slow
 def test_images_stand_beside_clips(blank: Page) -> None:
     mount(blank, clip_trace(image_strip(), clip_strip()).view(), "simple")
     assert blank.get_by_label("Clip 2").is_checked()
@@ -158,6 +159,7 @@ def test_images_stand_beside_clips(blank: Page) -> None:
     blank.wait_for_selector(".ac-filmstrip")
 
 
+@pytest.mark.slow
 def test_what_the_guide_said(blank: Page) -> None:
     spots = (
         Spot("red", "crimson", 0.9, (0.25, 0.5), torch.zeros(0)),

@@ -60,6 +60,7 @@ def values_of(view: dict[str, Any], layer: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(data), "<f4")
 
 
+@pytest.mark.slow
 def test_the_verdict_says_what_it_cost(blank: Page) -> None:
     mount(blank, trace().view(), "simple")
     said = blank.locator(".ac-verdict").inner_text()
@@ -73,6 +74,7 @@ def test_the_verdict_says_what_it_cost(blank: Page) -> None:
     assert "2.0× slower" in blank.locator(".ac-verdict").inner_text()
 
 
+@pytest.mark.slow
 def test_what_happened_is_said_plainly(blank: Page) -> None:
     reused = {"prefill": 160.0, "total": 170.0}
     mount(blank, trace(read=KEPT + 4, note="it ran otherwise", full=Reply("left", reused)).view(), "simple")
@@ -248,6 +250,7 @@ def test_without_an_allocation_nothing_differs(blank: Page) -> None:
     assert "nothing was chosen" in blank.locator(".ac-reason").inner_text()
 
 
+@pytest.mark.slow
 def test_a_click_opens_the_card_of_a_cell(blank: Page) -> None:
     view = trace().view()
     mount(blank, view)
@@ -492,6 +495,7 @@ def test_dark_follows_the_system_or_the_page(blank: Page, how: str) -> None:
     assert (ground < 60 and ink > 200) if how != "light" else (ground > 240 and ink < 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["kept", "balanced", "difference", "pair"])
 def test_it_looks_as_it_did(blank: Page, what: str) -> None:
     blank.set_viewport_size({"width": 560, "height": 900})

@@ -113,6 +113,7 @@ class TestImages:
             words=("https://example.org/a.png", "download it"),
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["animated", "cmyk", "16-bit", "alpha", "exif"])
     def test_unusual_files_work(self, capsys: pytest.CaptureFixture[str], saved: Path, kind: str) -> None:
         exif = Image.Exif()
@@ -163,6 +164,7 @@ class TestBudgets:
     def test_refused_before_a_model_is_loaded(self, refused: Refusal) -> None:
         refused("ask", "photo.png", "What?", "-m", "no/such/folder", "--budget", "abc", words=("abc",))
 
+    @pytest.mark.slow
     def test_more_than_there_is(self, capsys: pytest.CaptureFixture[str], saved: Path) -> None:
         assert main(["ask", "photo.png", "What?", "-m", str(saved), "--budget", "49"]) == 0
         assert "all 48 cells were kept" in capsys.readouterr().out

@@ -47,6 +47,7 @@ KEYS = {
 
 
 class TestAsk:
+    @pytest.mark.slow
     def test_looks_and_order(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         words = ("ask", image, "What is it?", "--model", folder, "--json")
         code, out, _ = run(capsys, *words, "--looks", "2", "--order", "relevance")
@@ -108,6 +109,7 @@ class TestAsk:
     ) -> None:
         assert run_json(capsys, "ask", image, "What is it?", "-m", folder)["kept"] == 48
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp"])
     def test_out(self, capsys: pytest.CaptureFixture[str], image: str, folder: str, name: str) -> None:
         run_json(capsys, "ask", image, "What is it?", "-m", folder, "--out", name)
@@ -124,6 +126,7 @@ class TestAsk:
             assert load_trace("a.safetensors").answer == short
             assert run_json(capsys, *words)["answer"] != short
 
+    @pytest.mark.slow
     def test_answers_are_not_markup(
         self,
         capsys: pytest.CaptureFixture[str],
@@ -159,6 +162,7 @@ class TestAsk:
         assert (code, out) == (1, "")
         assert err == "arr-coc: failed: RuntimeError: scorer out of order (--debug shows where)\n"
 
+    @pytest.mark.slow
     def test_sample(
         self,
         capsys: pytest.CaptureFixture[str],
@@ -176,6 +180,7 @@ class TestAsk:
 
 
 class TestLook:
+    @pytest.mark.slow
     def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         code, out, err = run(
             capsys, "look", image, "What is it?", "-m", folder, "-b", "5", "--save", "a.safetensors"
@@ -236,6 +241,7 @@ class TestDraw:
         for name in names:
             assert Path("pages", name).read_bytes() == Path("at-once", name).read_bytes()
 
+    @pytest.mark.slow
     def test_nothing_is_replaced(self, capsys: pytest.CaptureFixture[str]) -> None:
         def files() -> dict[str, bytes]:
             return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
@@ -268,6 +274,7 @@ class TestDraw:
 
 
 class TestInfo:
+    @pytest.mark.slow
     def test_smoke(self, capsys: pytest.CaptureFixture[str], folder: str) -> None:
         facts = run_json(capsys, "info", "--model", folder)
         model = ARRCOCModel.from_pretrained(folder)
@@ -287,6 +294,7 @@ class TestInfo:
 
 
 class TestMain:
+    @pytest.mark.slow
     def test_help_and_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         for arguments in ([], ["--help"], ["-h"]):
             code, out, err = run(capsys, *arguments)

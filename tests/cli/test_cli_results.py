@@ -174,6 +174,7 @@ def test_a_report_of_what_downsampling_fails(capsys: Capture) -> None:
     assert "'downsample'" in error
 
 
+@pytest.mark.slow
 def test_the_filter_is_refused_before_a_run_that_could_not_have_it(capsys: Capture) -> None:
     words = ("eval", "--vtc-filter", "--methods", "full,arr-coc", "--budgets", "9", "--questions", "1")
     code, _, error = run(capsys, *words, "--size", "192", "--timed", "0")

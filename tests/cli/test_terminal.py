@@ -131,6 +131,7 @@ def test_stages_of_a_comparison_add_up_at_every_width(
         assert sum(stages) == pytest.approx(total, abs=0.06 * len(stages) + 0.5)
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_comparison_begin_at_the_picture(
     capsys: Capture, image: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_disk_that_fills_up_costs_the_picture_alone(
         terminal.save_picture(drawing, Path("a.png"), False, needed=True)
 
 
+@pytest.mark.slow
 def test_weights_of_a_layer_that_had_no_say_are_left_out(capsys: Capture, image: str, folder: str) -> None:
     assert "weights" in run(capsys, "look", image, "What is it?", "-m", folder, "-b", "2")[1]
     terminal.print_allocation("a.png", "What?", best_kept((1, 2, 3), torch.arange(6.0), 2))

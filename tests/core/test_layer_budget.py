@@ -83,6 +83,7 @@ class TestBudgetLoss:
         assert (model.balancer.start.grad != 0).tolist() == [False, False, False, True, False, False]
         assert all((p.grad != 0).any() for p in model.balancer.policy.parameters())
 
+    @pytest.mark.slow
     def test_learns_to_spend_by_the_question(self):
         """The map is the same; one kind of question needs three times the tokens of the other."""
         balancer, kinds = AdaptiveTensionBalancer(D), torch.randn(2, D)

@@ -188,6 +188,7 @@ def test_ours_is_on_top_and_thickest(drawn):
     assert len(others) == len(RIVALS)
 
 
+@pytest.mark.slow
 def test_auto_is_a_point_of_its_own(drawn):
     figure = drawn(results(["arr-coc"], budgets=(64, "auto", 273)))
     hollow = [line for line in figure.axes[0].lines if line.get_marker() == "D"]

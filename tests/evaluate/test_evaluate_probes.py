@@ -90,6 +90,7 @@ def test_every_point_is_what_the_model_says_with_that_budget(
         assert answer.text == point["answer"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_cells_are_right(family: str) -> None:
     session = tiny_session(family)
@@ -294,6 +295,7 @@ def test_insertion_is_the_sweep(session: Session, question: str, sweep: dict[str
         assert kept is None or given == pytest.approx(points[kept], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prune", "sparse"])
 def test_a_trained_map_beats_random_orders(session: Session, question: str, mode: str) -> None:
     areas = faithfulness(session, question, mode=mode)["auc"]

@@ -205,6 +205,7 @@ def test_another_seed_draws_other_held_out_pages() -> None:
     assert not drawn & {page.image.tobytes() for page in first}
 
 
+@pytest.mark.slow
 def test_the_usual_seed_draws_the_pages_that_committed_figures_are_of() -> None:
     pages = islice(world_questions(400, 1024, 8), 3)
     drawn = [(page.key, q.id, q.text, list(q.answers)) for page in pages for q in page.queries]

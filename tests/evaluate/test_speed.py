@@ -185,6 +185,7 @@ class TestCount:
             nn.functional.scaled_dot_product_attention(q, k, k)
         assert moved.total >= 4 * (40 + 72 + 72 + 40)  # a kernel may also write a row of sums
 
+    @pytest.mark.slow
     def test_reading_the_weights_is_the_floor_of_the_bytes(self):
         made = model()
         few = count(find_way(made, "sparse@1"), lambda: prompt(made, IMAGE, QUESTION), CPU)

@@ -221,6 +221,7 @@ class TestGestalts:
         distinct = {tuple(logits.flatten().tolist()) for logits in found}
         assert len(distinct) == len(names)
 
+    @pytest.mark.slow
     def test_what_is_read_of_how_much(self) -> None:
         model = build(convs=convs_of("qwen3_vl"))
         for name, coarse in (("resize", 6), ("pool4", 9), ("pool16", 4), ("conv4", 9), (None, 6)):
@@ -367,6 +368,7 @@ class TestFallback:
 
 
 class TestOtherFamilies:
+    @pytest.mark.slow
     @pytest.mark.parametrize("family", LLAVA_FAMILIES)
     def test_they_prune_and_say_so(self, family: str, caplog: pytest.LogCaptureFixture) -> None:
         inputs = inputs_of(family)

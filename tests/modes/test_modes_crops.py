@@ -100,6 +100,7 @@ class TestPrepare:
             assert torch.equal(out.logits, tiny("llava").model(**inputs).logits)
         assert all((one.reasons == Reason.ALL).all() for one in out.allocations)
 
+    @pytest.mark.slow
     def test_without_pictures_it_prunes_and_says_so(self) -> None:
         model, inputs = wrapped("llava", "guide"), inputs_for()
         prepared, pruned = (prepared_for(model, inputs, mode) for mode in ("saccade", "prune"))
@@ -176,6 +177,7 @@ class TestGenerate:
             steps["attention_mask"] = F.pad(steps["attention_mask"], (0, 1), value=1)
             steps["position_ids"] = torch.cat([steps["position_ids"], end + 1 + step], dim=-1)
 
+    @pytest.mark.slow
     @every_kind
     def test_batch_equals_single(self, kind: str) -> None:
         model = wrapped("llava", kind)

@@ -15,6 +15,7 @@ from tiny import EVERY, apart, picture, prompts, tiny
 QUESTION = "Where is the red ball?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", EVERY)
 def test_every_mode(family: str) -> None:
     built = tiny(family)
@@ -49,6 +50,7 @@ def test_pictures_of_what_was_chosen(family: str) -> None:
     assert answer.couplings  # the guide was asked
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("family", apart(EVERY))
 def test_generate_gives_back_the_whole_prompt(family: str) -> None:

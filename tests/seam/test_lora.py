@@ -213,6 +213,7 @@ class TestEveryFamily:
 
 
 class TestSeveral:
+    @pytest.mark.slow
     @pytest.mark.parametrize("family", FAMILIES)
     def test_each_adapts_its_half(self, family: str) -> None:
         loras = LoRAs(tiny(family).model)
@@ -477,6 +478,7 @@ class TestAdaptersOfTheUser:
         base.enable_adapters()
         assert torch.equal(logits(loras.model_for([OWN])), beside)
 
+    @pytest.mark.slow
     def test_they_learn_as_before(self) -> None:
         base = self.adapted()
         before = learning(base)
@@ -610,6 +612,7 @@ class TestInTheModel:
             found, expected = (m(**inputs, mode="sparse", budget=kept).logits for m in (model, plain))
             assert torch.equal(found, expected) == same, kept
 
+    @pytest.mark.slow
     @torch.no_grad()
     def test_each_image_goes_by_its_own_share_whatever_else_is_in_the_batch(self) -> None:
         model = self.around(KINDS)

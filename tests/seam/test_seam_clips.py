@@ -114,6 +114,7 @@ class TestAsFrames:
 
 
 class TestLaws:
+    @pytest.mark.slow
     @torch.no_grad()
     @pytest.mark.parametrize("mode", ["prune", "sparse"])
     def test_all_of_it_kept_is_the_stock_model(self, built: Tiny, rows: list[Row], mode: str) -> None:

@@ -257,6 +257,7 @@ class TestRebinding:
         part.measure = elsewhere.forward
         assert twin(part).measure.__self__ is elsewhere
 
+    @pytest.mark.slow
     def test_compiled_modules_are_twins_of_what_was_compiled(self) -> None:
         """Compiled code runs its own modules: what is put into a twin would never be called."""
         tree = nn.Sequential(torch.compile(Part(), backend="eager"), Part(), Part())

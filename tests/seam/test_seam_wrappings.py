@@ -42,6 +42,7 @@ def with_lora(model: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft reads it
 class TestPeft:
+    @pytest.mark.slow
     def test_the_users_adapter_stays_at_work_in_every_mode(self) -> None:
         model = with_lora(base())
         expected, stock = logits(model), logits(tiny("qwen3_vl").model)
@@ -108,6 +109,7 @@ class TestTwice:
         with pytest.raises(ValueError, match="Linear is no transformers model"):
             ARRCOCModel.wrap(torch.nn.Linear(2, 2))  # ty: ignore[invalid-argument-type]
 
+    @pytest.mark.slow
     def test_a_copy_is_a_model_of_its_own(self) -> None:
         first = wrapped(base())
         first.loras.add("own", 2)

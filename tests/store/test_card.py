@@ -169,6 +169,7 @@ class TestCard:
 
 
 class TestFigures:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.json"])
     def test_from_a_result_file(self, tmp_path: Path, name: str) -> None:
         model = build(base_name="someone/tiny-vl")

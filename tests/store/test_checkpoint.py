@@ -243,6 +243,7 @@ class TestRoundTrip:
         assert model.layer.trained
         assert model.base_name == str(folder)
 
+    @pytest.mark.slow
     def test_bundled(
         self, base_folder: Path, allocator: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

@@ -313,6 +313,7 @@ class TestFiles:
         os.mkfifo(folder / "preprocessor_config.json")
         assert not holds(load_model(folder, "preprocessor_config.json"), folder, "pipe")
 
+    @pytest.mark.slow
     def test_swapped(self, model: Path) -> None:
         names = [path.name for path in sorted(model.glob("*.json"))]
         for name in names:

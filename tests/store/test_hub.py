@@ -96,6 +96,7 @@ class TestThereAndBack:
         assert MINE in files["README.md"].decode()
         assert sum(map(len, files.values())) < 600_000
 
+    @pytest.mark.slow
     def test_a_push_replaces_what_was_there(self, hub: Hub, model: ARRCOCModel) -> None:
         model.push_to_hub(MINE, token=TOKEN)
         hub.commit(MINE, hub.commits[MINE][-1][1] | {"mine.txt": b"a file of its owner"})

@@ -72,6 +72,7 @@ def test_nothing_timed_is_refused():
         table(timed_summary(**{"full": (1, None, 1024), "arr-coc_64": (1, None, 64)}), "time")
 
 
+@pytest.mark.slow
 def test_what_has_no_budget_stands_with_what_it_reads():
     rows = {
         "full": (0.9, 9, 1024),

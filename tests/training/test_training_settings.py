@@ -73,6 +73,7 @@ def load(name: str | Path, changes: list[str]) -> Recipe:
     return load_recipe(name, dict(map(parse_override, changes)))
 
 
+@pytest.mark.slow
 def test_overrides() -> None:
     draw = random.Random(5)
     taken = 0

@@ -39,6 +39,7 @@ def reached(taught: PartsLearner) -> set[str]:
     return {name for name, p in taught.named_parameters() if p.grad is not None and bool(p.grad.any())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "qwen3_5"])
 def test_merging_and_lora_learn_and_nothing_else(family: str) -> None:
     taught = learner(family)

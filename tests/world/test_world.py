@@ -100,6 +100,7 @@ def test_every_family_is_asked_and_answered_from_the_page():
     assert set(seen) == set(FAMILIES)
 
 
+@pytest.mark.slow
 def test_colour_and_shape_questions_have_one_answer():
     for seed in range(20):
         page = draw_page(seed, (768, 768))

@@ -53,6 +53,7 @@ def test_it_says_what_was_saved(folder: Path, dtype: str, most: float) -> None:
         assert (one - other).abs().max() < most
 
 
+@pytest.mark.slow
 def test_it_is_frozen_folded_and_loaded_once(folder: Path) -> None:
     guide = load_guide(folder)
     assert guide is load_guide(str(folder))
@@ -66,6 +67,7 @@ def test_it_is_frozen_folded_and_loaded_once(folder: Path) -> None:
     assert load_guide(folder) is not guide  # another was written there
 
 
+@pytest.mark.slow
 def test_a_relative_folder_is_that_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
