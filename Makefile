@@ -11,8 +11,9 @@
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
-#   make test-all      test, test-slow, test-oldest, test-transformers of RELEASES, test-vllm and test-lmms, one by one; what came of
-#                each is written to integrations/last-run.json, which is committed (.ci/run runs the first alone)
+#   make test-all      test, test-slow, test-oldest, test-transformers of RELEASES, test-vllm and test-lmms, one by
+#                one; what came of each is written to integrations/last-run.json, which is committed (.ci/run runs
+#                the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make docs    the documentation as a site in site/, every broken link an error

@@ -144,6 +144,7 @@ class TestHundredQuestions:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not BENCH.is_file(), reason="bench/ is in the repository alone")
 @pytest.mark.skipif(not RESULT, reason="takes minutes: where ARR_COC_MEMORY names a file for its figures")
 def test_a_thousand_questions() -> None:
     spec = importlib.util.spec_from_file_location("bench_memory", BENCH)

@@ -144,8 +144,8 @@ def on_pick(
     tab.take(sample.image, sample.question, sample.true_answers, sample.evidence)
     stale = gr.skip() if is_same else STALE
     yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, sample.image, sample.question]
-    for update in updates(lambda: asking.ask(models, tab, Request(sample.image, sample.question, *form))):
-        yield [*of_form(update), gr.skip(), gr.skip()]
+    for answer in on_ask(models, tab, sample.image, sample.question, *form):
+        yield [*answer, gr.skip(), gr.skip()]
 
 
 def on_measure(models: Models, name: str, tab: Tab) -> Iterator[list[Any]]:
@@ -326,8 +326,8 @@ def on_take(models: Models, tab: Tab, image: str | None, question: str, *form: A
         yield [*untouched[:at], problem, *untouched[at + 1 :]]
         return
     yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, image, question]
-    for update in updates(lambda: asking.ask(models, tab, Request(image, question, *form))):
-        yield [*of_form(update), gr.skip(), gr.skip()]
+    for answer in on_ask(models, tab, image, question, *form):
+        yield [*answer, gr.skip(), gr.skip()]
 
 
 def stale(tab: Tab) -> str:

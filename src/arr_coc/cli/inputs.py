@@ -58,7 +58,7 @@ def read_question(words: Sequence[str]) -> Request:
         raise ValueError(f"the question {words[0]!r:.60} stands before the image: give {last!r} first")
     if "" in names:
         raise ValueError("an image's name is empty: give the path of a file or a folder")
-    if not names and last.rstrip().endswith("?") and not _is_file(last) and not is_folder(last):
+    if not names and last.rstrip().endswith("?") and not _is_file(last):
         raise ValueError(f"no image before the question {last!r:.60}: give its path first")
     if not names or _is_file(last):
         raise ValueError(
