@@ -1,0 +1,174 @@
+"""A child process for work on untrusted input, bounded in time and memory: `Worker`.
+
+    worker = Worker(Path("script.py"), seconds=10, megabytes=512)  # script.py defines work(request)
+    worker.ask({"a": 1})                                           # -> what work({"a": 1}) returned
+
+This file is also what the child runs. It imports nothing of the package, so that a child starts in a tenth of
+a second and holds no weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+MOST_ANSWER = 64 * 2**20
+"""Bytes of one answer of a child."""
+
+
+class Worker:
+    """A child Python process that answers one request at a time; it is started anew when it was ended.
+
+    Args:
+        script: a file that defines `work(request)`, which takes and returns what JSON holds and raises a
+            ValueError for input that it refuses. It runs with the parent's `sys.path`.
+        seconds: the longest that one request may take, counted from when the child is ready.
+        megabytes: the most memory that the child may reserve, where the system can bound that (not on
+            Windows).
+
+    Any number of threads may ask one worker; they wait for each other. A forked process starts a child of
+    its own.
+    """
+
+    def __init__(self, script: Path, seconds: float, megabytes: int) -> None:
+        self.script, self.seconds, self.megabytes = script, seconds, megabytes
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def ask(self, request: Any) -> Any:
+        """What `work(request)` returns in the child.
+
+        Raises:
+            ValueError: `work` refused the request, or needed more time or memory than it may have.
+        """
+        line = json.dumps(request).encode() + b"\n"
+        with self._lock:
+            child = self._running()
+            assert child.stdin
+            assert child.stdout
+            timed_out = threading.Event()
+
+            def end() -> None:
+                timed_out.set()
+                child.kill()
+
+            timer = threading.Timer(self.seconds, end)
+            timer.start()
+            try:
+                child.stdin.write(line)
+                child.stdin.flush()
+                answer = child.stdout.readline(MOST_ANSWER)
+            except OSError:  # the child is gone
+                answer = b""
+            except BaseException:  # Ctrl-C: the answer that is on its way must not meet the next request
+                self._end()
+                raise
+            finally:
+                timer.cancel()
+            if not answer.endswith(b"\n"):
+                self._end()
+                if timed_out.is_set():
+                    raise ValueError(f"it needs more than {self.seconds:g} seconds")
+                raise ValueError(f"it needs more than {self.megabytes} MB of memory, or ends what reads it")
+        result = json.loads(answer)
+        if "error" in result:
+            raise ValueError(result["error"])
+        return result["value"]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """The child, started and ready."""
+        if self._owner != os.getpid():  # after a fork the pipes are the parent's
+            self._child = None
+        if self._child is None or self._child.poll() is not None:
+            self._end()
+            settings = {
+                "script": str(self.script),
+                "path": sys.path,
+                "seconds": self.seconds,
+                "megabytes": self.megabytes,
+            }
+            child = self._child = subprocess.Popen(
+                [sys.executable, "-P", __file__, json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},  # little address space
+            )
+            self._owner = os.getpid()
+            assert child.stdout
+            if child.stdout.readline() != b"ready\n":
+                self._end()
+                raise RuntimeError(f"{sys.executable} can't run {self.script.name} in a process of its own")
+        return self._child
+
+    def _end(self) -> None:
+        """End the child, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle holds: the settings; it starts a child of its own."""
+        return {"script": self.script, "seconds": self.seconds, "megabytes": self.megabytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
+
+
+def _bound_memory(megabytes: int) -> None:
+    """Bound this process's address space, where the system can."""
+    try:
+        import resource
+
+        most = megabytes * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    except (ImportError, OSError, ValueError):  # Windows has no such bound, macOS may refuse it
+        return
+
+
+def _bound_time(seconds: float) -> None:
+    """Bound the processor time of the next request: a parent that was killed can't end its child."""
+    try:
+        import resource
+    except ImportError:
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def serve(settings: dict[str, Any]) -> None:
+    """Answer requests, a line of JSON each, from standard input until it ends."""
+    sys.path[:] = settings["path"]
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # nothing that the script prints gets among the answers
+    work = runpy.run_path(settings["script"])["work"]
+    _bound_memory(settings["megabytes"])
+    answers.write(b"ready\n")
+    answers.flush()
+    for line in requests:
+        _bound_time(settings["seconds"])
+        try:
+            answer = {"value": work(json.loads(line))}
+            text = json.dumps(answer).encode()
+        except MemoryError:
+            os._exit(1)  # the parent says what bound was met
+        except Exception as error:
+            text = json.dumps({"error": str(error) or type(error).__name__}).encode()
+        answers.write(text + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.argv[1]))
