@@ -265,14 +265,15 @@ class TestDocumentation:
         assert done.returncode == 0, done.stderr
         pages = {path.parent.name for path in tmp_path.rglob("index.html")}
         assert {"quickstart", "modes", "training", "EXTENDING", "api", "LOG"} <= pages
-        api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+        api = (tmp_path / "api" / "models" / "index.html").read_text(encoding="utf-8")
         assert 'id="arr_coc.model.ARRCOCModel.ask"' in api
         start = (tmp_path / "quickstart" / "index.html").read_text(encoding="utf-8")
         assert 'id="two-lines-on-a-loaded-model"' in start, "the section of the README is missing"
         assert not re.search(r'(src|href)="https?://(?!127\.0\.0\.1)[^"]+\.(js|css|woff2?)"', start)
 
     def test_every_public_name_is_in_the_reference(self) -> None:
-        reference = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text("utf-8"), re.M)
+        pages = (ROOT / "docs" / "api").glob("*.md")
+        reference = re.findall(r"^::: ([\w.]+)$", "\n".join(page.read_text("utf-8") for page in pages), re.M)
         names = {line.rpartition(".")[2] for line in reference}
         plain = {"MODES", "DEFAULT_BUDGET", "__version__"}
         assert set(arr_coc.__all__) - plain <= names
