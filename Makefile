@@ -16,6 +16,7 @@
 #                the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
+#   make house   sizes, circles of imports and the route of a question, measured
 #   make docs    the documentation as a site in site/, every broken link an error
 #   make notebook   run docs/quickstart.ipynb from top to bottom (no network)
 #   make dist    wheel and sdist of arr-coc and of what lies in integrations/ in dist/, checked
@@ -37,7 +38,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: ask app test test-slow test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -68,6 +69,9 @@ test-lmms: $(LMMS)/installed
 test-all: $(VENV)/installed-dev
 	$(BIN)/python .ci/suites.py test=$(VENV) test-slow=$(VENV) test-oldest=$(OLDEST) test-vllm=$(SERVED) test-lmms=$(LMMS) \
 	    $(foreach release,$(RELEASES),"test-transformers VERSION=$(release)=.venv-transformers-$(release)")
+
+house: $(VENV)/installed-dev
+	$(BIN)/python tests/house.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
