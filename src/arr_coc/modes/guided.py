@@ -135,7 +135,7 @@ def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
 
 
 def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout) -> list[str] | None:
-    """Per image the question of its row: all from its first to its last word; None without a tokenizer."""
+    """Per image the question of its row: its words and the spaces between them; None without a tokenizer."""
     tokenizer = getattr(adapter.processor, "tokenizer", None)
     if tokenizer is None:
         return None
@@ -146,9 +146,10 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
         places = words[row].nonzero().flatten().tolist()
         if not places:
             return None
-        span = ids[row, places[0] : places[-1] + 1]
-        attended = mask[row, places[0] : places[-1] + 1]
-        texts[row] = tokenizer.decode(
-            span[attended & (span != adapter.image_token_id)].tolist(), skip_special_tokens=True
-        )
+        text = [
+            ids[row, place].item()
+            for place in range(places[0], places[-1] + 1)
+            if words[row, place] or (mask[row, place] and tokenizer.decode([ids[row, place]]).isspace())
+        ]
+        texts[row] = tokenizer.decode(text, skip_special_tokens=True)
     return [texts[row] for row, _ in adapter.columns(ids, layout.in_prompt)]

@@ -68,18 +68,19 @@ _work: ContextVar[list[int]] = ContextVar("work")
 """The work of the rendering at hand, in a list of one number."""
 
 
-def render(processor: Any, turns: Sequence[Mapping[str, Any]]) -> str:
+def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
     """The text of a chat, with the beginning of the model's answer.
 
     Args:
         processor: has a chat template.
         turns: messages, each with "role" and "content".
+        options: names that the template may read.
 
     Raises:
         ValueError: the template is none, fails, or does more than any chat needs.
     """
     if getattr(type(processor), "apply_chat_template", None) is not ProcessorMixin.apply_chat_template:
-        return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **options)
     with reading("the chat template can't be rendered", "load the model with another chat_template.jinja"):
         source = processor.chat_template
         source = source["default"] if isinstance(source, dict) else source
@@ -93,6 +94,7 @@ def render(processor: Any, turns: Sequence[Mapping[str, Any]]) -> str:
                 documents=None,
                 add_generation_prompt=True,
                 **processor.tokenizer.special_tokens_map,
+                **options,
             )
         finally:
             _work.reset(before)
