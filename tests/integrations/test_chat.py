@@ -13,6 +13,7 @@ import pytest
 from arr_coc.integrations.chat import Decoding, Responder
 from arr_coc.model import ARRCOCModel
 from tiny import FAMILIES, picture, prompts, tiny
+from tool_templates import TOOLS
 
 SHORT = Decoding(max_new_tokens=4)
 IMAGES = [picture(1, (48, 40)), picture(2, (40, 72))]
@@ -67,6 +68,41 @@ def test_pictures_and_text_stay_in_order() -> None:
     ids = model.generate(**inputs, mode="prune", do_sample=False, max_new_tokens=4)
     new = ids[0, inputs["input_ids"].shape[1] :]
     reply = Responder(model, mode="prune").reply(chat, SHORT)
+    assert reply.text == built.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "mistral"])
+def test_a_tool_may_reply_and_the_question_stays_the_users(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply is that of the same prompt, and the cells are chosen by the user's words."""
+    built, questions = tiny("qwen3_vl"), []
+    monkeypatch.setattr(built.processor, "chat_template", TOOLS[name])
+    model = ARRCOCModel.wrap(built.model, built.processor, budget=0.3, strict=True)
+    mask_of = model.adapter.question_mask
+
+    def watched(ids: Any, mask: Any = None) -> Any:
+        questions.append(built.processor.tokenizer.decode(ids[0][words := mask_of(ids, mask)[0]]))
+        return words[None]
+
+    monkeypatch.setattr(model.adapter, "question_mask", watched)
+    crop = {"name": "crop", "arguments": {"box": [1, 2]}}
+    call = {"id": "abcdefghi", "type": "function", "function": crop}
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        user(IMAGES[0], "Which?"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": user("A crop:", IMAGES[1])["content"], "tool_call_id": "abcdefghi"},
+    ]
+    reply = Responder(model, mode="prune").reply(chat, Decoding(max_new_tokens=2))
+    assert set(questions) == {"Which?"}
+    chat[2] |= {"content": ""}
+    inputs = built.processor.apply_chat_template(
+        chat, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    assert "crop" in built.processor.tokenizer.decode(inputs["input_ids"][0])
+    ids = model.generate(**inputs, mode="prune", do_sample=False, max_new_tokens=2)
+    new = ids[0, inputs["input_ids"].shape[1] :]
     assert reply.text == built.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
 
 

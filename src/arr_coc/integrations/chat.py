@@ -36,8 +36,9 @@ from arr_coc.store.checkpoint import BUNDLED
 logger = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
-"""As transformers has it: "role" and "content", a list of {"type": "text", "text": ...} and
-{"type": "image", "image": ...}; an image is whatever `open_image` takes."""
+"""As transformers has it: "role" and "content", a text or a list of {"type": "text", "text": ...} and
+{"type": "image", "image": ...}; an image is whatever `open_image` takes. What else a message has, such as
+"tool_calls", is for the chat template. The question is the user's, also where a tool replied after it."""
 
 
 def load(pretrained: str = BUNDLED, **options: Any) -> ARRCOCModel:
@@ -208,8 +209,8 @@ class Responder:
         processor = self.model.processor
         turns, pictures, words = [], [], []
         for message in messages:
-            parts = []
-            for part in message["content"]:
+            content, parts = message.get("content") or "", []
+            for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
                 if part["type"] == "text":
                     words.append(part["text"])
                     parts.append({"type": "text", "text": part["text"]})
@@ -221,7 +222,8 @@ class Responder:
                         f"the chat has a part of type {part['type']!r}, and arr-coc answers about pictures: "
                         "choose tasks of images"
                     )
-            turns.append({"role": message["role"], "content": parts})
+            turns.append({**message, "content": content if isinstance(content, str) else parts})
+            self._check(str({name: more for name, more in message.items() if name != "content"}))
         self._check(check_question("\n".join(words)))
         text = render(processor, turns)
         first = processor.tokenizer.bos_token
