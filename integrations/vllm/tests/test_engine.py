@@ -60,6 +60,15 @@ def test_names_in_caches(llm, wrapped, pages) -> None:
     assert hashes(llm, beside, [image, pages[1].image], follow="first")[0] == first
 
 
+def test_the_images_of_a_tool_are_asked_about_by_the_user(llm, wrapped, pages) -> None:
+    page, crop = pages[0].image, pages[1].image
+    one = prompt(wrapped.processor, (1, "What is the total?"))
+    mark = "<|vision_start|><|image_pad|><|vision_end|>"
+    replied = f"{one}Let me see.<|im_end|>\n<|im_start|>tool\nWho paid? {mark}<|im_end|>\n"
+    names = hashes(llm, one, [page]) + hashes(llm, one, [crop])
+    assert hashes(llm, replied + "<|im_start|>assistant\n", [page, crop]) == names
+
+
 def test_a_name_without_the_question_is_noticed(llm, wrapped, pages, monkeypatch) -> None:
     """The negative control of the law above: with vLLM's own hashes two questions share an entry."""
     from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor

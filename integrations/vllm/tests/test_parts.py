@@ -1,4 +1,4 @@
-"""Settings, conversations and positions: what needs no engine."""
+"""Settings, choosing and positions: what needs no engine."""
 
 from __future__ import annotations
 
@@ -15,17 +15,8 @@ from arr_coc.core.selector import Selector
 from arr_coc.world.page import draw_page
 from arr_coc_vllm import metrics
 from arr_coc_vllm.choosing import Chooser, Reading, covered
-from arr_coc_vllm.conversation import Tokens, Turn, questions, split
 from arr_coc_vllm.models import prompt_positions
 from arr_coc_vllm.settings import Settings, read_settings
-
-IMAGE, START, END, VISION = 1, 2, 3, 4
-TOKENS = Tokens(IMAGE, frozenset({VISION}), START, END, lambda ids: "".join(map(chr, ids)))
-
-
-def ids(*parts: str | int) -> list[int]:
-    """Token ids: letters by their code, others as they are."""
-    return [i for part in parts for i in ([part] if isinstance(part, int) else map(ord, part))]
 
 
 def test_settings_are_checked() -> None:
@@ -58,28 +49,6 @@ def test_what_a_choice_depends_on_is_in_the_print() -> None:
     assert base.print() != Settings(mode="full").print()
     assert base.print() == Settings(follow="last").print()
     assert base.print() == Settings(keep_image_after=2).print()
-
-
-def test_turns_and_the_questions_of_images() -> None:
-    chat = ids(
-        START, "system\nBe brief.", END, "\n",
-        START, "user\n", VISION, IMAGE, VISION, "What?", END, "\n",
-        START, "assistant\nThat.", END, "\n",
-        START, "user\n", VISION, IMAGE, VISION, "And here?", END, "\n",
-        START, "assistant\n",
-    )  # fmt: skip
-    turns = split(chat, TOKENS)
-    said = [turn for turn in turns if turn.text]
-    assert [turn.role for turn in said] == ["system", "user", "assistant", "user"]
-    assert questions(turns) == [["What?", "And here?"], ["And here?"]]
-
-
-def test_prompts_without_turns_or_words() -> None:
-    assert questions(split(ids(IMAGE, "Read it."), TOKENS)) == [["Read it."]]
-    assert questions(split(ids(START, "user\n", IMAGE, END), TOKENS)) == [[]]
-    assert questions(split(ids("no image"), TOKENS)) == []
-    later = [Turn("user", "", (0,)), Turn("assistant", "Yes?", ()), Turn("user", "Now?", ())]
-    assert questions(later) == [["Now?"]]
 
 
 def test_positions_keep_cells_at_their_place_and_go_on_after_the_whole_grid() -> None:

@@ -1,81 +1,87 @@
-"""Which question an image belongs to, read from the token ids of a prompt.
+"""Which question an image belongs to, read from the text of a prompt.
 
-    split(ids, tokens)    the turns, each with its words and the images in it
-    questions(turns)      per image the questions of its own turn and of later ones of the user
+    split(text, marks)    the turns, each with its words and how many images are in it
+    questions(turns)      per image the questions of the user about it
 
 A turn is what stands between <|im_start|> and <|im_end|>; a prompt without them is one turn of the user.
+What a chat template puts into a user's turn beside the user's words (replies of tools, labels of images) is
+left out, as `arr_coc.seam.question` does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from arr_coc.seam.question import TemplateMarkers, asides
 
-class Tokens(NamedTuple):
-    """Ids of the tokens that structure a prompt, and how to read the others.
+
+class Marks(NamedTuple):
+    """The texts of tokens that structure a prompt.
 
     Attributes:
         image: stands for one image before it is expanded.
-        ignored: belong to media, not to what is said: vision start and end, video.
+        special: of all tokens that are no words, those here among them.
         start: opens a turn; None: the tokenizer has none.
         end: closes a turn.
-        decode: ids to text.
+        markers: what the chat template writes around words; None: it has none.
     """
 
-    image: int
-    ignored: frozenset[int]
-    start: int | None
-    end: int | None
-    decode: Callable[[list[int]], str]
+    image: str
+    special: Collection[str]
+    start: str | None
+    end: str | None
+    markers: TemplateMarkers | None = None
 
 
 class Turn(NamedTuple):
-    """A turn: its role, its words without those of media, and the numbers of the images in it."""
+    """A turn: its role, what is said in it, and how many images are in it."""
 
     role: str
     text: str
-    images: tuple[int, ...]
+    images: int = 0
 
 
-def split(ids: Sequence[int], tokens: Tokens) -> list[Turn]:
-    """The turns of a prompt in order."""
-    turns, words, images, count, inside = [], [], [], 0, False
-
-    def close() -> None:
-        if words or images:
-            role, text = _role(tokens.decode(words)) if inside else ("user", tokens.decode(words))
-            turns.append(Turn(role, text.strip(), tuple(images)))
-        words.clear()
-        images.clear()
-
-    for token in ids:
-        if token == tokens.image:
-            images.append(count)
-            count += 1
-        elif token in (tokens.start, tokens.end):
-            close()
-            inside = token == tokens.start
-        elif token not in tokens.ignored:
-            words.append(token)
-    close()
+def split(text: str, marks: Marks) -> list[Turn]:
+    """The turns of a prompt in order, those with words or images."""
+    bounds = [re.escape(mark) for mark in (marks.start, marks.end) if mark is not None]
+    edges = [(0, 0, False), (len(text), len(text), False)]
+    if bounds:
+        edges[1:1] = [(*m.span(), m[0] == marks.start) for m in re.finditer("|".join(bounds), text)]
+    words, turns = _without(text, asides(text, marks.markers), marks.special), []
+    for (_, begin, inside), (end, _, _) in pairwise(edges):
+        role = "user"
+        images = text.count(marks.image, begin, end)
+        if inside:
+            line, _, _ = text[begin:end].partition("\n")
+            role, begin = line.strip(), begin + len(line)
+        turn = Turn(role, "".join(words[begin:end]).strip(), images)
+        if turn.text or turn.images:
+            turns.append(turn)
     return turns
 
 
-def _role(text: str) -> tuple[str, str]:
-    """The first line of a turn, which names its role, and the rest."""
-    role, _, rest = text.partition("\n")
-    return role.strip(), rest
+def _without(text: str, spans: Sequence[tuple[int, int]], special: Collection[str]) -> list[str]:
+    """The letters of a text, each "" that lies in a span or in a special token."""
+    letters = list(text)
+    tokens = re.finditer("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or "(?!)", text)
+    for start, end in [*spans, *(match.span() for match in tokens)]:
+        letters[start:end] = [""] * (end - start)
+    return letters
 
 
 def questions(turns: Sequence[Turn]) -> list[list[str]]:
     """Per image, in order, the words of its own turn and of every later turn of the user that has any.
 
-    An image without words in its own turn is read by the next ones alone; none: an empty list.
+    The images of a turn without words of the user, such as those that a tool returned, are asked about by the
+    last turn of the user before it that has words. Without any: an empty list.
     """
-    listed: dict[int, list[str]] = {}
+    listed, latest = [], []
     for place, turn in enumerate(turns):
+        if turn.role == "user" and turn.text:
+            latest = [turn.text]
         later = [other.text for other in turns[place + 1 :] if other.role == "user" and other.text]
-        for image in turn.images:
-            listed[image] = [*([turn.text] if turn.text else []), *later]
-    return [listed[image] for image in sorted(listed)]
+        listed += [[*latest, *later] for _ in range(turn.images)]
+    return listed

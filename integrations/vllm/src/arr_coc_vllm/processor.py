@@ -25,8 +25,9 @@ from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, PromptUpdate
 
 from arr_coc.seam.partial import patch_rows
+from arr_coc.seam.question import special_tokens, template_markers
 from arr_coc_vllm.choosing import Chooser, Reading, chooser_for
-from arr_coc_vllm.conversation import Tokens, questions, split
+from arr_coc_vllm.conversation import Marks, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings
 
 KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
@@ -35,6 +36,8 @@ SHAPES = ("patch_size", "temporal_patch_size", "merge_size")
 """Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
 CHOICE = "arr_coc_choice"
 """Among the keyword arguments of a processor: per image what decides its cells."""
+TURN = ("<|im_start|>", "<|im_end|>")
+"""The tokens that open and close a turn, in all families that are served."""
 
 
 if TYPE_CHECKING:
@@ -88,7 +91,8 @@ class SelectingProcessor(Base):
         """Per image by what its cells are chosen."""
         if any(image is None for image in images.get_all()):
             raise ValueError("arr-coc chooses by the image itself: send it along with its uuid")
-        texts = questions(split(prompt, self.tokens))
+        text = self.info.get_tokenizer().decode(list(prompt), skip_special_tokens=False)
+        texts = questions(split(text, self.marks))
         texts += [[] for _ in range(len(images) - len(texts))]  # a prompt without placeholders fails later
         return [
             self.chooser.reading(images.get(i), texts[i], self._grid(images, i, kwargs), settings)
@@ -110,19 +114,14 @@ class SelectingProcessor(Base):
         return resized.height // cell, resized.width // cell
 
     @cached_property
-    def tokens(self) -> Tokens:
-        """What the structure of a prompt is read by; the vocabulary is gone through once, not per request."""
+    def marks(self) -> Marks:
+        """What the structure of a prompt is read by, looked up once, not per request."""
         tokenizer, config = self.info.get_tokenizer(), self.info.get_hf_config()
-        vocabulary = tokenizer.get_vocab()
-        names = ("vision_start_token_id", "vision_end_token_id", "video_token_id")
-        ignored = frozenset(getattr(config, name) for name in names)
-        return Tokens(
-            config.image_token_id,
-            ignored,
-            vocabulary.get("<|im_start|>"),
-            vocabulary.get("<|im_end|>"),
-            lambda ids: tokenizer.decode(ids, skip_special_tokens=True),
-        )
+        names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        image, *media = tokenizer.convert_ids_to_tokens([getattr(config, name) for name in names])
+        special = {image, *media, *tokenizer.convert_ids_to_tokens(sorted(special_tokens(tokenizer)))}
+        start, end = (mark if mark in tokenizer.get_vocab() else None for mark in TURN)
+        return Marks(image, special, start, end, template_markers(self.info.get_hf_processor()))
 
     def _get_mm_hashes(self, inputs: ProcessorInputs) -> MultiModalHashes:
         plain, choices = _parted(inputs.hf_processor_mm_kwargs)
