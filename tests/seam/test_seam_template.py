@@ -6,10 +6,16 @@ Run: pytest tests/seam/test_seam_template.py
 from __future__ import annotations
 
 import copy
+import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from arr_coc.core.worker import Worker
+from arr_coc.seam import template
 from arr_coc.seam.prompt import chat_prompt
 from arr_coc.seam.template import MOST_LETTERS, check_template, render
 from tiny import FAMILIES, tiny
@@ -43,14 +49,13 @@ HOSTILE = {
     "doubled text": "{% set ns = namespace(x='aaaa') %}" + "{% set ns.x = ns.x ~ ns.x %}" * 60,
     "added text": "{% set x = 'aaaa' %}" + "{% set x = x + x %}" * 60,
     "doubled list": "{% set x = ['a'] %}" + "{% set x = [x, x] %}" * 60 + "{{ x }}",
-    "doubled tuple": "{% set x = ('a',) %}" + "{% set x = (x, x) %}" * 60 + "{{ x == x }}",
     "doubled block": "{% set x %}aaaa{% endset %}" + "{% set x %}{{ x }}{{ x }}{% endset %}" * 60,
     "doubled macro": "{% macro m(n) %}a{% if n %}{{ m(n-1) ~ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}",
     "deep macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "deep loop": "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
     "deep brackets": "{{ " + "(" * 5000 + ")" * 5000 + " }}",
     "times": "{{ 'a' * 10000000000 }}",
-    "power": "{{ 10 ** 10 ** 10 }}",
+    "power": "{{ 10 ** (10 ** 10) }}",
     "large number": "{% set ns = namespace(x=9) %}" + "{% set ns.x = ns.x * ns.x %}" * 40,
     "percent": "{{ '%10000000000d' % 3 }}",
     "format": "{{ '{:>10000000000}'.format(3) }}",
@@ -62,7 +67,6 @@ HOSTILE = {
     "join method": "{{ '" + LONG + "'.join(range(99999)|map('string')) }}",
     "replace": "{{ '" + LONG + "'|replace('a', '" + LONG + "') }}",
     "replace method": "{{ '" + LONG + "'.replace('', '" + LONG + "') }}",
-    "time": "{{ strftime_now('%10000000000d') }}",
     "words": "{{ lipsum(n=10000000) }}",
     "internals": "{{ ''.__class__.__mro__ }}",
     "private name": "{{ namespace(a=1).__init__ }}{% set ns = namespace() %}{% set ns._x = 1 %}",
@@ -70,6 +74,19 @@ HOSTILE = {
     "no template": "{% for %}",
     "its own refusal": "{{ raise_exception('one user\nat a time') }}",
     "long": "a" * (MOST_LETTERS + 1),
+    "long text": "{% for i in range(20000) %}" + "a" * 100 + "{% endfor %}",
+    "in": "{% set x = range(99999)|list %}{% for i in x %}{{ -1 in x }}{% endfor %}",
+    "equal": "{% set x = range(99999)|list %}{% for i in x %}{{ x[:] is eq x }}{% endfor %}",
+    "count": "{% set x = '" + LONG + "' %}{% for i in range(99999) %}{{ x.count('b') }}{% endfor %}",
+    "index": "{% set x = range(99999)|list %}{% for i in x %}{{ x.index(99998) }}{% endfor %}",
+    "digits": "{% set x = '" + "1" * 40_000 + "' %}{% for i in range(99999) %}{{ x.isdigit() }}{% endfor %}",
+    "slices": "{% set x = range(99999)|list %}{% for i in x %}{% set y = x[:] %}{% endfor %}",
+    "separators": "{{ range(99999)|list|tojson(separators=['" + LONG + "', ':']) }}",
+    "branches": "{% if 0 %}" + "{% elif 0 %}" * 8000 + "{% endif %}",
+}
+HARMLESS = {
+    "doubled tuple": "{% set x = ('a',) %}" + "{% set x = (x, x) %}" * 60 + "{{ x == x }}",
+    "time": "{{ strftime_now('%10000000000d') }}",
 }
 
 
@@ -95,24 +112,68 @@ class TestText:
         assert render(made, chat) == expected
 
 
+@pytest.fixture(scope="module")
+def child() -> Iterator[Worker]:
+    worker = Worker(template.WORKER.script, seconds=0.1, megabytes=256)
+    yield worker
+    worker._end()
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_templates_are_refused(name: str) -> None:
+def test_hostile_templates_are_refused(name: str, child: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template, "WORKER", child)
+    start = time.perf_counter()
     with pytest.raises(ValueError, match=r"^the chat template can't be rendered ") as error:
         check_template(processor(HOSTILE[name]))
+    assert time.perf_counter() - start < 10
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 500
+    template._text.cache_clear()
+    for _ in range(20):  # a busy machine may take long to start a child, and its first answer counts
+        try:
+            assert render(processor("{{ messages|length }}"), CHATS[1]) == "3"
+            return
+        except ValueError:
+            continue
+    pytest.fail("the next rendering fails")
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_looks_hostile_and_costs_nothing_is_rendered(name: str) -> None:
+    check_template(processor(HARMLESS[name]))
+
+
+def test_the_memory_of_this_process_is_not_used() -> None:
+    """A chat template runs in a process that holds neither weights nor pictures."""
+    made = processor("{{ messages[0].content[0].image }}")
+    chat = [{"role": "user", "content": [{"type": "image", "image": Image.new("RGB", (8, 8))}]}]
+    assert render(made, chat) == "<Image>"
+
+
+def test_a_rendering_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[Any] = []
+    ask = template.WORKER.ask
+    monkeypatch.setattr(template.WORKER, "ask", lambda request: requests.append(request) or ask(request))
+    template._text.cache_clear()
+    made, timed = processor("{{ messages|length }}"), processor("{{ strftime_now('%f') }}")
+    assert {render(made, CHATS[1]) for _ in range(3)} == {"3"}
+    assert len(requests) == 1
+    assert [render(made, chat) for chat in CHATS] == ["1", "3"]
+    assert len({render(timed, CHATS[1]) for _ in range(3)}) == 3
+
+
+def test_without_an_interpreter_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for executable in ("", None, "/nowhere/python"):
+        monkeypatch.setattr(sys, "executable", executable)
+        monkeypatch.setattr(template, "WORKER", Worker(template.WORKER.script, seconds=1, megabytes=256))
+        with pytest.raises(RuntimeError, match=r"sys\.executable"):
+            render(processor(f"{executable}"), CHATS[1])
 
 
 def test_a_long_question_has_room() -> None:
     made = tiny("qwen3_vl").processor
     question = "Why? " * 100_000
     assert question in chat_prompt(made, question)
-
-
-@pytest.mark.slow
-def test_one_rendering_takes_nothing_from_the_next() -> None:
-    made = processor("{% for i in range(90000) %}a{% endfor %}")
-    assert {len(render(made, CHATS[0])) for _ in range(4)} == {90000}
 
 
 def test_named_templates() -> None:

@@ -94,13 +94,20 @@ class Worker:
                 "seconds": self.seconds,
                 "megabytes": self.megabytes,
             }
-            child = self._child = subprocess.Popen(
-                [sys.executable, "-P", __file__, json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=os.environ | {"RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},  # little address space
-            )
+            try:
+                child = self._child = subprocess.Popen(
+                    [sys.executable or "", "-P", __file__, json.dumps(settings)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    # Both for little address space.
+                    env=os.environ | {"RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
+                )
+            except OSError as error:
+                raise RuntimeError(
+                    f"{self.script.name} needs a process of its own, and sys.executable, "
+                    f"{sys.executable!r}, can't be started ({error}): set it to a Python interpreter"
+                ) from error
             self._owner = os.getpid()
             assert child.stdout
             if child.stdout.readline() != b"ready\n":

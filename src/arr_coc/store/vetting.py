@@ -25,7 +25,8 @@ What a file of a folder could do, looked up in transformers 5.23, and what is do
   `audio_tokenizer` names a repository with a model: refused. Names of classes must be those of processors and
   tokenizers. Files that tokenizer_config.json names (`vocab_file`, `fast_tokenizer_files` ...) must be in the
   folder. Sizes in pixels are bounded.
-- chat templates may loop: they run with a bound (`seam.template`).
+- chat templates may loop, or make texts without end: they run in a child process that has only so much time
+  and memory (`seam.template`).
 - tokenizer.json is parsed by the tokenizers library. A pattern in it may be slow; there is no bound on that.
 
 A failure is a ValueError of one line that names the file and the remedy.
