@@ -14,7 +14,7 @@ import pytest
 
 from arr_coc.modes.guided import question_texts
 from arr_coc.seam import adapter_for
-from arr_coc.seam.question import special_tokens, template_markers
+from arr_coc.seam.question import asides, special_tokens, template_markers
 from tiny import picture, tiny
 from tool_templates import FOLDED, QWEN2_5_VL, QWEN3_VL, TOOLS
 
@@ -138,6 +138,19 @@ def test_an_image_alone_is_asked_about_by_an_earlier_turn(name: str) -> None:
     assert questions(TOOLS[name], chat)[0] == "Whatisit?"
     assert questions(TOOLS[name], [*chat, call(), reply("One", IMAGE)])[0] == "Whatisit?"
     assert questions(TOOLS[name], [user(IMAGE)]) == ("", "")
+
+
+def test_the_label_and_the_times_of_a_clip_are_no_words() -> None:
+    processor = copy.copy(tiny("qwen3_vl").processor)
+    processor.chat_template = QWEN3_VL
+    frames = "<0.2 seconds><|vision_start|><|video_pad|><|vision_end|>"
+    text = f"Video 1: {frames}Which? Video 2: no"
+    words = "".join(
+        text[i]
+        for i in range(len(text))
+        if not any(start <= i < end for start, end in asides(text, template_markers(processor)))
+    )
+    assert words == f"{frames.removeprefix('<0.2 seconds>')}Which? Video 2: no"
 
 
 def test_two_turns_of_the_user_in_a_row_are_two() -> None:

@@ -149,7 +149,7 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
         text = [
             ids[row, place].item()
             for place in range(places[0], places[-1] + 1)
-            if words[row, place] or (mask[row, place] and tokenizer.decode([ids[row, place]]).isspace())
+            if words[row, place] or (mask[row, place] and not tokenizer.decode([ids[row, place]]).strip())
         ]
         texts[row] = tokenizer.decode(text, skip_special_tokens=True)
     return [texts[row] for row, _ in adapter.columns(ids, layout.in_prompt)]

@@ -24,7 +24,7 @@ from arr_coc.core.worker import Worker
 
 MOST_LETTERS = 100_000
 """Of a template; those of the families supported have up to about ten thousand."""
-WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=10, megabytes=512)
+WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
 """The child of this process, started with the first rendering; one of a large template takes milliseconds."""
 
 
