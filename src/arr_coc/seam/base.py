@@ -363,8 +363,9 @@ class FamilyAdapter(PromptAssembly):
     def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The user's words of the last turn that has any: bool [B, S].
 
-        Template, special, padding and image tokens are never among them, nor the words of a tool. Without a processor, or when the
-        prompt doesn't follow its chat template: all attended text that is neither special nor an image.
+        Template, special, padding and image tokens are never among them, nor the words of a tool.
+        Without a processor, or when the prompt doesn't follow its chat template: all attended text that is
+        neither special nor an image.
         """
         attended = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         config = self.model.config
