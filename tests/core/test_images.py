@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
+import struct
+import subprocess
+import sys
 import time
 import tracemalloc
 import warnings
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -18,9 +23,10 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from arr_coc.core.images import MAX_ASPECT, MAX_PIXELS, MIN_SIDE, open_image
+from arr_coc.core import images
+from arr_coc.core.images import MAX_ASPECT, MAX_PIXELS, MAX_SCANS, MIN_SIDE, grown_size, open_image
 from arr_coc.core.question import kind_of
-from image_files import corners, encoded, junk_exif, png_header
+from image_files import corners, encoded, junk_exif, png_header, tiled_tiff, with_chunk, with_scans
 
 
 def same(a: Image.Image, b: Image.Image) -> bool:
@@ -208,6 +214,52 @@ class TestFileObjects:
         with os.fdopen(receiver, "rb") as pipe:
             refused(pipe, "can't be rewound", "give its bytes")
 
+    def test_files_that_are_decompressed_as_they_are_read(self) -> None:
+        packed = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(encoded(corners(), "PNG"))))
+        assert same(open_image(packed), corners())
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            (None, ("gives None where bytes are read",)),
+            ("text", ("was opened as text", "'rb'")),
+            (7, ("gives an int where bytes are read",)),
+            (OSError("the disk is gone"), ("cannot be read", "the disk is gone")),
+            (ValueError("two\nlines"), ("cannot be read (two lines)",)),
+            (KeyError("key"), ("cannot be read", "key")),
+            (np.zeros(7), ("cannot be read",)),
+        ],
+    )
+    @pytest.mark.parametrize("after", [0, 1])
+    def test_what_gives_no_bytes(self, content: object, words: tuple[str, ...], after: int) -> None:
+        """At once, or in the middle."""
+
+        class Strange(io.BytesIO):
+            reads = 0
+
+            def read(self, size: int | None = -1) -> Any:
+                self.reads += 1
+                if self.reads <= after:
+                    return super().read(20)
+                if isinstance(content, Exception):
+                    raise content
+                return content
+
+        refused(Strange(encoded(corners(), "PNG")), "image file (Strange)", *words)
+
+    def test_more_than_was_asked_for_and_without_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Whole(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                return super().read()
+
+        class Endless(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                return bytes(2**16)
+
+        assert same(open_image(Whole(encoded(corners(), "PNG"))), corners())
+        monkeypatch.setattr(images, "MAX_BYTES", 2**20)
+        refused(Endless(), "image file (Endless)", "longer than 1 MiB")
+
     def test_a_lazy_picture_names_its_file(self, tmp_path: Path) -> None:
         path = tmp_path / "cut.png"
         path.write_bytes(encoded(corners(), "PNG")[:-60])
@@ -292,10 +344,41 @@ class TestPixels:
             (torch.zeros(1, 3, 8, 6), ("tensor", "(1, 3, 8, 6)", "float32", "without a batch")),
             (torch.zeros(8, 6, dtype=torch.int32), ("tensor", "int32")),
             (torch.full((3, 8, 6), float("nan")), ("tensor", "NaN")),
+            (torch.zeros(3, 8, 6, device="meta"), ("tensor", "(3, 8, 6)", "meta", "dense")),
+            (torch.zeros(8, 6).to_sparse(), ("tensor", "(8, 6)", "sparse", "to_dense()")),
+            (torch.zeros(8, 6, dtype=torch.complex64), ("complex64",)),
+            (torch.zeros(8, 6, dtype=torch.complex64).conj(), ("complex64",)),
+            (torch.zeros(1).bfloat16().expand(20_000, 20_000), ("too large", "100,000,000")),
+            (np.ma.masked_less(np.ones((8, 6)), 2), ("(8, 6)", "masked", "filled")),
+            (np.zeros((8, 6), "M8[s]"), ("datetime64",)),
+            (np.zeros((8, 6), [("r", "u1")]), ("(8, 6)", "give uint8")),
         ],
     )
     def test_what_is_refused(self, pixels: object, words: tuple[str, ...]) -> None:
         refused(pixels, *words)
+
+    def test_quantized_and_nested_tensors(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch is about to drop the one, and to change the other
+            refused(
+                torch.quantize_per_tensor(torch.zeros(8, 6), 0.1, 0, torch.quint8), "quint8", "dequantize"
+            )
+            refused(torch.nested.nested_tensor([torch.zeros(4, 5), torch.zeros(6, 5)]), "tensor")
+
+    def test_arrays_of_other_kinds(self, tmp_path: Path) -> None:
+        mapped = np.memmap(tmp_path / "a.raw", np.uint8, "w+", shape=RAMP.shape)
+        mapped[:] = RAMP
+        whole = np.ma.masked_array(RAMP, mask=False)
+        for array in (mapped, whole, np.asfortranarray(RAMP)):
+            assert np.array_equal(np.asarray(open_image(array)), RAMP)
+
+    def test_floating_point_is_converted_by_rows(self) -> None:
+        values = np.zeros((500, 600, 3))
+        tracemalloc.start()
+        open_image(values)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 * values.shape[0] * values.shape[1]
 
 
 class TestSmallAndThin:
@@ -314,6 +397,18 @@ class TestSmallAndThin:
         assert (grown[: size[1], : size[0]] == pixels).all()  # top left stays top left
         assert (grown[-1, : size[0]] == pixels[-1]).all()
         assert (grown[: size[1], -1] == pixels[:, -1]).all()
+
+    @pytest.mark.parametrize("size", [(400_000, 1), (1, 400_000), (141_500, 1)])
+    def test_what_would_grow_beyond_all_bounds_is_refused(self, size: tuple[int, int]) -> None:
+        """128 bytes would take gigabytes."""
+        pixels = np.broadcast_to(np.uint8(0), size[::-1])
+        for source in (png_header(*size), Image.new("1", size), pixels, torch.from_numpy(pixels.copy())):
+            refused(source, "too thin", f"{size[0]}x{size[1]} px", "cut out the part")
+
+    def test_grown_size(self) -> None:
+        for size in ((1, 1), (1, 3000), (3000, 7), (640, 480)):
+            assert open_image(Image.new("RGB", size)).size == grown_size(size)
+            assert grown_size(grown_size(size)) == grown_size(size)
 
     def test_ordinary_size_is_not_changed(self) -> None:
         assert open_image(Image.new("RGB", (1000, 5))).size == (1000, 5)
@@ -410,3 +505,137 @@ class TestWhatIsRefused:
         assert time.perf_counter() - start < 1
         assert tracemalloc.get_traced_memory()[1] < 10e6
         tracemalloc.stop()
+
+
+class TestCost:
+    """What an image costs is in no relation to its bytes, so it is bounded before anything is decoded."""
+
+    def test_scans_of_a_jpeg(self) -> None:
+        jpeg = encoded(corners(), "JPEG", progressive=True)
+        usual = jpeg.count(b"\xff\xda")
+        assert images.count_scans(io.BytesIO(jpeg), 1000) == usual > 5
+        assert open_image(with_scans(jpeg, MAX_SCANS - usual)).size == (30, 20)
+        many = with_scans(jpeg, MAX_SCANS - usual + 1)
+        refused(many, f"JPEG of more than {MAX_SCANS} scans", "save it anew")
+        with Image.open(io.BytesIO(many)) as lazy:
+            refused(lazy, "more than")
+
+    def test_scans_are_told_from_what_looks_like_them(self) -> None:
+        """In an image inside its EXIF data, in stuffed bytes, across the blocks that are read, cut off."""
+        jpeg = encoded(noise(), "JPEG", quality=95)
+        comment = b"\xff\xfe" + struct.pack(">H", 60_002) + (b"\xff\xda\0\x02" * 15_000)
+        full = jpeg[:2] + comment * 3 + jpeg[2:] + comment
+        assert b"\xff\x00" in jpeg
+        for extra in range(6):
+            shifted = jpeg[:2] + b"\xff\xfe" + struct.pack(">H", 2 + extra) + bytes(extra) + full[2:]
+            assert images.count_scans(io.BytesIO(shifted), 1000) == 1
+            assert images.count_scans(io.BytesIO(shifted + jpeg), 1000) == 1
+        for end in (0, 1, 2, 3, 200_000, len(full) - 1):
+            assert images.count_scans(io.BytesIO(full[:end]), 1000) <= 1
+        progressive = encoded(noise(), "JPEG", progressive=True, quality=100)
+        assert len(progressive) > 3 * 2**16
+        assert images.count_scans(io.BytesIO(progressive), 1000) == progressive.count(b"\xff\xda")
+
+    def test_tiles_that_are_far_larger_than_their_image(self) -> None:
+        refused(tiled_tiff((16, 16), (20_000, 20_000)), "16x16 px has tiles of 400 megapixels")
+        assert open_image(tiled_tiff((16, 16), (16, 16))).size == (16, 16)
+        refused(tiled_tiff((16, 16), (0, 16)))
+
+    def test_an_icon_has_the_size_of_the_image_in_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        inner = encoded(Image.new("RGB", (300, 200)), "PNG")
+        icon = struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(inner), 22) + inner
+        assert open_image(icon).size == (300, 200)
+        monkeypatch.setattr(images, "MAX_PIXELS", 50_000)
+        refused(icon, "too large", "300x200 px")
+
+    def test_half_as_many_pixels_where_a_decoder_takes_twice_the_memory(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(images, "MAX_PIXELS", 1000)
+        for kind in ("PNG", "JPEG", "GIF", "TIFF", "BMP"):
+            assert open_image(encoded(corners(), kind)).size == (30, 20)
+        for kind in images.HEAVY:
+            refused(encoded(corners(), kind), "too large", "30x20 px")
+
+    def test_what_is_decoded_slowly_is_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = b"P3 30 20 255 " + b"1 2 3 " * 600
+        assert open_image(text).getpixel((7, 7)) == (1, 2, 3)
+        monkeypatch.setattr(images, "SLOW_PIXELS", 500)
+        refused(text, "too large", "30x20 px")
+        assert open_image(encoded(corners(), "PPM")).size == (30, 20)
+
+    @pytest.mark.parametrize("mode", ["I;16", "I", "F", "RGBA", "LA", "P", "PA", "CMYK", "1", "L", "YCbCr"])
+    def test_strips_are_converted_as_the_whole(self, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        rng = np.random.default_rng(0)
+        if mode in ("I;16", "I", "F"):
+            kind = {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]
+            image = Image.fromarray(rng.integers(0, 60_000, (61, 47)).astype(kind))
+            assert image.mode == mode
+        else:
+            pixels = rng.integers(0, 256, (61, 47, 4), dtype=np.uint8)
+            image = Image.fromarray(pixels)
+            image = image if mode == "RGBA" else image.convert("LA" if mode == "LA" else "RGB").convert(mode)
+        if mode == "P":
+            image.info["transparency"] = 3
+        whole = open_image(image)
+        monkeypatch.setattr(images, "_AT_ONCE", 100)
+        assert same(open_image(image), whole)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("mode", ["I;16", "RGBA", "P", "RGB"])
+    def test_memory_of_a_pixel(self, mode: str, tmp_path: Path) -> None:
+        side = 3000
+        image = Image.new(mode, (side, side))
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        options: dict[str, Any] = {"transparency": 0} if mode == "P" else {}
+        image.save(tmp_path / "a.png", exif=exif, **options)
+        code = (
+            "import resource, sys\nfrom arr_coc.core.images import open_image\nopen_image(sys.argv[1])\n"
+            "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nopen_image(sys.argv[2])\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+        )
+        corners().save(tmp_path / "small.png")
+        line = [sys.executable, "-c", code, tmp_path / "small.png", tmp_path / "a.png"]
+        peak = int(subprocess.run(line, capture_output=True, check=True).stdout)
+        assert peak * (1 if sys.platform == "darwin" else 1024) / side**2 < 13
+
+
+class TestWhy:
+    """Every refusal says what the decoder says."""
+
+    @pytest.mark.parametrize("name", [b"zTXt", b"iTXt", b"tEXt", b"iCCP"])
+    @pytest.mark.parametrize("last", [False, True])
+    def test_long_texts_and_profiles_are_left_out(self, name: bytes, last: bool) -> None:
+        if name == b"iCCP" and last:
+            return  # it stands before the pixels, or is not read
+        long = zlib.compress(bytes(2**22))
+        data = {
+            b"zTXt": b"note\0\0" + long,
+            b"iTXt": b"note\0\1\0\0\0" + long,
+            b"tEXt": b"note\0" + b"x" * 2**21,
+            b"iCCP": b"name\0\0" + long,
+        }[name]
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        png = encoded(corners().transpose(Image.Transpose.ROTATE_90), "PNG", exif=exif)
+        assert same(open_image(with_chunk(png, name, data, last)), corners())
+
+    def test_a_text_does_not_hide_what_is_wrong(self) -> None:
+        png = with_chunk(encoded(noise(), "PNG"), b"zTXt", b"note\0\0" + zlib.compress(bytes(2**22)))
+        refused(png[: len(png) // 2], "cannot be decoded", "cut off")
+
+    def test_the_decoder_of_its_format_is_heard(self) -> None:
+        png = encoded(corners(), "PNG")
+        refused(png[:20] + b"\xff" + png[21:], "cannot be opened (PNG: broken PNG file", "IHDR")
+        refused(encoded(corners(), "JPEG")[:5], "cannot be opened (JPEG: ")
+        refused(encoded(corners(), "TIFF")[:6], "cannot be opened (TIFF: ")
+        refused(b"GIF89a", "cannot be opened (GIF: ")
+
+    def test_other_formats_are_named(self) -> None:
+        refused(encoded(corners(), "PCX"), "is PCX, which is not opened", "PNG or JPEG")
+        refused(b"SIMPLE  =                    T" + bytes(100), "is FITS")
+
+    def test_a_pdf(self, tmp_path: Path) -> None:
+        corners().save(tmp_path / "a.pdf")
+        refused(tmp_path / "a.pdf", "a.pdf", "is a PDF", "open_page(")

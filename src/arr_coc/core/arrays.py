@@ -33,9 +33,12 @@ def array_picture(array: np.ndarray, most: int) -> Image.Image:
         ValueError: another shape or type, NaN or infinity, values outside [0, 1], or too many pixels.
     """
     label = f"image array of shape {tuple(array.shape)} and dtype {array.dtype}"
+    if np.ma.is_masked(array):
+        raise ValueError(f"{label} has masked values: fill them, as array.filled(0) does")
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in CHANNELS):
         raise ValueError(f"{label} is no picture: give one as (H, W), (H, W, 3) or (H, W, 4)")
-    return _picture(array, label, most)
+    _check_size(array.shape[0], array.shape[1], label, most)
+    return _picture(np.asarray(array), label)
 
 
 def tensor_picture(tensor: Tensor, most: int) -> Image.Image:
@@ -44,22 +47,36 @@ def tensor_picture(tensor: Tensor, most: int) -> Image.Image:
     Arguments and errors are those of `array_picture`.
     """
     kind = str(tensor.dtype).removeprefix("torch.")
-    label = f"image tensor of shape {tuple(tensor.shape)} and dtype {kind}"
+    try:
+        label = f"image tensor of shape {tuple(tensor.shape)} and dtype {kind}"
+    except Exception as error:  # a nested one has no shape
+        raise ValueError(f"image tensor of dtype {kind} has no shape: give (H, W) or (3, H, W)") from error
     first, last = (tensor.ndim == 3 and tensor.shape[axis] in CHANNELS for axis in (0, 2))
     if tensor.ndim != 2 and not first and not last:
         raise ValueError(f"{label} is no picture: give (H, W), (3, H, W) or (H, W, 3), without a batch")
-    values = tensor.detach().cpu()
-    values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
-    return _picture((values.movedim(0, 2) if first else values).numpy(), label, most)
+    height, width = tensor.shape[1:] if first else tensor.shape[:2]
+    _check_size(height, width, label, most)
+    try:
+        values = tensor.detach().cpu()
+        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
+        array = (values.movedim(0, 2) if first else values).numpy()
+    except Exception as error:
+        raise ValueError(
+            f"{label} has no pixels that can be read (meta, sparse, quantized?): give a dense tensor, as of "
+            "to_dense() or dequantize()"
+        ) from error
+    return _picture(array, label)
 
 
-def _picture(values: np.ndarray, label: str, most: int) -> Image.Image:
-    """A picture of values [H, W] or [H, W, C] of a legal shape."""
-    height, width = values.shape[:2]
+def _check_size(height: int, width: int, label: str, most: int) -> None:
     if not height or not width:
         raise ValueError(f"{label} is empty: give a picture of at least 1x1 px")
     if height * width > most:
         raise ValueError(f"{label} is too large (at most {most:,} px): scale it down or cut out a part")
+
+
+def _picture(values: np.ndarray, label: str) -> Image.Image:
+    """A picture of values [H, W] or [H, W, C] of a legal shape and size."""
     if values.dtype == np.bool_:
         values = values * np.uint8(255)
     elif np.issubdtype(values.dtype, np.floating):
@@ -80,4 +97,7 @@ def _levels(values: np.ndarray, label: str) -> np.ndarray:
         raise ValueError(
             f"{label} holds {low:.4g} to {high:.4g}: give values in [0, 1], or uint8 for 0 to 255"
         )
-    return np.rint(values.clip(0, 1) * 255).astype(np.uint8)
+    levels = np.empty(values.shape, np.uint8)
+    for row, numbers in zip(levels, values, strict=True):  # all at once would take tens of bytes a pixel
+        row[...] = np.rint(numbers.clip(0, 1) * 255)
+    return levels
