@@ -16,6 +16,7 @@ from clip_files import SIZE, encode, gif, number_of, numbered, sound
 from PIL import Image
 
 from arr_coc.core.video import FrameSource, open_clip, write_clip
+from image_files import encoded, with_scans
 
 pytest.importorskip("av")
 
@@ -182,6 +183,22 @@ class TestRefusedFiles:
         bomb = Image.new("1", (7000, 7000))
         bomb.save(tmp_path / "bomb.png")
         refused(tmp_path / "bomb.png")
+
+    def test_animations_that_cost_more_than_they_show(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from arr_coc.core.video import pictures
+
+        path = tmp_path / "a.gif"
+        monkeypatch.setattr(pictures, "MAX_ANIMATION_WORK", 2 * 12 * 40 * 30 - 1)
+        refused(gif(path, [100] * 12), "24 frames of 40x30 px", "cut it")
+        Image.new("1", (100_000, 1)).save(path, "PNG")  # which grows to 100,000 x 500
+        refused(path, "at most 36 megapixels")
+        refused([np.zeros((1, 100_000), np.uint8)], "at most 36 megapixels")
+        path.write_bytes(with_scans(encoded(Image.new("RGB", (40, 30)), "JPEG", progressive=True), 100))
+        refused(path, "JPEG of more than 64 scans")
+        path.write_bytes(b"\x89PNG\r\n\x1a\nxxxxxxxx")
+        refused(path, "cannot be opened (PNG: ")
 
     def test_without_the_library(self, video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         import sys

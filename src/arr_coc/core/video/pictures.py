@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.images import ImageSource, check_cost, identify, open_image
 from arr_coc.core.paths import shorten
 from arr_coc.core.video.sampling import check_rate
-from arr_coc.core.video.source import Index, check_size, check_total, check_work, even_times, mean_rate
+from arr_coc.core.video.source import (
+    MAX_ANIMATION_WORK,
+    Index,
+    check_size,
+    check_total,
+    check_work,
+    even_times,
+    mean_rate,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +66,7 @@ class Animation:
             size = image.size
             check_total(self.name, total)
             check_size(self.name, size)
-            check_work(self.name, size, 2 * total)
+            check_work(self.name, size, 2 * total, MAX_ANIMATION_WORK)
             durations = [self._seek(image, number) for number in range(total)]
             image.seek(0)
             upright = open_image(image).size  # a still may be turned, and a thin one grows
@@ -72,11 +81,18 @@ class Animation:
                 self._seek(image, number)
                 yield open_image(image)
 
-    def _open(self) -> Image.Image:
+    @contextmanager
+    def _open(self) -> Generator[Image.Image]:
+        """The opened file, nothing of it decoded."""
         try:
-            return Image.open(self.path)
-        except Exception as error:  # damaged headers make decoders raise anything
-            raise ValueError(f"{self.name} is no animation that can be read: save it again") from error
+            file = self.path.open("rb")
+        except OSError as error:
+            raise ValueError(
+                f"{self.name} cannot be read ({error.strerror}): check its permissions"
+            ) from error
+        with file, identify(file, self.name) as image:
+            check_cost(image, self.name)
+            yield image
 
     def _seek(self, image: Image.Image, number: int) -> float:
         """Move to a frame; its seconds."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
+from arr_coc.core.images import grown_size
 from arr_coc.core.video.sampling import check_most, check_rate, sample_frames
 
 MAX_FRAME_PIXELS = 36_000_000
@@ -20,6 +21,9 @@ MAX_TOTAL_FRAMES = 3_000_000
 """Clips with more frames are refused: a day at 30 frames per second has 2.6 million."""
 MAX_WORK = 2_000_000_000_000
 """The most pixels that are decoded to get at the sampled frames: ten hours of 1080p at 24 per second."""
+MAX_ANIMATION_WORK = 20_000_000_000
+"""The same of an animation, whose every frame is made whole, 50 to 300 million pixels a second: three minutes
+of 1080p at 24 per second, read twice."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +138,11 @@ def _second(value: float | None, name: str, default: float) -> float:
 
 
 def check_size(name: str, size: tuple[int, int]) -> None:
-    """ValueError for a frame without pixels or with more than `MAX_FRAME_PIXELS`."""
+    """ValueError for a frame without pixels or with more than `MAX_FRAME_PIXELS`, as it is or grown."""
     width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name} has frames of {width}x{height} px: give a clip with at least 1x1 px")
-    if width * height > MAX_FRAME_PIXELS:
+    if max(width * height, math.prod(grown_size(size))) > MAX_FRAME_PIXELS:
         raise ValueError(
             f"{name} has frames of {width}x{height} px, at most {MAX_FRAME_PIXELS // 1_000_000} megapixels "
             "are opened: scale it down"
@@ -153,12 +157,13 @@ def check_total(name: str, total: int) -> None:
         raise ValueError(f"{name} has more than {MAX_TOTAL_FRAMES:,} frames: cut out the part you ask about")
 
 
-def check_work(name: str, size: tuple[int, int], frames: int) -> None:
-    """ValueError where decoding `frames` frames of a size would take hours."""
-    if size[0] * size[1] * frames > MAX_WORK:
+def check_work(name: str, size: tuple[int, int], frames: int, most: int | None = None) -> None:
+    """ValueError where decoding `frames` frames of a size is more than `most` px; None: `MAX_WORK`."""
+    most = MAX_WORK if most is None else most
+    if size[0] * size[1] * frames > most:
         raise ValueError(
             f"{name} needs {frames:,} frames of {size[0]}x{size[1]} px to be decoded, which is more than "
-            f"{MAX_WORK:,} px: scale it down or cut it"
+            f"{most:,} px: scale it down or cut it"
         )
 
 
