@@ -16,6 +16,7 @@ from PIL import Image
 from arr_coc.cli import sources, terminal
 from arr_coc.core.answer import Answer
 from arr_coc.core.familiarity import FOREIGN
+from arr_coc.core.pdf import PAGE_SIDE
 from arr_coc.inspect.clip_trace import ClipTrace, load_trace
 from arr_coc.model import ARRCOCModel
 from command_line import run, run_json
@@ -83,7 +84,7 @@ class TestPDF:
 
     def test_a_page_of_many_metres_is_drawn_small(self) -> None:
         Image.new("RGB", (100, 50)).save("huge.pdf", resolution=0.6)  # 12,000 points wide
-        assert sources.open_picture("huge.pdf").size == (sources.PAGE_SIDE, sources.PAGE_SIDE // 2)
+        assert sources.open_picture("huge.pdf").size == (PAGE_SIDE, PAGE_SIDE // 2)
 
     @pytest.mark.slow
     def test_answered(self, capsys: Capture, pdf: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,10 @@ class TestPDF:
     def test_refusals(self, capsys: Capture, pdf: str, image: str) -> None:
         Path("cut.pdf").write_bytes(Path(pdf).read_bytes()[:200])
         for words, message in (
-            ((pdf,), "'pages.pdf' has 3 pages: say which is asked about with --page 1"),
+            (
+                (pdf,),
+                "'pages.pdf' has 3 pages: say which is asked about, page=1 or on the command line --page 1",
+            ),
             ((pdf, "--page", "4"), "'pages.pdf' has no page 4: it has 3"),
             (("cut.pdf",), "'cut.pdf' is a PDF that cannot be read"),
             ((image, "--page", "1"), "is no PDF, so it has no page 1"),
@@ -113,7 +117,39 @@ class TestPDF:
         assert "pip install 'arr-coc[pdf]'" in err
 
 
+LEFT_OUT = "arr-coc: left out of folder 'scans': 1 other file (.txt 1)\n"
+
+
 class TestFolders:
+    def test_what_is_left_out_is_told(self, scans: Path) -> None:
+        files, line = sources.folder_images(scans)
+        assert ([file.name for file in files], f"arr-coc: {line}\n") == (
+            ["a.JPG", "b.png", "c.webp", "deeper.png"],
+            LEFT_OUT,
+        )
+        for name in ("1.pdf", "2.PDF", "README", ".hidden", "x.y1", "x.y2", "x.y3"):
+            (scans / name).write_text("")
+        (scans / "more").mkdir()
+        assert sources.folder_images(scans)[1] == (
+            "left out of folder 'scans': 7 other files (.pdf 2, no ending 1, .txt 1, .y1 1, ...), 1 folder"
+        )
+        for path in scans.iterdir():
+            if path.suffix.lower() != ".pdf":
+                path.rmdir() if path.is_dir() else path.unlink()
+        with pytest.raises(ValueError, match=r"holds no image file .*: 2 other files \(\.pdf 2\)$"):
+            sources.folder_images(scans)
+
+    def test_links_that_lead_out_are_left_out(self, scans: Path, image: str) -> None:
+        (scans / "in.png").symlink_to("b.png")
+        (scans / "out.png").symlink_to(Path(image).absolute())
+        (scans / "circle.png").symlink_to("circle.png")
+        files, line = sources.folder_images(scans)
+        assert {"in.png", "circle.png", "b.png"} < {file.name for file in files}
+        assert "out.png" not in {file.name for file in files}
+        assert line.endswith("1 other file (.txt 1), 1 link out of the folder")
+        Path("link").symlink_to(scans)  # the folder itself may be one
+        assert len(sources.folder_images(Path("link"))[0]) == len(files)
+
     @pytest.fixture
     def scans(self) -> Path:
         folder = Path("scans")
@@ -127,7 +163,7 @@ class TestFolders:
     def test_a_line_for_each_image_by_name(self, capsys: Capture, scans: Path, folder: str) -> None:
         (scans / "deeper.png").rmdir()
         code, out, err = run(capsys, "ask", str(scans), *ASK, folder, "--json")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, LEFT_OUT)
         lines = [json.loads(line) for line in out.splitlines()]
         assert [line["images"] for line in lines] == [[f"scans/{n}"] for n in ("a.JPG", "b.png", "c.webp")]
         model = ARRCOCModel.from_pretrained(folder)
@@ -135,7 +171,7 @@ class TestFolders:
             expected = model.ask(line["images"][0], "What is it?", budget=5)
             assert (line["answer"], line["kept"]) == (expected.text, 5)
         code, out, err = run(capsys, "ask", str(scans), *ASK, folder)
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, LEFT_OUT)
         assert [line.split()[0] for line in out.splitlines()] == ["a.JPG", "b.png", "c.webp"]
         assert {path.name for path in Path().iterdir()} == {"scans"}  # nothing is drawn
 
@@ -149,7 +185,7 @@ class TestFolders:
         assert code == 1
         assert ["error" in line for line in lines] == [True, False, False, True]
         assert "not an image" in lines[0]["error"]
-        assert err == "arr-coc: 2 of 4 images could not be opened\n"
+        assert err == "arr-coc: 2 of 4 images could not be opened\n" + LEFT_OUT
         code, out, _ = run(capsys, "ask", str(scans), *ASK, folder)
         assert code == 1
         assert "not answered: " in out
@@ -167,11 +203,11 @@ class TestFolders:
         (scans / "deeper.png").rmdir()
         line = ("ask", str(scans), *ASK, folder, "--mode", "saccade")
         code, _, err = run(capsys, *line)
-        assert (code, err.count("\n")) == (0, 1)
+        assert (code, err.count("\n")) == (0, 2)
         assert err.startswith("arr-coc: 3 of 3 images: ")
         assert "no coarse view" in err
         code, out, err = run(capsys, *line, "--json")
-        assert (code, err, out.count("no coarse view")) == (0, "", 3)
+        assert (code, err, out.count("no coarse view")) == (0, LEFT_OUT, 3)
         for number in range(4):
             picture(number, (224 + 32 * number, 32)).save(scans / f"{number}.png")
         _, _, err = run(capsys, "ask", str(scans), "What?", "-m", folder, "-b", "999")
@@ -180,6 +216,7 @@ class TestFolders:
             "arr-coc: 1 of 7 images",
             "arr-coc: 1 of 7 images",
             "arr-coc: 2 other notes",
+            "arr-coc: left out of folder 'scans'",
         ]
 
     @pytest.mark.slow
@@ -201,6 +238,7 @@ class TestFolders:
             "arr-coc: 1 of 3 images: it ran as prune",
             f"arr-coc: 1 of 3 images: {terminal.FALLBACK}",
             f"arr-coc: 2 of 3 images: {FOREIGN}",
+            LEFT_OUT.strip(),
         ]
 
     def test_beside_others_or_without_images(self, capsys: Capture, scans: Path, image: str) -> None:

@@ -91,11 +91,14 @@ def command(
         }
         if option := next((option for option, value in of_one.items() if value), None):
             raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
-        files = folder_images(request.folder)
+        files, left_out = folder_images(request.folder)
         with terminal.quiet_stdout(as_json):
             allowed = inputs.read_budget(budget, as_json)
             reply = partial(load().ask, question=request.question, budget=allowed, **how)
-        return _answer_each(files, reply, as_json)
+        code = _answer_each(files, reply, as_json)
+        if left_out:
+            terminal.complain(left_out)
+        return code
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence)

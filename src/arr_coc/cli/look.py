@@ -86,7 +86,9 @@ def command(
         named = {"--mode": mode, "--allocator": allocator}
         if option := next((option for option, value in named.items() if value is not None), None):
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
-    files = None if request.folder is None else folder_images(request.folder)
+    files, left_out = None, ""
+    if request.folder is not None:
+        files, left_out = folder_images(request.folder)
     names = request.names if files is None else tuple(map(str, files))
     pictures = inputs.open_pictures(request, page, fps) if files is None else []
     if files is not None and out is None:
@@ -114,7 +116,10 @@ def command(
             return look(pictures)
 
     if files is not None:
-        return _look_each(files, targets, watched, request.question, as_json)
+        code = _look_each(files, targets, watched, request.question, as_json)
+        if left_out:
+            terminal.complain(left_out)
+        return code
     looks = watched(pictures)
     if record_path:
         looks[0].allocation.save(record_path)

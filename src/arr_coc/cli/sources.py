@@ -2,7 +2,7 @@
 
     open_picture("page.png")         any image file that `core.images` reads
     open_picture("-")                the bytes of one on standard input
-    open_picture("paper.pdf", 3)     its third page, drawn by pypdfium2 (the extra `pdf`)
+    open_picture("paper.pdf", 3)     its third page, drawn as `core.pdf` does
     folder_images(Path("scans"))     the image files that lie in a folder, by name
 
 Nothing is fetched: an address is refused by name.
@@ -10,11 +10,10 @@ Nothing is fetched: an address is refused by name.
 
 from __future__ import annotations
 
-import math
 import sys
-from importlib import import_module
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arr_coc.core.paths import local_path, shorten
 
@@ -24,12 +23,10 @@ if TYPE_CHECKING:
 STDIN = "-"
 IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What counts as an image among the files of a folder."""
+MOST_KINDS = 4
+"""Endings of a folder's other files that are told, those of most files."""
 MOST_BYTES = 2**28
 """Of an image on standard input; what a file may hold is limited by its pixels."""
-PAGE_SCALE = 2.0
-"""Pixels to a point: 144 to the inch, so that a page of A4 has 1190 x 1684."""
-PAGE_SIDE = 4096
-"""The most pixels along a page's side: some claim to be metres long."""
 
 
 def open_picture(name: str, page: int | None = None) -> Image.Image:
@@ -46,10 +43,11 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
     """
     from arr_coc.core.images import open_image
+    from arr_coc.core.pdf import open_page
 
     source, title = (name, shorten(name)) if name != STDIN else (_standard_input(), "standard input")
     if _is_pdf(source):
-        return open_image(_draw_page(source, title, page))
+        return open_page(source, page, title)
     if page is not None:
         raise ValueError(f"{title} is no PDF, so it has no page {page}: leave --page out")
     try:
@@ -65,19 +63,55 @@ def is_folder(name: str) -> bool:
     return name != STDIN and local_path(name).is_dir()
 
 
-def folder_images(folder: Path) -> list[Path]:
-    """The image files that lie in a folder itself, by name.
+def folder_images(folder: Path) -> tuple[list[Path], str]:
+    """The image files that lie in a folder itself, by name, and in a line what else does; "" for nothing.
+
+    Hidden files are left out without a word.
 
     Raises:
         ValueError: there is none, or the folder can't be read.
     """
     try:
-        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_TYPES)
+        entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise ValueError(f"folder {shorten(folder)} cannot be read ({error.strerror})") from error
+    inside = folder.resolve()
+    files, links, folders = [], 0, 0
+    kinds: Counter[str] = Counter()
+    for path in entries:
+        if path.suffix.lower() in IMAGE_TYPES:
+            leads_out = path.is_symlink() and not _resolved(path).is_relative_to(inside)
+            links += leads_out
+            files += [] if leads_out else [path]
+        elif path.is_dir():
+            folders += 1
+        else:
+            kinds[path.suffix.lower() or "no ending"] += 1
+    counts = [f"{kind} {count}" for kind, count in kinds.most_common(MOST_KINDS)]
+    counts += ["..."] if len(kinds) > MOST_KINDS else []
+    parts = [
+        f"{_count(kinds.total(), 'other file')} ({', '.join(counts)})" if kinds else "",
+        _count(folders, "folder") if folders else "",
+        f"{_count(links, 'link')} out of the folder" if links else "",
+    ]
+    left_out = ", ".join(part for part in parts if part)
+    line = f"left out of folder {shorten(folder)}: {left_out}" if left_out else ""
     if not files:
-        raise ValueError(f"folder {shorten(folder)} holds no image file ({', '.join(IMAGE_TYPES)})")
-    return files
+        types = ", ".join(IMAGE_TYPES)
+        raise ValueError(f"folder {shorten(folder)} holds no image file ({types}){line and '; ' + line}")
+    return files, line
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number > 1)}"
+
+
+def _resolved(path: Path) -> Path:
+    """Where a link leads; itself if that is in a circle, for its reader to complain about."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path.parent.resolve() / path.name
 
 
 def _standard_input() -> bytes:
@@ -101,35 +135,3 @@ def _is_pdf(source: str | bytes) -> bool:
             return b"%PDF-" in file.read(1024)
     except OSError:  # `open_image` says why
         return False
-
-
-def _draw_page(source: str | bytes, title: str, page: int | None) -> Image.Image:
-    """A page of a PDF as an image.
-
-    Raises:
-        ValueError: pypdfium2 is missing, the file is damaged or locked, or it has no such page.
-    """
-    try:
-        pypdfium2: Any = import_module("pypdfium2")
-    except ImportError as error:
-        raise ValueError(f"{title} is a PDF: install what reads it, pip install 'arr-coc[pdf]'") from error
-    document: Any = None
-    try:
-        document = pypdfium2.PdfDocument(source if isinstance(source, bytes) else local_path(source))
-        pages = len(document)
-        if page is None and pages > 1:
-            raise ValueError(f"{title} has {pages} pages: say which is asked about with --page 1")
-        if not 1 <= (page or 1) <= pages:
-            raise ValueError(f"{title} has no page {page or 1}: it has {pages}")
-        sheet = document[(page or 1) - 1]
-        width, height = sheet.get_size()
-        longest = max(width, height)
-        if not (math.isfinite(longest) and min(width, height) > 0):
-            raise ValueError(f"page {page or 1} of {title} is {width} x {height} points: nothing to see")
-        return sheet.render(scale=min(PAGE_SCALE, PAGE_SIDE / longest)).to_pil()
-    except pypdfium2.PdfiumError as error:
-        remedy = "it may be damaged or locked; save the page as an image"
-        raise ValueError(f"{title} is a PDF that cannot be read ({error}): {remedy}") from error
-    finally:
-        if document is not None:
-            document.close()
