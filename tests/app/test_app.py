@@ -24,6 +24,7 @@ from arr_coc.app.canvas import Problem, StatusLine, TokenCanvas
 from arr_coc.app.models import Models
 from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
 from arr_coc.app.tab import TABS, Tab
+from arr_coc.app.uploads import Upload, UploadClip
 from arr_coc.app.visits import Visits
 from arr_coc.cli import main
 from arr_coc.inspect.trace import Trace
@@ -537,7 +538,7 @@ class TestScreen:
         (tmp_path / "<b>.png").write_bytes(b"\x89PNG\r\n\x1a\nnope")
         *unchanged, problem = handlers.on_upload(tab, str(tmp_path / "<b>.png"))
         assert unchanged == [image, skip, skip]
-        assert problem.startswith("Image '<b>.png' is not an image")
+        assert problem.startswith("Image '<b>.png' cannot be opened")
 
     @pytest.mark.parametrize(
         ("wrong", "field", "why"),
@@ -680,6 +681,16 @@ class TestComponents:
 
 
 class TestServing:
+    @pytest.mark.slow
+    def test_few_uploads_are_decoded_at_once(self, models: Models) -> None:
+        limits = {
+            event.concurrency_id: event.concurrency_limit
+            for event in app.build_app(models).fns.values()
+            if event.queue and any(isinstance(part, Upload | UploadClip) for part in event.inputs)
+        }
+        assert None not in limits.values()
+        assert sum(limits.values()) <= 4
+
     def test_policy(self) -> None:
         sent: list[Any] = []
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from gradio_client.exceptions import AppError
 
 from arr_coc import app
 from arr_coc.app.models import Models
-from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly, own_names, own_origin
+from arr_coc.app.server import FOLDER, OWN_ORIGIN, OWNER, OwnOriginOnly, own_folder, own_names, own_origin
 from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
@@ -287,6 +288,24 @@ class TestEnd:
         assert not list(tmp_path.glob("*arr-coc*"))
         assert not list(tmp_path.glob("*gradio*"))
         assert not answers(port)
+
+    def test_folders_of_killed_servers_are_deleted_at_the_next_start(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("fcntl")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        code = "import os\nfrom arr_coc.app.server import own_folder\nwith own_folder():\n    os._exit(9)"
+        subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
+        (killed,) = tmp_path.iterdir()
+        (killed / "upload.png").write_bytes(b"")
+        for name in ("arr-coc-app-being-made", "another"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "another" / OWNER).touch()
+        (tmp_path / f"{FOLDER}link").symlink_to(tmp_path / "another")
+        others = set(tmp_path.iterdir()) - {killed}
+        with own_folder() as first, own_folder() as second:
+            assert set(tmp_path.iterdir()) == {*others, Path(first), Path(second)}
+        assert set(tmp_path.iterdir()) == others
 
     def test_a_model_that_is_still_at_work_is_told(self, model: ARRCOCModel) -> None:
         models, go = Models(model), Event()

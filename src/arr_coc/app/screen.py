@@ -66,6 +66,8 @@ from arr_coc.viewer import assets
 
 WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
+AT_ONCE = 2
+"""Uploads that are decoded at once: one may take a gigabyte while it is."""
 KEPT_BY_BROWSER = "arr-coc"
 """The name under which a browser keeps the form, which is no secret from it."""
 SHOW_BELOW = """() => {
@@ -320,10 +322,10 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         of_clip = [clip, frames, problems["clip"]]
         no_clip: dict[str, Any] = quick | {"fn": on_no_clip, "inputs": [tab], "outputs": of_clip}
         of_image = [image, status, stale, problems["image"]]
-        image.upload(on_upload, [tab, image], of_image, **light).then(**no_clip)
+        decoding: dict[str, Any] = light | {"concurrency_id": "uploads", "concurrency_limit": AT_ONCE}
+        image.upload(on_upload, [tab, image], of_image, **decoding).then(**no_clip)
         picks.click(lambda: [None, "", ""], None, of_clip, **quick)
         taken = [clip, frames, image, status, stale, problems["clip"]]
-        decoding: dict[str, Any] = light | {"concurrency_id": "clips", "concurrency_limit": 2}
         in_place = clip.upload(on_clip, [tab, clip], taken, **decoding)
         in_place.then(lambda: "", None, [problems["image"]], **quick)
         clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick)
