@@ -226,7 +226,7 @@ def _unidentified(file: IO[bytes]) -> str:
     file.seek(0)
     start = file.read(1024)
     if b"%PDF-" in start:
-        return "is a PDF: draw a page of it, as arr_coc.core.pdf.open_page('a.pdf', page=1) does"
+        return "is a PDF: save a page as PNG, or draw it by arr_coc.core.pdf.open_page('a.pdf', page=1)"
     Image.init()
     for kind in Image.ID:
         factory, accepts = Image.OPEN[kind]
