@@ -624,6 +624,20 @@ class TestCoco:
         with pytest.raises(ValueError, match=r"instances_val2017.json, record 2: .*" + message):
             read_coco(tmp_path)
 
+    @pytest.mark.parametrize("key", ["images", "categories", "annotations"])
+    def test_an_id_that_comes_twice_is_refused_with_both_places(self, tmp_path, key):
+        """One of them would overwrite the other, and a question would have another's box."""
+        coco(tmp_path)
+        path = tmp_path / "annotations/instances_val2017.json"
+        content = json.loads(path.read_text())
+        content[key].append(content[key][0] | {"id": str(content[key][0]["id"])})  # "139" and 139 are one
+        write(path, content)
+        places = (
+            rf"record {len(content[key])} repeats the id '\d+' of .*instances_val2017.json, record 1: give"
+        )
+        with pytest.raises(ValueError, match=places):
+            read_coco(tmp_path)
+
     def test_missing_files(self, tmp_path):
         with pytest.raises(
             ValueError,
@@ -634,6 +648,43 @@ class TestCoco:
         (tmp_path / "annotations/instances_val2017.json").unlink()
         with pytest.raises(ValueError, match=r"has no annotations/instances_val2017.json or .*put"):
             read_coco(tmp_path)
+
+
+class TestIds:
+    def test_an_annotation_of_vqav2_that_comes_twice(self, tmp_path):
+        vqav2(tmp_path)
+        path = tmp_path / "v2_mscoco_val2014_annotations.json"
+        content = json.loads(path.read_text())
+        content["annotations"].append(content["annotations"][1])
+        write(path, content)
+        with pytest.raises(ValueError, match=r"record 3 repeats the id '42001' of .*record 2: give each"):
+            read_vqav2(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "build", "file", "key"),
+        [
+            ("vqav2", vqav2, "v2_OpenEnded_mscoco_val2014_questions.json", "questions"),
+            ("textvqa", textvqa, "TextVQA_0.5.1_val.json", "data"),
+            ("docvqa", docvqa, "val_v1.0_withQT.json", "data"),
+        ],
+    )
+    def test_a_question_that_comes_twice(self, tmp_path, name, build, file, key):
+        build(tmp_path)
+        path = next(tmp_path.rglob(file))
+        content = json.loads(path.read_text())
+        content[key].append(content[key][0])
+        write(path, content)
+        last = len(content[key])
+        with pytest.raises(ValueError, match=rf"record {last} repeats the id '\d+' of .*record 1: give each"):
+            list(open_data(f"{name}:{tmp_path}")[1])
+
+    def test_a_line_that_comes_twice(self, tmp_path):
+        draw(tmp_path / "a.png")
+        row = {"id": 7, "image": "a.png", "question": "What?", "answer": "a"}
+        write_lines(tmp_path / "questions.jsonl", row, {**row, "id": "7"})
+        for name in ("jsonl", "folder"):
+            with pytest.raises(ValueError, match=r"line 2 repeats the id '7' of .*line 1: give each"):
+                list(open_data(f"{name}:{tmp_path}")[1])
 
 
 class TestFindImage:

@@ -98,14 +98,14 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {
         {
             "test.jsonl": [
                 {
-                    "question_id": "1",
+                    "question_id": name,
                     "videoID": "a",
                     "question": "What?",
                     "options": ["x", "y"],
                     "answer": "A",
                 }
-            ]
-            * 2,
+                for name in "12"
+            ],
             "data/a.mp4": None,
         },
         "test.jsonl",
@@ -126,14 +126,14 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {
         {
             "lvb_val.json": [
                 {
-                    "id": "1",
+                    "id": name,
                     "video_path": "a.mp4",
                     "question": "What?",
                     "candidates": ["a", "b"],
                     "correct_choice": 0,
                 }
-            ]
-            * 2,
+                for name in "12"
+            ],
             "videos/a.mp4": None,
         },
         "lvb_val.json",

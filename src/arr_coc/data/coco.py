@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ from arr_coc.data.record import (
     FourNumbers,
     Id,
     Text,
+    check_once,
     corners,
     find_file,
     find_image,
@@ -43,21 +44,25 @@ from arr_coc.data.record import (
 from arr_coc.store.validation import bare, nearest, short
 
 
-class _ImageEntry(Fields):
+class _Entry(Fields):
     id: Id
+
+
+class _ImageEntry(_Entry):
     file_name: Text
 
 
-class _Category(Fields):
-    id: Id
+class _Category(_Entry):
     name: Text
 
 
-class _Annotation(Fields):
-    id: Id
+class _Annotation(_Entry):
     image_id: Id
     category_id: Id
     bbox: FourNumbers
+
+
+_E = TypeVar("_E", bound=_Entry)
 
 
 class _Question(Fields):
@@ -85,7 +90,8 @@ def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Ite
     Boxes of crowds count; boxes without area, of which COCO has a few, are left out.
 
     Raises:
-        ValueError: a missing file, image, field, category, annotation or box.
+        ValueError: a missing file, image, field, category, annotation or box; an id that comes
+            twice.
     """
     layout = (
         'put questions.jsonl (one {"image_id": 139, "question": "...", "category": "tv"} a line), '
@@ -152,15 +158,23 @@ def _from_templates(
                 )
 
 
+def _each_once(model: type[_E], path: Path, content: Any, key: str) -> Iterator[tuple[str, _E]]:
+    """The entries of a list of a COCO file with their places; an id that comes twice is a ValueError."""
+    places: dict[str, str] = {}
+    for where, record in records(path, content, key):
+        entry = model.of(record, where)
+        check_once(entry.id, where, places)
+        yield where, entry
+
+
 def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:
     """The images of a COCO file with their boxes, and the names of all categories."""
     content = read_json(path)
-    entries = [_ImageEntry.of(record, where) for where, record in records(path, content, "images")]
-    images = {entry.id: _Image(entry.file_name) for entry in entries}
-    categories = [_Category.of(record, where) for where, record in records(path, content, "categories")]
-    names = {category.id: category.name for category in categories}
-    for where, record in records(path, content, "annotations"):
-        annotation = _Annotation.of(record, where)
+    images = {
+        entry.id: _Image(entry.file_name) for _, entry in _each_once(_ImageEntry, path, content, "images")
+    }
+    names = {category.id: category.name for _, category in _each_once(_Category, path, content, "categories")}
+    for where, annotation in _each_once(_Annotation, path, content, "annotations"):
         image, kind = annotation.image_id, annotation.category_id
         if image not in images or kind not in names:
             missing = f"image {bare(image)}" if image not in images else f"category {bare(kind)}"

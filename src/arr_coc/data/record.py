@@ -62,11 +62,34 @@ def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:
     """The first `limit` of `examples`, all for None.
 
     Raises:
-        ValueError: the limit is less than 1.
+        ValueError: the limit is less than 1; or, as they come, two examples have one id.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit!r} leaves no questions: use at least 1, or None for all")
-    return islice(examples, limit)
+    return islice(_each_once(examples), limit)
+
+
+def _each_once(examples: Iterable[Example]) -> Iterator[Example]:
+    places: dict[str, str] = {}
+    for example in examples:
+        check_once(example.id, example.where, places)
+        yield example
+
+
+def check_once(key: str, where: str, places: dict[str, str]) -> None:
+    """Note where an id stands.
+
+    Args:
+        key: the id.
+        where: file and record.
+        places: where the ids before it stand; this one is added.
+
+    Raises:
+        ValueError: it is among them; names both places.
+    """
+    if key in places:
+        raise ValueError(f"{where} repeats the id {short(key)} of {places[key]}: give each an id of its own")
+    places[key] = where
 
 
 def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:

@@ -19,6 +19,7 @@ from arr_coc.data.record import (
     Fields,
     Id,
     Text,
+    check_once,
     find_file,
     find_image,
     get_meta,
@@ -57,7 +58,8 @@ def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> It
     Both files are read whole before the first question: one has the answers to the other.
 
     Raises:
-        ValueError: an unknown split; a missing file, image, field or annotation.
+        ValueError: an unknown split; a missing file, image, field or annotation; an annotation or a question that
+            comes twice.
     """
     if split not in _SUBSETS:
         raise ValueError(f"VQAv2 has no split {split!r}: use one of {', '.join(_SUBSETS)}")
@@ -71,16 +73,21 @@ def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> It
     truths: dict[str, _Truth] | None = None
     if not split.startswith("test"):
         annotated = find_file(folder, (names[1], f"Annotations/{names[1]}"), layout)
-        truths = dict(
-            _annotation(r, where) for where, r in records(annotated, read_json(annotated), "annotations")
-        )
+        truths = _truths(annotated)
     questions = records(path, read_json(path), "questions")
     return take((_example(folder, images, record, truths, where) for where, record in questions), limit)
 
 
-def _annotation(record: dict[str, Any], where: str) -> tuple[str, _Truth]:
-    annotation = _Annotation.of(record, where)
-    return annotation.question_id, (annotation.answers, get_meta(record, "question_type", "answer_type"))
+def _truths(path: Path) -> dict[str, _Truth]:
+    """The answers and the meta of each question of an annotation file."""
+    truths: dict[str, _Truth] = {}
+    places: dict[str, str] = {}
+    for where, record in records(path, read_json(path), "annotations"):
+        annotation = _Annotation.of(record, where)
+        check_once(annotation.question_id, where, places)
+        meta = get_meta(record, "question_type", "answer_type")
+        truths[annotation.question_id] = annotation.answers, meta
+    return truths
 
 
 def _example(

@@ -134,15 +134,11 @@ def data_questions(
             "model's own answers (--own-answers)"
         )
     images: dict[Path, list[Query]] = {}
-    places: dict[str, str] = {}
     for example in examples:
         if not example.answers and not own_answers:
             raise ValueError(
                 f"{example.where}: the question has no answer to score: use a split with answers"
             )
-        first = places.setdefault(example.id, example.where)
-        if first != example.where:
-            raise ValueError(f"{example.where} repeats the id {example.id!r} of {first}: number them anew")
         images.setdefault(example.image, []).append(_query(example, data.prompt))
     if not images:
         raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
