@@ -710,11 +710,14 @@ class TestFindImage:
         draw(tmp_path / "val/a.png")
         assert find_image(tmp_path, "a.png", "here", ("train", "val", "")) == tmp_path / "val/a.png"
 
-    def test_a_linked_folder_is_followed(self, tmp_path):
+    def test_a_link_to_a_folder_elsewhere(self, tmp_path):
         draw(tmp_path / "elsewhere/a.png")
         (tmp_path / "data").mkdir()
         (tmp_path / "data/images").symlink_to(tmp_path / "elsewhere")
-        assert find_image(tmp_path / "data", "a.png", "here", ("images",)).is_file()
+        with pytest.raises(ValueError, match=r"here: image 'a.png' is reached by a link out of .*: put the"):
+            find_image(tmp_path / "data", "a.png", "here", ("images",))
+        (tmp_path / "mine").symlink_to(tmp_path / "elsewhere")  # the user's own
+        assert find_image(tmp_path / "mine", "a.png", "here").is_file()
 
     @pytest.mark.parametrize(
         "name",
@@ -750,6 +753,50 @@ class TestFindImage:
         ) as error:
             find_image(tmp_path, name, "here")
         assert len(str(error.value)) < 400 + len(str(tmp_path))
+
+
+class TestNested:
+    """Archives and downloads put a data set one folder deeper than it is described."""
+
+    def test_one_folder_deeper(self, tmp_path):
+        coco(tmp_path / "mine")
+        (tmp_path / "README.md").write_text("of the Hub")
+        (tmp_path / ".cache").mkdir()
+        examples = list(open_data(f"coco:{tmp_path}")[1])
+        assert [example.image.parent for example in examples] == [tmp_path / "mine/val2017"] * 3
+
+    def test_of_several_one_is_to_be_named(self, tmp_path):
+        coco(tmp_path / "a")
+        coco(tmp_path / "b")
+        with pytest.raises(ValueError, match=r"has questions in several folders \(a, b\): give one of them"):
+            open_data(f"coco:{tmp_path}")
+
+    def test_a_damaged_file_is_not_passed_over(self, tmp_path):
+        coco(tmp_path)
+        coco(tmp_path / "copy")
+        (tmp_path / "annotations/instances_val2017.json").write_text("{")
+        with pytest.raises(ValueError, match="is not JSON"):
+            open_data(f"coco:{tmp_path}")
+
+
+class TestPope:
+    def test_categories_number_their_questions_alike(self, tmp_path):
+        row = {"question_id": 1, "image": "COCO_val2014_000000310196.jpg", "text": "Is there a dog?"}
+        for i, category in enumerate(("random", "popular", "adversarial")):
+            write_lines(
+                tmp_path / f"coco/coco_pope_{category}.json", {**row, "label": ("yes", "no", "no")[i]}
+            )
+        draw(tmp_path / "val2014/COCO_val2014_000000310196.jpg")
+        data, examples = open_data(f"pope:{tmp_path}")
+        assert [(example.id, example.answers) for example in examples] == [
+            ("random/1", ("yes",)),
+            ("popular/1", ("no",)),
+            ("adversarial/1", ("no",)),
+        ]
+        (example,) = open_data(f"pope:{tmp_path}", "popular")[1]
+        assert example.meta["category"] == "popular"
+        assert data.metric is not None
+        assert data.metric("No.", example.answers) == 1
 
 
 class TestOpenData:
@@ -801,6 +848,7 @@ class TestOpenData:
             "docvqa",
             "chartqa",
             "gqa",
+            "pope",
             "parquet",
         }
         assert all(data.name == name for name, data in DATASETS.items())

@@ -94,6 +94,19 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {
         "questions.jsonl",
         "line 2",
     ),
+    "pope": (
+        {
+            "coco_pope_random.json": "".join(
+                json.dumps({"question_id": i, "image": "a.png", "text": "Is it?", "label": "no"}) + "\n"
+                for i in (1, 2)
+            ),
+            "coco_pope_popular.json": "",
+            "coco_pope_adversarial.json": "",
+            "val2014/a.png": None,
+        },
+        "coco_pope_random.json",
+        "line 2",
+    ),
     "videomme": (
         {
             "test.jsonl": [
@@ -163,6 +176,8 @@ def write(folder: Path, files: dict[str, Any]) -> None:
             Image.new("RGB", (8, 6)).save(path)
         elif path.suffix == ".jsonl":
             path.write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")
+        elif isinstance(content, str):
+            path.write_text(content, encoding="utf-8")
         else:
             path.write_text(json.dumps(content), encoding="utf-8")
 

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.data import open_data, record
+from arr_coc.data.clips import find_clip
 from hostile import lines_of, refusal, spoilt, spoilt_bytes
 
 TEN = ["net"] * 9 + ["mesh"]
@@ -148,16 +149,53 @@ def test_an_image_outside_of_the_folder_is_refused(tmp_path: Path, name: str) ->
     assert "use a relative path" in message
 
 
-def test_a_link_in_the_folder_is_the_users_own(tmp_path: Path) -> None:
+def test_links_stay_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    (tmp_path / "set" / "link.png").symlink_to(tmp_path / "a.png")
-    (tmp_path / "set" / "loop.png").symlink_to(tmp_path / "set" / "loop.png")
-    row = {"image": "link.png", "question": "Who?", "answer": "x"}
+    for place in ("a.png", "set/b.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / place)
+    for name, target in {"out": "../a.png", "in": "b.png", "loop": "loop.png"}.items():
+        (tmp_path / "set" / f"{name}.png").symlink_to(target)
+    row = {"image": "in.png", "question": "Who?", "answer": "x"}
     (tmp_path / "set" / "val.jsonl").write_bytes(lines_of([row]))
-    assert examples(tmp_path / "set", "jsonl")[0].image.name == "link.png"
-    (tmp_path / "set" / "val.jsonl").write_bytes(lines_of([row | {"image": "loop.png"}]))
-    assert "is not in" in str(refusal(lambda: examples(tmp_path / "set", "jsonl")))
+    assert examples(tmp_path / "set", "jsonl")[0].image.name == "in.png"
+    for spoilt_row, message in (
+        (row | {"image": "out.png"}, "line 1: image 'out.png' is reached by a link out of"),
+        (row | {"map": "out.png"}, "line 1: map 'out.png' is reached by a link out of"),
+        (row | {"image": "loop.png"}, "is not in"),
+    ):
+        (tmp_path / "set" / "val.jsonl").write_bytes(lines_of([spoilt_row]))
+        assert message in str(refusal(lambda: examples(tmp_path / "set", "jsonl")))
+    (tmp_path / "val.jsonl").write_bytes(lines_of([row]))
+    (tmp_path / "set" / "val.jsonl").unlink()
+    (tmp_path / "set" / "val.jsonl").symlink_to("../val.jsonl")
+    assert "val.jsonl' is reached by a link out of" in str(
+        refusal(lambda: examples(tmp_path / "set", "jsonl"))
+    )
+    # A file that the user names is the user's own, and so is the folder itself.
+    (tmp_path / "mine").symlink_to("set")
+    assert "val.jsonl' is reached by a link" in str(refusal(lambda: examples(tmp_path / "mine", "jsonl")))
+    (tmp_path / "set" / "val.jsonl").unlink()
+    (tmp_path / "set" / "val.jsonl").write_bytes(lines_of([row]))
+    assert len(examples(tmp_path / "mine", "jsonl")) == 1
+
+
+def test_the_links_of_the_hubs_cache_are_followed(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "datasets--a--b" / "blobs", tmp_path / "datasets--a--b" / "snapshots" / "0f"
+    blobs.mkdir(parents=True)
+    (snapshot / "data").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(blobs / "01", "PNG")
+    (blobs / "02").write_bytes(lines_of([{"image": "a.png", "question": "Who?", "answer": "x"}]))
+    (snapshot / "data" / "a.png").symlink_to("../../../blobs/01")
+    (snapshot / "data" / "val.jsonl").symlink_to("../../../blobs/02")
+    assert len(examples(snapshot, "jsonl")) == 1
+
+
+def test_frames_of_a_clip_stay_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "set" / "clip").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    (tmp_path / "set" / "clip" / "1.png").symlink_to(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"here: clip 'clip' is reached by a link out of"):
+        find_clip(tmp_path / "set", "clip", "here")
 
 
 def test_a_line_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

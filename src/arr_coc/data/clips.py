@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from arr_coc.core.video import VIDEO_SUFFIXES
-from arr_coc.data.record import check_name
+from arr_coc.data.record import check_inside, check_name
 from arr_coc.store.validation import short
 
 CLIP_SUFFIXES = (*VIDEO_SUFFIXES, ".gif")
@@ -41,10 +41,13 @@ def find_clip(folder: Path, name: str, where: str, under: Iterable[str] = ("",))
     stem = named.with_suffix("") if named.suffix.lower() in CLIP_SUFFIXES else named
     for path in [p / named for p in places] + [p / f"{stem}{end}" for p in places for end in CLIP_SUFFIXES]:
         try:
-            if path.exists():
-                return path
+            is_there, is_folder = path.exists(), path.is_dir()
         except OSError:  # a name too long for the disk, or a folder that may not be entered
             continue
+        if is_there:
+            for each in (path, *(path.iterdir() if is_folder else ())):  # frames of a clip
+                check_inside(each, folder, f"{where}: clip {short(name)}")
+            return path
     searched = " or ".join(str(place) for place in places)
     raise ValueError(f"{where}: clip {short(name)} is not in {searched}: unpack the videos there")
 

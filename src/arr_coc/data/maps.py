@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from arr_coc.core.whole import one_line
-from arr_coc.data.record import check_name, is_file
+from arr_coc.data.record import check_inside, check_name, is_file
 from arr_coc.store.validation import short
 
 MOST_SIDE = 4096
@@ -47,6 +47,7 @@ def find_map(folder: Path, name: str, where: str) -> Path:
     check_name(name, where, "map")
     if not is_file(folder / name):
         raise ValueError(f"{where}: map {short(name)} is not in {str(folder)!r}: put it there")
+    check_inside(folder / name, folder, f"{where}: map {short(name)}")
     return folder / name
 
 

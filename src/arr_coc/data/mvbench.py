@@ -83,8 +83,9 @@ def read_mvbench(folder: Path, split: str = "all", limit: int | None = None) -> 
         return take(_task(folder, split, find_file(folder, _places(split), layout)), limit)
     if not any((folder / place).is_file() for task in TASKS for place in _places(task)):
         find_file(folder, _places("action_sequence"), layout)  # says what is missing
-    paths = [(t, next((folder / p for p in _places(t) if (folder / p).is_file()), None)) for t in TASKS]
-    return take(chain.from_iterable([_task(folder, t, path) for t, path in paths if path is not None]), limit)
+    present = [task for task in TASKS if any((folder / place).is_file() for place in _places(task))]
+    tasks = [_task(folder, task, find_file(folder, _places(task), layout)) for task in present]
+    return take(chain.from_iterable(tasks), limit)
 
 
 def _places(task: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from arr_coc.data.record import (
     FourNumbers,
     HiddenAnswers,
     Id,
+    NoSuchFile,
     Text,
     corners,
     find_image,
@@ -98,7 +99,7 @@ def _files(folder: Path, split: str) -> list[Path]:
         remedy = (
             f"use one of the splits {splits}" if splits else "put validation-00000-of-00001.parquet there"
         )
-        raise ValueError(f"{folder} has no parquet file of split {split!r}: {remedy}")
+        raise NoSuchFile(f"{folder} has no parquet file of split {split!r}: {remedy}")
     return chosen
 
 

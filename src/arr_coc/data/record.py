@@ -11,6 +11,7 @@ field and its value. An example's image exists when it is handed out; it is not 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from arr_coc.core.paths import shorten
 from arr_coc.store.validation import parse_json, short, validated
 
 Box = tuple[float, float, float, float]
@@ -92,19 +94,24 @@ def check_once(key: str, where: str, places: dict[str, str]) -> None:
     places[key] = where
 
 
+class NoSuchFile(ValueError):
+    """The files of a data set are not in a folder."""
+
+
 def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
     """The first of `names` that is a file in `folder`.
 
     Raises:
-        ValueError: the folder or all of the files are missing; the message ends in `layout`, which describes
-            the folder.
+        NoSuchFile: none of them is there; the message ends in `layout`, which describes the folder.
+        ValueError: the folder is missing, or the file is a link out of it.
     """
     check_folder(folder)
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if is_file(folder / name):
+            check_inside(folder / name, folder)
             return folder / name
-    raise ValueError(f"{folder} has no {_listed(wanted)}: {layout}")
+    raise NoSuchFile(f"{folder} has no {_listed(wanted)}: {layout}")
 
 
 def check_folder(folder: Path) -> None:
@@ -138,6 +145,7 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
     others = (place / f"{stem}{ending}" for place in places for ending in endings)
     for path in chain((place / named for place in places), others):
         if is_file(path):
+            check_inside(path, folder, f"{where}: image {short(name)}")
             return path
     # A place may hold a part of the name, which is the file's.
     texts = (str(place) for place in places)
@@ -153,10 +161,29 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def check_inside(path: Path, folder: Path, what: str = "") -> None:
+    """Raises ValueError where a link leads from a folder to a file outside of it.
+
+    A folder that came from somebody else may hold links to the user's own files. The folder itself may be a
+    link, which is the user's own; and in the Hub's cache, whose files are links, they lead to its blobs.
+
+    Args:
+        path: of a file in the folder.
+        folder: of the data set.
+        what: it is, for the message; "": its path.
+    """
+    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if real.is_relative_to(root):
+        return
+    snapshots = next((each for each in (root, *root.parents) if each.name == "snapshots"), None)
+    if snapshots is not None and real.is_relative_to(snapshots.with_name("blobs")):
+        return
+    remedy = "put the file itself there, copied or as a hard link"
+    raise ValueError(f"{what or shorten(path)} is reached by a link out of {shorten(folder)}: {remedy}")
+
+
 def check_name(name: str, where: str, what: str = "image") -> None:
     """Raises ValueError unless `name` is a relative path that stays inside the folder it is joined to.
-
-    Links on disk are followed: they are the user's own, and big image folders are often linked.
 
     Args:
         name: as the data set writes it.

@@ -7,10 +7,11 @@ for example in examples:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from arr_coc.core.paths import local_path
 from arr_coc.data.chartqa import read_chartqa
@@ -30,17 +31,18 @@ from arr_coc.data.metrics import (
 )
 from arr_coc.data.mvbench import read_mvbench
 from arr_coc.data.parquet import read_parquet
-from arr_coc.data.record import Example
+from arr_coc.data.pope import read_pope
+from arr_coc.data.record import Example, NoSuchFile, check_inside
 from arr_coc.data.rendered import read_rendered
 from arr_coc.data.textvqa import read_textvqa
 from arr_coc.data.videomme import read_videomme
 from arr_coc.data.vqav2 import read_vqav2
-from arr_coc.store.validation import nearest
+from arr_coc.store.validation import bare, nearest
 
 Metric = Callable[[str, Sequence[str]], float]
 
 SHORT = "\nAnswer the question using a single word or phrase."
-"""What LLaVA and lmms-eval append to a question of all five public data sets here."""
+"""What LLaVA and lmms-eval append to a question of the public data sets of images here."""
 
 
 class Reader(Protocol):
@@ -78,6 +80,7 @@ DATASETS: dict[str, DataSet] = {
         DataSet("docvqa", read_docvqa, anls, SHORT),
         DataSet("chartqa", read_chartqa, relaxed_accuracy, SHORT),
         DataSet("gqa", read_gqa, loose_match, SHORT),
+        DataSet("pope", read_pope, loose_match, SHORT, classes=("category",)),
         DataSet("videomme", read_videomme, choice_accuracy, LETTER, True, ("duration", "task_type")),
         DataSet("mvbench", read_mvbench, choice_accuracy, LETTER, True, ("task",)),
         DataSet("longvideobench", read_longvideobench, choice_accuracy, LETTER, True, ("duration_group",)),
@@ -118,5 +121,35 @@ def open_data(
     if data.clips and not clips:
         images = ", ".join(name for name, other in DATASETS.items() if not other.clips)
         raise ValueError(f"data {spec!r} is about clips, and this is done with images: use one of {images}")
-    path = local_path(folder.strip())
-    return data, data.read(path, limit=limit) if split is None else data.read(path, split, limit)
+    choice = {} if split is None else {"split": split}
+    return data, _read(data, local_path(folder.strip()), choice | {"limit": limit})
+
+
+def _read(data: DataSet, folder: Path, choice: dict[str, Any]) -> Iterator[Example]:
+    """The questions in a folder, or in the one folder of it that has them: archives and the Hub nest them.
+
+    Raises:
+        ValueError: what the reader says of the folder; or several of its folders have questions.
+    """
+    try:
+        return data.read(folder, **choice)
+    except NoSuchFile as error:
+        reason = ValueError(str(error))
+    readings: dict[str, Iterator[Example]] = {}
+    for inner in _folders(folder):
+        with contextlib.suppress(NoSuchFile):
+            check_inside(inner, folder)
+            readings[inner.name] = data.read(inner, **choice)
+    if len(readings) > 1:
+        some = ", ".join(map(bare, list(readings)[:12]))
+        raise ValueError(f"{folder} has questions in several folders ({some}): give one of them") from reason
+    if not readings:
+        raise reason
+    return next(iter(readings.values()))
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:  # a file, or nothing
+        return []

@@ -19,8 +19,10 @@ from arr_coc.data.record import (
     Example,
     Fields,
     FourNumbers,
+    NoSuchFile,
     Text,
     check_folder,
+    check_inside,
     corners,
     find_image,
     read_json,
@@ -45,12 +47,14 @@ def read_rendered(folder: Path, split: str = "test", limit: int | None = None) -
     places = [place for place in (folder / split).glob("*.json") if place.stem.isdecimal()]
     if not places:
         remedy = f"render some with `arr-coc world DIR --split {split}`, and give DIR"
-        raise ValueError(f"{folder} has no pages of split {split!r}: {remedy}")
+        raise NoSuchFile(f"{folder} has no pages of split {split!r}: {remedy}")
+    check_inside(folder / split, folder)
     return take(_questions(folder / split, sorted(places, key=lambda place: int(place.stem))), limit)
 
 
 def _questions(folder: Path, places: list[Path]) -> Iterator[Example]:
     for place in places:
+        check_inside(place, folder)
         content = read_json(place)
         if not isinstance(content, dict):
             raise ValueError(f"{place} is no page: delete it, and render it again with `arr-coc world`")

@@ -58,8 +58,8 @@ def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> It
     Both files are read whole before the first question: one has the answers to the other.
 
     Raises:
-        ValueError: an unknown split; a missing file, image, field or annotation; an annotation or a question that
-            comes twice.
+        ValueError: an unknown split; a missing file, image, field or annotation; an annotation or a question
+            that comes twice.
     """
     if split not in _SUBSETS:
         raise ValueError(f"VQAv2 has no split {split!r}: use one of {', '.join(_SUBSETS)}")
