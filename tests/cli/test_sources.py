@@ -341,6 +341,14 @@ class TestLooks:
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert f"{words[0]} is of one image" in err
 
+    @pytest.mark.parametrize("command", ["look", "ask"])
+    def test_a_box_that_is_not_of_the_image(self, capsys: Capture, image: str, command: str) -> None:
+        for box, reason in {"0.1,0.1,0.5,0.5": "in fractions of 1", "900,900,990,990": "outside of"}.items():
+            code, out, err = run(capsys, command, image, "What?", "--evidence", box)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert f"--evidence {[float(part) for part in box.split(',')]}" in err
+            assert reason in err
+
     def test_a_page_of_each(self, capsys: Capture, pdf: str) -> None:
         second = sources.open_picture(pdf, 2)
         second.save("second.png")

@@ -573,9 +573,11 @@ class TestCoco:
         image = tmp_path / "val2017/000000000139.jpg"
         chairs = ((1, 2, 4, 6), (0, 0, 2, 2))  # a crowd counts, a box without width doesn't
         assert list(read_coco(tmp_path)) == [
-            Example("1", image, "How many chairs?", ("2",), chairs, {"category": "chair", "by": "me"}),
-            Example("2", image, "Is it on?", ("no", "off"), ((1, 2, 4, 6), (7, 1.5, 8, 3.5))),
-            Example("q3", tmp_path / "val2017/000000000285.jpg", "What is it doing?", ()),
+            Example(
+                "1", image, "How many chairs?", ("2",), chairs, {"category": "chair", "by": "me"}, size=(8, 6)
+            ),
+            Example("2", image, "Is it on?", ("no", "off"), ((1, 2, 4, 6), (7, 1.5, 8, 3.5)), size=(8, 6)),
+            Example("q3", tmp_path / "val2017/000000000285.jpg", "What is it doing?", (), size=(8, 6)),
         ]
 
     def test_another_split(self, tmp_path):

@@ -462,6 +462,18 @@ def test_questions_of_files_stand_with_their_image(tmp_path: Path) -> None:
         data_questions(f"jsonl:{tmp_path}", "test")
 
 
+@pytest.mark.parametrize("box", [[0.1, 0.1, 0.5, 0.5], [50, 0, 60, 9], [0, 0, 900, 900]])
+def test_a_box_that_is_not_of_its_image_ends_the_run(tmp_path: Path, box: list[float]) -> None:
+    """As it ends training: recall of evidence would be measured on other cells."""
+    picture(1, (40, 30)).save(tmp_path / "1.png")
+    line = {"image": "1.png", "question": "What?", "answer": "x", "boxes": [box]}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(line) + "\n")
+    _, (source,) = data_questions(f"jsonl:{tmp_path}")
+    harness: Any = None  # is not reached
+    with pytest.raises(ValueError, match=r"questions.jsonl, line 1: box .*: give p"):
+        running._lines(harness, source, ())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3_vl", "llava", "qwen2_5_vl"])
 def test_other_families_run_on_files(family: str, tmp_path: Path) -> None:

@@ -158,12 +158,28 @@ class TestFileRows:
         ):
             FileRows([example])[0]
 
-    def test_a_box_outside_of_its_image_is_named(self, tmp_path):
-        (example,) = self.examples(tmp_path, "a.png", boxes=((96.0, 0.0, 120.0, 9.0),))
-        with pytest.raises(
-            ValueError, match=r"file, line 1: box \[96.0, .*outside of .*a.png', which is 96x64 px"
-        ):
+    @pytest.mark.parametrize(
+        ("boxes", "message"),
+        [
+            ([(96.0, 0.0, 120.0, 9.0)], r"box \[96.0, .*outside of .*a.png', which is 96x64 px"),
+            ([(0.0, 0.0, 9.0, 9.0), (-60.0, 0.0, 20.0, 9.0)], r"box \[-60.0, .*outside of "),
+            ([(0.0, 0.0, 1000.0, 1000.0)], r"box .* lies outside of "),
+            ([(0.1, 0.2, 0.9, 1.0)], r"box \[0.1, 0.2, 0.9, 1.0\] is in fractions of 1: give px of .*a.png'"),
+        ],
+    )
+    def test_a_box_that_is_not_of_its_image_is_named(self, tmp_path, boxes, message):
+        (example,) = self.examples(tmp_path, "a.png", boxes=tuple(boxes))
+        with pytest.raises(ValueError, match=f"file, line 1: {message}"):
             FileRows([example])[0]
+
+    def test_boxes_of_a_picture_that_lay_on_its_side(self, tmp_path):
+        """COCO's files have the size in which the boxes are: of a turned photograph it may be another."""
+        (example,) = self.examples(tmp_path, "a.png", boxes=((1.0, 1.0, 9.0, 9.0),), size=(64, 96))
+        reason = r"file, line 1: its boxes are of a picture of 64x96 px, but .*a.png' is 96x64 px: give"
+        with pytest.raises(ValueError, match=reason):
+            FileRows([example])[0]
+        (example,) = self.examples(tmp_path, "b.png", boxes=((-2.0, 1.0, 97.5, 9.0),), size=(96, 64))
+        assert FileRows([example])[0].rows[0].boxes == ((-2.0, 1.0, 97.5, 9.0),)  # over the edge by a little
 
 
 class TestOpenRows:

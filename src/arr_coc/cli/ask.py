@@ -101,12 +101,9 @@ def command(
         return code
 
     pictures = inputs.open_pictures(request, page, fps)
-    boxes = inputs.read_evidence(evidence)
-    if boxes and len(pictures) > 1:
-        raise ValueError("--evidence is of one image: leave it out, or ask about one")
+    boxes = inputs.read_evidence(evidence, pictures)
     if trace and (looks > 1 or order != "raster"):
         raise ValueError("--trace is of one look in raster order: leave out --looks and --order")
-    strips.refuse_boxes(pictures, {"--evidence": boxes})
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)

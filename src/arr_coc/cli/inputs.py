@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arr_coc.cli import terminal
+from arr_coc.cli import strips, terminal
 from arr_coc.cli.sources import STDIN, is_folder, open_picture
 from arr_coc.core.paths import local_path
 from arr_coc.core.question import check_question
@@ -181,22 +181,29 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
         return None
 
 
-def read_evidence(texts: Sequence[str] | None) -> tuple[Box, ...]:
+def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tuple[Box, ...]:
     """The boxes of --evidence.
 
     Raises:
-        ValueError: one is not four numbers with an inside.
+        ValueError: one is not four numbers with an inside or not of the picture, or there is no one picture.
     """
+    if not texts:
+        return ()
+    if len(pictures) != 1:
+        raise ValueError("--evidence is of one image: leave it out, or ask about one")
+    strips.refuse_boxes(pictures, {"--evidence": texts})
+    from arr_coc.data.record import check_boxes as check_in
     from arr_coc.inspect.evidence import check_boxes
 
     boxes = []
-    for text in texts or ():
+    for text in texts:
         try:
             x0, y0, x1, y1 = (float(part) for part in text.split(","))
         except ValueError as error:
             raise ValueError(f"--evidence {text!r} is not x0,y0,x1,y1 in px, as in 10,20,110,40") from error
         boxes.append((x0, y0, x1, y1))
     check_boxes(boxes)
+    check_in(boxes, pictures[0].size, "--evidence", "the image")
     return tuple(boxes)
 
 

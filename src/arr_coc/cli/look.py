@@ -96,8 +96,7 @@ def command(
     else:
         targets = _drawing_paths(out, names, several, as_json)
     record_path = inputs.optional_path("--save", save, (".safetensors",), names)
-    boxes = inputs.read_evidence(evidence)
-    strips.refuse_boxes(pictures, {"--evidence": boxes})
+    boxes = inputs.read_evidence(evidence, pictures)
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:

@@ -50,6 +50,13 @@ class _Entry(Fields):
 
 class _ImageEntry(_Entry):
     file_name: Text
+    width: Annotated[int, Field(ge=0)] | None = None
+    height: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """(width, height) in px, None where the file doesn't say it."""
+        return (self.width, self.height) if self.width and self.height else None
 
 
 class _Category(_Entry):
@@ -81,6 +88,7 @@ _FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
 @dataclass
 class _Image:
     name: str
+    size: tuple[int, int] | None  # in which the boxes are
     boxes: dict[str, tuple[str, Box]] = field(default_factory=dict)  # annotation id -> category, box
 
 
@@ -154,7 +162,14 @@ def _from_templates(
             if question is not None:
                 picture = find_image(folder, image.name, where, under)
                 yield Example(
-                    f"{key}:{kind}", picture, question, (), tuple(places), {"category": kind}, where
+                    f"{key}:{kind}",
+                    picture,
+                    question,
+                    (),
+                    tuple(places),
+                    {"category": kind},
+                    where,
+                    size=image.size,
                 )
 
 
@@ -171,7 +186,8 @@ def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:
     """The images of a COCO file with their boxes, and the names of all categories."""
     content = read_json(path)
     images = {
-        entry.id: _Image(entry.file_name) for _, entry in _each_once(_ImageEntry, path, content, "images")
+        entry.id: _Image(entry.file_name, entry.size)
+        for _, entry in _each_once(_ImageEntry, path, content, "images")
     }
     names = {category.id: category.name for _, category in _each_once(_Category, path, content, "categories")}
     for where, annotation in _each_once(_Annotation, path, content, "annotations"):
@@ -205,6 +221,7 @@ def _example(
         boxes=_evidence(question, images[key], categories, where),
         meta=get_meta(record, "category", *(key for key in record if key not in _FIELDS)),
         where=where,
+        size=images[key].size,
     )
 
 

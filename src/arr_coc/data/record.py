@@ -46,6 +46,7 @@ class Example:
         meta: further fields of the data set, such as the question's type.
         where: file and line or record of the question, for messages; two examples may differ in it alone
             and be equal.
+        size: (width, height) in px of the picture that the boxes are of, where the data set says it.
         span: of a clip, the seconds (from, to) that the question is about; None for all of it.
     """
 
@@ -58,6 +59,7 @@ class Example:
     where: str = field(default="", compare=False)
     span: tuple[float, float] | None = None
     map: Path | None = None
+    size: tuple[int, int] | None = None
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:
@@ -331,6 +333,46 @@ def corners(numbers: FourNumbers, form: str, where: str) -> Box:
         remedy = f'correct it, or write "box_format": "{other}" if that is what it is'
         raise ValueError(f"{where}: box {list(numbers)} has no area as {form}: {remedy}")
     return x0, y0, x1, y1
+
+
+def check_evidence(example: Example, size: tuple[int, int]) -> None:
+    """Hold the boxes of a question against the picture that they are said to lie in.
+
+    Args:
+        example: the question.
+        size: (width, height) of its upright image in px.
+
+    Raises:
+        ValueError: a box is not one of this picture; names file and record.
+    """
+    if example.boxes and example.size not in (None, size):
+        boxed, real = ("x".join(map(str, each)) for each in (example.size, size))
+        raise ValueError(
+            f"{example.where}: its boxes are of a picture of {boxed} px, but {shorten(example.image)} is "
+            f"{real} px: give the boxes of the upright image"
+        )
+    check_boxes(example.boxes, size, f"{example.where}: box", shorten(example.image))
+
+
+def check_boxes(boxes: Iterable[Box], size: tuple[int, int], what: str, picture: str) -> None:
+    """Raises ValueError for boxes that can't be of a picture: in fractions of 1, or mostly outside of it.
+
+    Args:
+        boxes: (x0, y0, x1, y1).
+        size: (width, height) of the upright picture in px.
+        what: they are, for the message, such as "FILE, line 3: box".
+        picture: its name, for the message.
+    """
+    width, height = size
+    for box in boxes:
+        x0, y0, x1, y1 = box
+        if max(box) <= 1:
+            raise ValueError(f"{what} {list(box)} is in fractions of 1: give px of {picture}")
+        if not (0 <= x0 + x1 <= 2 * width and 0 <= y0 + y1 <= 2 * height):
+            raise ValueError(
+                f"{what} {list(box)} lies outside of {picture}, which is {width}x{height} px: give pixels "
+                "of the upright image"
+            )
 
 
 def get_meta(record: Mapping[str, Any], *keys: str) -> dict[str, str]:

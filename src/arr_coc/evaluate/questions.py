@@ -34,6 +34,7 @@ class Query:
             unknown.
         template: of a drawn page, else "".
         map: file of a relevance map, whose cells above half are evidence as well; None: there is none.
+        example: of a data set, as its reader gave it.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Query:
     boxes: tuple[Box, ...] | None = None
     template: str = ""
     map: Path | None = None
+    example: Example | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ def data_questions(
 def _query(example: Example, prompt: str) -> Query:
     family = example.meta.get("family") or example.meta.get("type") or ""
     text = example.question + prompt
-    return Query(example.id, text, example.answers, family, example.boxes or None, map=example.map)
+    return Query(
+        example.id, text, example.answers, family, example.boxes or None, map=example.map, example=example
+    )
 
 
 def image_key(spec: str, image: Path) -> str:

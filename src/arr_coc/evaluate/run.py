@@ -31,6 +31,7 @@ from arr_coc.core.images import open_image
 from arr_coc.core.whole import write_whole
 from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match, loose_match
+from arr_coc.data.record import check_evidence
 from arr_coc.evaluate.methods import (
     check_names,
     load_scorer,
@@ -320,7 +321,11 @@ def _ask(
 
 
 def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> list[Record]:
-    """The lines of one image's questions, with the reason where it can't be opened."""
+    """The lines of one image's questions, with the reason where it can't be opened.
+
+    Raises:
+        ValueError: a box of the evidence is not one of this image.
+    """
     try:
         image = open_image(source.image)
     except ValueError as error:
@@ -329,6 +334,9 @@ def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> l
             name, folder = source.key.partition(":")[2], str(source.image.parent.absolute())
             reason = reason.replace(str(source.image), name).replace(folder, "its folder")
         return [{"id": query.id, "image": source.key, ERROR: reason} for query in source.queries]
+    for query in source.queries:
+        if query.example is not None:
+            check_evidence(query.example, image.size)
     return harness.records(replace(source, image=image), others)
 
 

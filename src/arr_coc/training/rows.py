@@ -20,6 +20,7 @@ from arr_coc.core.images import MIN_SIDE, open_image
 from arr_coc.data import Box, Example
 from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells
 from arr_coc.data.maps import read_map
+from arr_coc.data.record import check_evidence
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,7 @@ class FileRows(Dataset[ImageRows]):
         """Item `index`.
 
         Raises:
-            ValueError: its image or map can't be read, or a box lies outside of it; names the question's
-                place.
+            ValueError: its image or map can't be read, or a box is not one of it; names the question's place.
         """
         examples = self.items[index]
         try:
@@ -134,13 +134,7 @@ class FileRows(Dataset[ImageRows]):
         return item if self.max_pixels is None else limit_pixels(item, self.max_pixels)
 
     def _row(self, example: Example, size: tuple[int, int]) -> Row:
-        width, height = size
-        for box in example.boxes:
-            if box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0:
-                raise ValueError(
-                    f"{example.where}: box {list(box)} lies outside of {str(example.image)!r}, which is "
-                    f"{width}x{height} px: give pixels of the upright image"
-                )
+        check_evidence(example, size)
         family = family_of(example)
         weight = self.weights.get(family, 1.0)
         question, boxes = example.question + self.prompt, example.boxes or None
