@@ -129,7 +129,9 @@ def test_parts_that_share_a_question_are_not_joined(capsys: Capture) -> None:
     for part in (1, 2):
         header = {"part": [part, 2], "questions": 2}
         write_results(f"{part}.jsonl", header, [{"id": "0", "image": "a", "score": {"full": 1.0}}])
-    assert "have the same question" in refused(capsys, "report", "1.jsonl", "2.jsonl", "--out", "joined")
+    assert "2.jsonl and 1.jsonl both have question '0'" in refused(
+        capsys, "report", "1.jsonl", "2.jsonl", "--out", "joined"
+    )
 
 
 @pytest.mark.parametrize("out", ["1", "1.jsonl", "1.png", "./2.json", "link"])

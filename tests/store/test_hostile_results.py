@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +165,38 @@ def test_a_line_without_an_end_is_not_read_whole(
     path.write_bytes(pack(b'{"header": {}}\n{"id": "' + b"a" * 50_000))
     message = refusal(lambda: read_results(path))
     assert f"out.{ending}, line 2 is longer than 10,000 bytes" in str(message)
+
+
+def test_an_archive_unpacks_to_a_multiple_of_its_size_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.jsonl.gz"
+    rows = [ROWS[0], *(record(i) | {"said": "a" * 1000} for i in range(500))]
+    path.write_bytes(gzip.compress(lines_of(rows)))
+    assert len(read_results(path)[1]) == 500  # a small one may
+    monkeypatch.setattr(files, "SMALL", 100_000)
+    message = refusal(lambda: read_results(path))
+    assert "out.jsonl.gz unpacks to more than 40 times its size" in str(message)
+    path.with_suffix("").write_bytes(lines_of(rows))
+    assert len(read_results(path.with_suffix(""))[1]) == 500
+
+
+@pytest.mark.slow
+def test_a_gigabyte_in_a_small_archive_needs_little_memory(tmp_path: Path) -> None:
+    with (tmp_path / "out.jsonl.gz").open("wb") as file:
+        file.write(gzip.compress(lines_of(ROWS[:1])))
+        for i in range(1000):
+            file.write(gzip.compress(lines_of([record(i) | {"said": "a" * 2**20}]), 1))
+    code = (
+        "import resource, sys; from arr_coc.store.results.files import read_results\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
+        "try: read_results(sys.argv[1])\n"
+        "except ValueError as error: print(error)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "out.jsonl.gz")]
+    one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # each reserves memory
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=one_thread)
+    assert "times its size" in done.stdout, done.stderr
 
 
 def test_a_summary_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

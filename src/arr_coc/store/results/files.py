@@ -33,8 +33,11 @@ from arr_coc.store.validation import parse_json, short, validated
 Record = dict[str, Any]
 ERROR = "error"
 """The field of a record that says why its question wasn't asked; it has no scores."""
-LONGEST_LINE = 2**26
+LONGEST_LINE = 2**22
 """The most bytes of a line; the longest of a real run has some 20,000."""
+MOST_GROWTH, SMALL = 40, 2**24
+"""A compressed file may unpack to so many times its own bytes, those of real runs to 5 to 12 times; up to so
+many bytes in any case."""
 _REMEDY = "remove the line or evaluate again"
 
 
@@ -164,8 +167,14 @@ def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Reco
         raise ValueError(
             f"the parts have {len(records)} of {first['questions']} questions: run each to its end first"
         )
-    if len({record["id"] for record in records}) < len(records):
-        raise ValueError(f"two of {', '.join(map(str, paths))} have the same question: run the parts anew")
+    owners: dict[str, Path] = {}
+    for path, _, rows in files:
+        for record in rows:
+            other = owners.setdefault(record["id"], path)
+            if other != path:
+                raise ValueError(
+                    f"{path} and {other} both have question {short(record['id'])}: run them anew"
+                )
     return {**first, "part": [1, 1]}, records
 
 
@@ -223,8 +232,16 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            most = max(SMALL, MOST_GROWTH * path.stat().st_size)
+            total = 0
             for number in count(1):
                 line = file.readline(LONGEST_LINE + 1)
+                total += len(line)
+                if path.suffix == ".gz" and total > most:
+                    raise ValueError(
+                        f"{path} unpacks to more than {MOST_GROWTH} times its size, those of evaluations to "
+                        "12 at most: if it is one, unpack it and give the .jsonl"
+                    )
                 if len(line) > LONGEST_LINE:
                     raise ValueError(
                         f"{path}, line {number} is longer than {LONGEST_LINE:,} bytes: "
