@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,77 @@ class TestRefusals:
         write(tmp_path / "test-00000-of-00001.parquet", [{"image": picture(), "question": "a?"}])
         with pytest.raises(ValueError, match="no parquet file of split 'val': use one of the splits test"):
             open_data(f"parquet:{tmp_path}")
+
+
+@needs_pyarrow
+def test_pope_as_it_is_on_the_hub(tmp_path: Path) -> None:
+    """Each category numbers its questions from 1; other configurations lie in folders beside `data`."""
+    rows = [
+        {
+            "question_id": number,
+            "question": "Is it?",
+            "answer": "yes",
+            "image": picture(),
+            "category": category,
+        }
+        for category in ("adversarial", "popular")
+        for number in ("1", "2")
+    ]
+    write(tmp_path / "POPE" / "data" / "test-00000-of-00002-c3e5.parquet", rows[:3])
+    write(tmp_path / "POPE" / "data" / "test-00001-of-00002-0f1d.parquet", rows[3:])
+    write(tmp_path / "POPE" / "Full" / "popular-00000-of-00001.parquet", rows[2:])
+    expected = ["adversarial/1", "adversarial/2", "popular/1", "popular/2"]
+    for folder in (tmp_path / "POPE", tmp_path):
+        assert [example.id for example in open_data(f"parquet:{folder}", "test")[1]] == expected
+    popular = open_data(f"parquet:{tmp_path / 'POPE'}", "popular")[1]
+    assert [example.id for example in popular] == expected[2:]
+    write(tmp_path / "test.parquet", [rows[0] | {"category": None}] * 2)
+    with pytest.raises(ValueError, match=r"test.parquet, row 2 repeats the id '1' of .*test.parquet, row 1"):
+        list(open_data(f"parquet:{tmp_path}", "test")[1])
+
+
+@needs_pyarrow
+def test_readings_that_take_turns_or_stop_early(tmp_path: Path) -> None:
+    rows = [{"image": picture(), "question": f"{i}?", "id": i} for i in range(40)]
+    write(tmp_path / "test.parquet", rows)
+    write(tmp_path / "train.parquet", rows)
+    spec = f"parquet:{tmp_path}"
+    assert [example.id for example in open_data(spec, "test", limit=17)[1]] == [str(i) for i in range(17)]
+    readings = [
+        iter(open_data(spec, split)[1]) for split in ("test", "train", "test", "train", "test", "test")
+    ]
+    for turn in zip(*readings, strict=True):
+        assert len({example.question for example in turn}) == 1
+    assert next(readings[0], None) is None
+
+
+@needs_pyarrow
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["image", "answers"])
+def test_a_small_file_that_needs_gigabytes(tmp_path: Path, kind: str) -> None:
+    """It is refused in one line by a process that may not have a gigabyte itself."""
+    import numpy as np
+    import pyarrow
+
+    rows: dict[str, Any] = {"image": ["a.png"], "question": ["a?"]}
+    if kind == "image":  # one value that is compressed a million times
+        rows["image"] = [b"\x89PNG" + bytes(600 * 2**20)]
+    else:  # one row of a list of 200 million
+        ends = pyarrow.array([0, 200_000_000], type=pyarrow.int32())
+        rows["answers"] = pyarrow.ListArray.from_arrays(ends, pyarrow.array(np.zeros(200_000_000, np.int8)))
+    path = tmp_path / "val.parquet"
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.table(rows), path, compression="zstd")
+    assert path.stat().st_size < 100_000
+    code = (
+        "import resource, sys; from arr_coc.data import open_data\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**31))\n"
+        "try: list(open_data(sys.argv[1])[1])\n"
+        "except ValueError as error: print(error)"
+    )
+    command = [sys.executable, "-c", code, f"parquet:{tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1, done.stderr
+    assert "val.parquet can't be read (it needs more than 1024 MB of memory" in done.stdout
 
 
 def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
