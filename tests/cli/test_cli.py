@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -316,6 +317,17 @@ class TestMain:
         for arguments in (["--debug", "draw"], ["draw", "--debug"]):
             with pytest.raises(RuntimeError, match="disk"):
                 main(arguments)
+
+    def test_a_full_disk_is_named_with_the_remedy(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device", "a.png")
+
+        monkeypatch.setattr("arr_coc.world.draw_page", full)
+        code, out, err = run(capsys, "draw")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "failed: 'a.png': No space left on device; make room there or choose another place" in err
 
     def test_library_prints_do_not_spoil_json(
         self,

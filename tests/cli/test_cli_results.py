@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
@@ -123,6 +124,18 @@ def test_files_of_two_runs_are_not_joined(capsys: Capture, change: dict[str, obj
             [{"id": name, "image": "a", "score": {"full": 1.0, "random@2": 0.5}}],
         )
     assert message in refused(capsys, "report", "one.jsonl", "two.jsonl", "--out", "joined")
+
+
+def test_a_full_disk_is_named_with_the_remedy(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for part in (1, 2):
+        header = {"part": [part, 2], "questions": 2}
+        write_results(f"{part}.jsonl", header, [{"id": f"{part}", "image": "a", "score": {"full": 1.0}}])
+    monkeypatch.setattr(Path, "write_bytes", full)
+    message = refused(capsys, "report", "1.jsonl", "2.jsonl", "--out", "joined")
+    assert "'joined.jsonl' cannot be written (No space left on device): make room there" in message
 
 
 def test_parts_that_share_a_question_are_not_joined(capsys: Capture) -> None:

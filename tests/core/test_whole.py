@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_whole(b"content", tmp_path / "missing" / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        write_whole(b"content", tmp_path / "a.json")
+    assert error.value.filename == str(tmp_path / "a.json")
 
 
 def test_an_error_is_one_printable_line() -> None:

@@ -104,7 +104,7 @@ class TestFile:
     def test_files_that_cannot_be_used_are_named(self, tmp_path):
         with pytest.raises(ValueError, match=r"none\.jsonl cannot be read"):
             read_results(tmp_path / "none.jsonl")
-        with pytest.raises(ValueError, match=r"none\.jsonl cannot be written"):
+        with pytest.raises(ValueError, match=r"none\.jsonl' cannot be written"):
             append_results(tmp_path / "none.jsonl", [])
         write_results(tmp_path / "a.gz", HEADER, records(50, full=1))
         with pytest.raises(ValueError, match=r"a\.gz is compressed"):

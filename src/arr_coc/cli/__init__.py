@@ -53,6 +53,7 @@ from arr_coc.cli import (
     world,
 )
 from arr_coc.cli.examples import EXAMPLES
+from arr_coc.core.paths import shorten
 from arr_coc.core.user_modules import import_modules
 
 __all__ = ["commands", "main", "register_command"]
@@ -197,5 +198,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, RecursionError):  # of a parser: JSON, TOML and headers nest as deep as they like
             terminal.complain("a file among the inputs is nested too deeply to be read: correct it")
             return 2
+        if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that is read-only
+            place = "a file" if error.filename is None else shorten(str(error.filename))
+            terminal.complain(
+                f"failed: {place}: {error.strerror}; make room there or choose another place (--debug shows "
+                "where)"
+            )
+            return 1
         terminal.complain(f"failed: {type(error).__name__}: {error} (--debug shows where)")
         return 1

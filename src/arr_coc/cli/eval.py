@@ -71,6 +71,7 @@ def command(
             from arr_coc.core.device import resolve_device
             from arr_coc.evaluate import Settings, evaluate
             from arr_coc.evaluate.run import WORLD
+            from arr_coc.store.results.files import writing
             from arr_coc.world import draw_page, pages_of
 
             terminal.quiet_transformers()
@@ -99,11 +100,8 @@ def command(
             draw_page(
                 pages_of(seed)[0], (size, size), split or "test"
             )  # a bad size or split should leave no file behind
-        try:
+        with writing(settings.lines.parent):
             settings.lines.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = f"cannot be made ({error.strerror}): choose another --out"
-            raise ValueError(f"folder {str(settings.lines.parent)!r} {reason}") from error
         try:
             summary = evaluate(settings, progress=not as_json)
         except KeyboardInterrupt as stopped:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -65,9 +64,8 @@ def command(
 
     Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
     """
-    from arr_coc.core.whole import write_whole
     from arr_coc.evaluate.summary import read_summary, summarise
-    from arr_coc.store.results.files import join_results, write_results
+    from arr_coc.store.results.files import join_results, write_results, write_summary
 
     paths = [input_file(result) for result in results]
     stem = local_path(out) if out else paths[0]
@@ -83,13 +81,8 @@ def command(
                 raise ValueError(f"out {out!r} would replace the part {str(whole)!r}: choose another name")
         header, records = join_results(paths)
         summary = summarise(header, records, vtc_filter)
-        try:
-            write_results(stem.with_name(f"{stem.name}.jsonl"), header, records)
-            text = json.dumps(summary, indent=1) + "\n"
-            write_whole(text.encode(), stem.with_name(f"{stem.name}.json"))
-        except OSError as error:
-            reason = f"cannot be written ({error.strerror}): choose another with --out"
-            raise ValueError(f"result {str(stem)!r} {reason}") from error
+        write_results(stem.with_name(f"{stem.name}.jsonl"), header, records)
+        write_summary(stem.with_name(f"{stem.name}.json"), summary)
     else:
         summary = read_summary(paths[0], vtc_filter)
     show_summary(summary, stem.with_name(f"{stem.name}.png"), columns, as_json)
@@ -102,17 +95,15 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
         ValueError: the plot can't be written.
     """
     from arr_coc.evaluate.plot import plot
+    from arr_coc.store.results.files import writing
     from arr_coc.store.results.kinds import kind
     from arr_coc.store.results.table import table
 
     text = table(summary, columns)
     drawn = any(kind(method) != "full" for method in summary["methods"])  # alone it is no trade to draw
     if drawn:
-        try:
+        with writing(picture):
             plot(summary, picture)
-        except OSError as error:
-            reason = f"cannot be written ({error.strerror}): choose another with --out"
-            raise ValueError(f"picture {str(picture)!r} {reason}") from error
     if as_json:
         terminal.print_json(summary)
         return

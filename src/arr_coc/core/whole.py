@@ -29,5 +29,8 @@ def write_whole(content: bytes, path: Path) -> None:
     try:
         beside.write_bytes(content)
         os.replace(beside, path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # a full disk names no file
+        raise
     finally:
         beside.unlink(missing_ok=True)

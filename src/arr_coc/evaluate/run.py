@@ -28,7 +28,6 @@ from torch import nn
 
 from arr_coc.core.attending import Budget, parse_budget
 from arr_coc.core.images import open_image
-from arr_coc.core.whole import write_whole
 from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.data.record import check_evidence
@@ -53,6 +52,8 @@ from arr_coc.store.results.files import (
     mend_results,
     read_results,
     write_results,
+    write_summary,
+    writing,
 )
 from arr_coc.store.results.fingerprint import fingerprint
 from arr_coc.store.results.kinds import DOWNSAMPLE, FULL
@@ -268,7 +269,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         message = f"stopped after {count:,} of {total:,} questions; the same command goes on from there"
         raise KeyboardInterrupt(message) from error
     summary = summarise(header, records, settings.vtc_filter)
-    write_whole((json.dumps(summary, indent=1) + "\n").encode(), settings.file(".json"))
+    write_summary(settings.file(".json"), summary)
     if failed := summary.get("failed"):
         names = ", ".join(list(failed["images"])[:3]) + (", ..." if len(failed["images"]) > 3 else "")
         logger.warning(
@@ -371,7 +372,8 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
         ValueError: the file is of another run, or no result file.
     """
     if not path.exists() or path.stat().st_size == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_results(path, header)
         return header, []
     before, records = read_results(path)

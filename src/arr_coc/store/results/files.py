@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import gzip
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import count, groupby, zip_longest
 from pathlib import Path
 from typing import Any
@@ -78,13 +79,35 @@ def write_results(path: str | Path, header: dict[str, Any], records: Iterable[Re
     """Write a whole result file, compressed where the name ends in `.gz`; an older one is replaced.
 
     Raises:
-        OSError: it can't be written; an older one is as it was.
+        ValueError: it can't be written; an older one is as it was.
     """
     path = Path(path)
     content = "".join(_line(record) for record in ({"header": header}, *records)).encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)  # no date inside: equal records, equal bytes
-    write_whole(content, path)
+    with writing(path):
+        write_whole(content, path)
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write the .json beside a result file; an older one is replaced.
+
+    Raises:
+        ValueError: it can't be written; an older one is as it was.
+    """
+    with writing(path):
+        write_whole((json.dumps(summary, indent=1) + "\n").encode(), path)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Generator[None]:
+    """Make a ValueError with a remedy of what goes wrong while a file is written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        remedy = "make room there, or choose another place with --out"
+        raise ValueError(f"{str(path)!r} cannot be written ({reason}): {remedy}") from error
 
 
 def append_results(path: str | Path, records: Iterable[Record]) -> None:
@@ -96,11 +119,8 @@ def append_results(path: str | Path, records: Iterable[Record]) -> None:
     path = Path(path)
     text = "".join(_line(record) for record in records).encode()
     mend_results(path)
-    try:
-        with path.open("ab") as file:
-            file.write(text)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror}): {_WRITABLE}") from error
+    with writing(path), path.open("ab") as file:
+        file.write(text)
 
 
 def mend_results(path: str | Path) -> bool:
@@ -115,25 +135,19 @@ def mend_results(path: str | Path) -> bool:
     path = Path(path)
     if path.suffix == ".gz":
         raise ValueError(f"{path} is compressed and can't grow: run into a .jsonl and compress it afterwards")
-    try:
-        with path.open("r+b") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - 1))
-            if not size or file.read() == b"\n":  # nearly always, and then the rest need not be read
-                return False
-            file.seek(0)
-            content = file.read()
-            start = content.rfind(b"\n") + 1
-            if _is_whole(content[start:]):
-                file.write(b"\n")
-                return False
-            file.truncate(start)
-            return True
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror}): {_WRITABLE}") from error
-
-
-_WRITABLE = "make room on the disk, or begin another file"
+    with writing(path), path.open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 1))
+        if not size or file.read() == b"\n":  # nearly always, and then the rest need not be read
+            return False
+        file.seek(0)
+        content = file.read()
+        start = content.rfind(b"\n") + 1
+        if _is_whole(content[start:]):
+            file.write(b"\n")
+            return False
+        file.truncate(start)
+        return True
 
 
 def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Record]]:
