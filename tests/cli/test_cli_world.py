@@ -1,12 +1,12 @@
 """`arr-coc world`: what is missing is said in one line; pages that are there stay."""
 
+import errno
 import json
 import random
 import shutil
 from importlib import util
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -93,13 +93,60 @@ def test_pages_of_a_type_by_a_browser(capsys, tmp_path):
     assert record["questions"]
 
 
+def test_a_full_disk_ends_the_run_with_a_line(capsys, tmp_path, monkeypatch):
+    class Full(list):
+        def put(self, done):
+            self.append(done)
+
+    def write(place, page):
+        raise OSError(errno.ENOSPC, "No space left on device", str(place))
+
+    class Browser:
+        unloadable = {}  # noqa: RUF012
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *what):
+            return None
+
+    monkeypatch.setattr(filling, "Chromium", Browser)
+    monkeypatch.setattr(filling, "start_worker", lambda seed: None)
+    monkeypatch.setattr(filling, "render_page", lambda *what: None)
+    monkeypatch.setattr(cache, "write", write)
+    done = Full()
+    filling._work(done, tmp_path, "train", range(5), None, None, ())
+    assert len(done) == 1  # the other four would fail alike
+
+    def fill_all(*what):
+        raise done[0].refused
+        yield
+
+    monkeypatch.setattr(filling, "ready", lambda split, documents: None)
+    monkeypatch.setattr(filling, "fill_all", fill_all)
+    code, out, err = run(capsys, "world", str(tmp_path / "pages"), "--pages", "5")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "No space left on device" in err
+    assert "choose another place" in err
+
+
+def test_a_run_in_which_every_page_failed_is_no_success(capsys, tmp_path, monkeypatch):
+    made(tmp_path, 1)
+    results = (filling.Done(number, "Error: broken", ("a.html: it took too long",)) for number in (1, 2))
+    monkeypatch.setattr(filling, "ready", lambda split, documents: None)
+    monkeypatch.setattr(filling, "fill_all", lambda *what: results)
+    code, _, err = run(capsys, "world", str(tmp_path), "--pages", "3")
+    assert code == 1
+    assert err.count("passed over a.html: it took too long") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "remarks"), [(fonts.FEW - 1, 1), (fonts.FEW, 0)])
 def test_few_fonts_are_remarked_on(capsys, tmp_path, monkeypatch, count, remarks):
     names = tuple(f"Family {i}" for i in range(count))
     monkeypatch.setattr(fonts, "installed", lambda: names)
     monkeypatch.setattr(filling, "ready", lambda split, documents: None)
-    monkeypatch.setattr(filling, "fill_all", lambda *where: iter((SimpleNamespace(number=1, error=""),)))
+    monkeypatch.setattr(filling, "fill_all", lambda *where: iter((filling.Done(1),)))
     made(tmp_path, 1)
     code, _, err = run(capsys, "world", str(tmp_path), "--pages", "2")
     assert (code, err.count("font families are installed here")) == (0, remarks)

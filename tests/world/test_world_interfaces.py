@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from arr_coc.world.browser.documents import Look, window_of
+from arr_coc.world.browser.documents import Look, Window, window_of
 from arr_coc.world.browser.facts import INTERFACE, MOST_QUESTIONS, Facts, inquire
 from arr_coc.world.browser.interfaces import BORROWED, authors, has_ink, render_interface
 
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 def facts(chromium, folder):
     look = Look(700, 900, 1.0, "")
     window = window_of(chromium, look.scale)
-    window.open(folder / "kitchen" / "screen.html", look)
+    window.open(folder / "kitchen" / "screen.html", look, folder)
     rng = random.Random(0)
     rng.choice = lambda options: options[0]  # the top of the page
     return window.scroll(rng, look, interface=True)
@@ -213,7 +213,7 @@ def test_far_sections_are_laid_out_at_once(chromium, tmp_path):
         (tmp_path / f"{name}.html").write_text(f"<html><body>{style}{rows}</body></html>")
         look = Look(600, 500, 1.0, "")
         window = window_of(chromium, look.scale)
-        window.open(tmp_path / f"{name}.html", look)
+        window.open(tmp_path / f"{name}.html", look, tmp_path)
         heights.append(window.page.evaluate("document.documentElement.scrollHeight"))
     assert heights[0] == heights[1]
 
@@ -225,7 +225,7 @@ def test_what_moves_is_measured_at_its_end(chromium, tmp_path):
     page.write_text(f"<html><body>{moving}<p>Arrived</p></body></html>")
     look = Look(700, 400, 1.0, "body{margin:0;padding-top:100px}")
     window = window_of(chromium, look.scale)
-    window.open(page, look)
+    window.open(page, look, tmp_path)
     (word,) = window.scroll(random.Random(0), look).words
     assert word.box[:2] == pytest.approx((300, 100), abs=2)
 
@@ -235,3 +235,22 @@ def test_a_folder_with_nothing_to_ask_is_refused(chromium, tmp_path):
     (tmp_path / "page.html").write_text("<p>" + "&nbsp;" * 400 + "</p>")
     with pytest.raises(RuntimeError, match="has enough to ask"):
         render_interface(chromium, 0, "train", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_view_that_does_not_load_is_passed_over(chromium, folder, monkeypatch):
+    """The same seed goes on with another view; the one that hangs is noted, and not opened again."""
+    opened, open_view = [], Window.open
+
+    def broken(window, path, look, inside):
+        opened.append(path)
+        if path.parent == opened[0].parent:
+            raise chromium.error("Timeout 20000ms exceeded")
+        open_view(window, path, look, inside)
+
+    monkeypatch.setattr(Window, "open", broken)
+    page = render_interface(chromium, 5, "train", folder)
+    assert page.source != opened[0].relative_to(folder).as_posix()
+    assert chromium.unloadable[opened[0]] == "Timeout 20000ms exceeded"
+    assert opened.count(opened[0]) == 1
+    chromium.unloadable.clear()

@@ -78,12 +78,14 @@ def command(
         ready(split, documents > 0)
         write_page(0, split, type)  # refuses an unknown type
     failed: list[str] = []
+    unloadable: set[str] = set()
     start, done, due = time.monotonic(), 0, 0.0
     try:
         many = processes or os.cpu_count() or 1
         for page in fill_all(place, split, wanted, type, many, source) if wanted else ():
             done += 1
             failed += [f"{page.number}: {page.error}"] if page.error else []
+            unloadable |= set(page.unloadable)
             if done == 1 and pages and not as_json:  # now that something renders at all
                 for remark in filter(None, (fonts.remark(), icon_sets.remark(split))):
                     terminal.complain(remark)
@@ -96,11 +98,14 @@ def command(
         return options.INTERRUPTED
     for line in failed[:3]:
         terminal.complain(f"page {line}")
+    for line in sorted(unloadable)[:3]:
+        terminal.complain(f"passed over {line}")
     stored = cache.CachedPages(place, split)
     result: dict[str, str | int] = {
         "folder": str(place),
         "rendered": done - len(failed),
         "failed": len(failed),
+        "passed over": len(unloadable),
         "pages": len(stored),
     }
     if show:
@@ -112,7 +117,7 @@ def command(
         terminal.print_json(result)
     else:
         terminal.print_rows([(name, str(value)) for name, value in result.items()])
-    return 0
+    return 1 if failed and len(failed) == done else 0
 
 
 def _tell(done: int, total: int, pace: float) -> None:

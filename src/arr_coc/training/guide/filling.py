@@ -39,10 +39,19 @@ OURS = re.compile(r"\d+\.(png|json)|\..*")
 
 
 class Done(NamedTuple):
-    """A page that was rendered, or the reason why not."""
+    """A page that was rendered, or the reason why not.
+
+    Attributes:
+        number: of the page.
+        error: why it isn't there; empty if it is.
+        unloadable: files that did not load and were passed over, each with the reason.
+        refused: the system's refusal to write, after which no more pages are rendered.
+    """
 
     number: int
     error: str = ""
+    unloadable: tuple[str, ...] = ()
+    refused: OSError | None = None
 
 
 def ready(split: str, documents: bool = False) -> None:
@@ -116,6 +125,7 @@ def fill_all(
 
     Raises:
         RuntimeError: a process died.
+        OSError: a page can't be written: the disk is full, say.
     """
     (folder / split).mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
@@ -134,7 +144,10 @@ def fill_all(
     try:
         while left:
             try:
-                yield queue.get(timeout=2)
+                done = queue.get(timeout=2)
+                if done.refused is not None:
+                    raise done.refused
+                yield done
                 left -= 1
             except Empty:
                 if not any(worker.is_alive() for worker in workers) and queue.empty():
@@ -162,6 +175,7 @@ def _work(
     """Render pages and tell of each; a page that fails is left out."""
     start_worker(0)
     import_modules(modules)
+    told: set[Path] = set()
     with Chromium() as chromium:
         for number in wanted:
             try:
@@ -173,6 +187,12 @@ def _work(
                     assert html is not None
                     page = render_interface(chromium, number - VIEWS, split, html)
                 cache.write(folder / split / str(number), page)
-                queue.put(Done(number))
+                done = Done(number)
+            except OSError as error:
+                queue.put(Done(number, refused=error))
+                return
             except Exception as error:  # of the browser: any at all, and one page is no reason to stop
-                queue.put(Done(number, f"{type(error).__name__}: {error}".splitlines()[0]))
+                done = Done(number, f"{type(error).__name__}: {error}".splitlines()[0])
+            new = {path: why for path, why in chromium.unloadable.items() if path not in told}
+            told |= set(new)
+            queue.put(done._replace(unloadable=tuple(f"{path}: {why}" for path, why in new.items())))

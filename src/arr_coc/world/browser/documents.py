@@ -14,14 +14,13 @@ import base64
 import html
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
-from arr_coc.world.browser.chromium import Chromium
+from arr_coc.world.browser.chromium import Chromium, Gate
 from arr_coc.world.browser.facts import STRUCTURE, Facts, inquire
 from arr_coc.world.browser.fonts import families
 from arr_coc.world.browser.packages import PACKAGES, ROOTS, Package, pages
@@ -53,12 +52,18 @@ SETTLED = (
 """Rules of every page: far sections are laid out, and what moves is at its end: time changes nothing."""
 TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
+PATIENCE = 20.0
+"""Seconds that a page may take to load."""
 LEAST_WORDS, LEAST_ANSWERED = 25, 4
 """A page has this many words and questions with evidence, or it is not taken."""
 MANY = 40
 """Pages from which on a package is drawn as often as any other; smaller ones are drawn less often."""
 UNSTRUCTURED = 0.1
 """The chance of a place where only words can be asked for."""
+
+
+Picture = Callable[[], bytes]
+"""Draws what a window shows, as PNG."""
 
 
 class Look(NamedTuple):
@@ -75,14 +80,22 @@ class Window(NamedTuple):
 
     page: Any
     session: Any
+    gate: Gate
 
-    def open(self, path: Path, look: Look) -> None:
-        """Show a file in a look."""
+    def open(self, path: Path, look: Look, folder: Path) -> None:
+        """Show a file in a look.
+
+        Args:
+            path: of the file.
+            look: how it is drawn.
+            folder: which it is in; it loads files of that folder alone.
+        """
         size = {"width": look.width, "height": look.height}
         self.page.set_viewport_size(size)
         metrics = {**size, "deviceScaleFactor": look.scale, "mobile": False}
         self.session.send("Emulation.setDeviceMetricsOverride", metrics)  # a session draws in its own metrics
-        self.page.goto(path.resolve().as_uri(), wait_until="load")
+        self.gate.open_for(folder)
+        self.page.goto(path.resolve().as_uri(), wait_until="load", timeout=1000 * PATIENCE)
         self.page.evaluate(STYLE, SETTLED + look.css)
 
     def scroll(self, rng: random.Random, look: Look, interface: bool = False) -> Facts:
@@ -94,10 +107,6 @@ class Window(NamedTuple):
         """The picture; in half the time of Playwright's own way."""
         shot = self.session.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
         return base64.b64decode(shot["data"])
-
-
-_WINDOWS: WeakKeyDictionary[Chromium, dict[float, Window]] = WeakKeyDictionary()
-"""The windows that a browser has open, by scale."""
 
 
 def render_document(
@@ -125,20 +134,25 @@ def render_document(
     for _ in range(TRIES):
         name, path, other = draw_path(rng, shelf, MANY)
         look = draw_look(rng, split)
-        window = window_of(chromium, look.scale)
-        window.open(path, look)
-        for _ in range(SCROLLS):
-            facts = window.scroll(rng, look)
+        root = next(root for root in roots if path.is_relative_to(root))
+        source = f"{name}/{path.name}"
+
+        def take(
+            facts: Facts, picture: Picture, other: Path = other, source: str = source
+        ) -> RenderedPage | None:
             if len(facts.words) < LEAST_WORDS:
-                continue
+                return None
             questions = inquire(rng, facts, headings(other))
             structured = (
                 any(question.kind in STRUCTURE for question in questions) or rng.random() < UNSTRUCTURED
             )
-            if structured and sum(bool(question.evidence) for question in questions) >= LEAST_ANSWERED:
-                source = f"{name}/{path.name}"
-                png = window.png()
-                return RenderedPage(png, questions, facts.words, "document", None, seed, split, source)
+            if not structured or sum(bool(question.evidence) for question in questions) < LEAST_ANSWERED:
+                return None
+            return RenderedPage(picture(), questions, facts.words, "document", None, seed, split, source)
+
+        page = visit(chromium, rng, path, look, root, SCROLLS, take)
+        if page is not None:
+            return page
     raise RuntimeError(f"no page with enough text in {TRIES} tries among {', '.join(shelf)}")
 
 
@@ -160,16 +174,54 @@ def _place(rng: random.Random) -> list[float | bool | None]:
     return [share, rng.choice((None, rng.random())), rng.uniform(0.02, 0.7), rng.random() < 0.5]
 
 
+def visit(
+    chromium: Chromium,
+    rng: random.Random,
+    path: Path,
+    look: Look,
+    folder: Path,
+    count: int,
+    take: Callable[[Facts, Picture], RenderedPage | None],
+    interface: bool = False,
+) -> RenderedPage | None:
+    """The first of some random places of a file that is taken; None where none is.
+
+    A file that doesn't load in `PATIENCE`, or that the browser fails at, is noted in `chromium.unloadable`
+    and not opened again.
+
+    Args:
+        chromium: an open browser.
+        rng: source of the places.
+        path: of the file.
+        look: how it is drawn.
+        folder: which it is in; it loads files of that folder alone.
+        count: of places.
+        take: makes a page of what stands there, with a function that draws it; None: it has too little.
+        interface: measure labels, switches and the like too.
+    """
+    if path in chromium.unloadable:
+        return None
+    try:
+        window = window_of(chromium, look.scale)
+        window.open(path, look, folder)
+        for _ in range(count):
+            page = take(window.scroll(rng, look, interface), window.png)
+            if page is not None:
+                return page
+    except chromium.error as error:
+        chromium.unloadable[path] = str(error).splitlines()[0]
+        chromium.restart()  # one that hangs or has died shows no other page either
+    return None
+
+
 def window_of(chromium: Chromium, scale: float) -> Window:
     """The browser's window without scripts for a scale; opened once."""
-    windows = _WINDOWS.setdefault(chromium, {})
-    if scale not in windows:
-        browser = chromium.page().context.browser
-        context = browser.new_context(device_scale_factor=scale, java_script_enabled=False)
-        context.route("http*://**", lambda route: route.abort())
+    if scale not in chromium.windows:
+        gate = Gate()
+        context = chromium.context(gate, device_scale_factor=scale, java_script_enabled=False)
         page = context.new_page()
-        windows[scale] = Window(page, context.new_cdp_session(page))
-    return windows[scale]
+        chromium.windows[scale] = Window(page, context.new_cdp_session(page), gate)
+    return chromium.windows[scale]
 
 
 def draw_look(rng: random.Random, split: str) -> Look:

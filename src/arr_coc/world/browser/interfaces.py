@@ -5,8 +5,8 @@
         page.source                "gentelella/invoice.html"
 
 Dashboards, forms, shops, mails, profiles: what a page is made of is told by its DOM alone (`document.js`),
-so a folder of one's own pages does as well. Each folder in it counts as one author. Scripts don't run and
-nothing is loaded from outside.
+so a folder of one's own pages does as well. Each folder in it counts as one author. Scripts don't run, and
+a page loads nothing but files of that folder: no network, no file elsewhere, no link out of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 from PIL import Image
 
 from arr_coc.world.browser.chromium import Box, Chromium, Word
-from arr_coc.world.browser.documents import draw_look, draw_path, headings, window_of
-from arr_coc.world.browser.facts import INTERFACE, STRUCTURE, inquire
+from arr_coc.world.browser.documents import Picture, draw_look, draw_path, headings, visit
+from arr_coc.world.browser.facts import INTERFACE, STRUCTURE, Facts, inquire
 from arr_coc.world.browser.page import Inquired, RenderedPage
 from arr_coc.world.page import page_seed
 
@@ -54,10 +54,13 @@ def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
     if not folder.is_dir():
         raise ValueError(f"{str(folder)!r} is no folder: name one with .html files")
     pages: dict[str, list[Path]] = defaultdict(list)
+    whole = folder.resolve()
     for path in sorted(filter(Path.is_file, folder.rglob("*.html"))):
-        inside = path.relative_to(folder).parts
-        if BORROWED.isdisjoint(inside) and SMALLEST <= path.stat().st_size <= LARGEST:
-            pages[inside[0] if len(inside) > 1 else ""].append(path)
+        if not path.resolve().is_relative_to(whole):  # a link to somewhere else
+            continue
+        parts = path.relative_to(folder).parts
+        if BORROWED.isdisjoint(parts) and SMALLEST <= path.stat().st_size <= LARGEST:
+            pages[parts[0] if len(parts) > 1 else ""].append(path)
     if not pages:
         raise ValueError(
             f"{str(folder)!r} has no .html file of {SMALLEST:,} to {LARGEST:,} bytes: name a folder of pages"
@@ -93,22 +96,27 @@ def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) ->
         look = draw_look(rng, split)
         if rng.random() < PLAIN:
             look = look._replace(css="")
-        window = window_of(chromium, look.scale)
-        window.open(path, look)
-        for _ in range(SCROLLS):
-            facts = window.scroll(rng, look, interface=True)
+        source = path.relative_to(folder).as_posix()
+
+        def take(
+            facts: Facts, picture: Picture, other: Path = other, source: str = source
+        ) -> RenderedPage | None:
             if len(facts.words) < LEAST_WORDS:
-                continue
+                return None
             questions = inquire(rng, facts, headings(other), INTERFACE)
             if not _enough(facts.words, questions):
-                continue
-            png = window.png()
+                return None
+            png = picture()
             grey = np.asarray(Image.open(io.BytesIO(png)).convert("L"), dtype=np.float32)
             questions = tuple(q for q in questions if all(has_ink(grey, box) for box in q.evidence))
             words = tuple(word for word in facts.words if has_ink(grey, word.box))
-            if _enough(words, questions):
-                source = path.relative_to(folder).as_posix()
-                return RenderedPage(png, questions, words, TYPE, None, seed, split, source)
+            if not _enough(words, questions):
+                return None
+            return RenderedPage(png, questions, words, TYPE, None, seed, split, source)
+
+        page = visit(chromium, rng, path, look, folder, SCROLLS, take, interface=True)
+        if page is not None:
+            return page
     raise RuntimeError(f"no view of the pages in {str(folder)!r} has enough to ask, in {TRIES} tries")
 
 
