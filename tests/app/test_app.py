@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from arr_coc.app.tab import TABS, Tab
 from arr_coc.app.uploads import Upload, UploadClip
 from arr_coc.app.visits import Visits
 from arr_coc.cli import main
+from arr_coc.core.attending import DEFAULT_BUDGET
 from arr_coc.inspect.trace import Trace
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
@@ -64,25 +66,23 @@ def last(work: Iterator[Any]) -> Any:
 
 
 def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **more: Any) -> dict[str, Any]:
-    update = last(
-        asking.ask(models, tab, Request(image, question, **{"percent": 25.0, "mode": "prune"} | more))
-    )
+    update = last(asking.ask(models, tab, Request(image, question, **{"tokens": 12, "mode": "prune"} | more)))
     assert update.view is not None
     return update.view
 
 
 class TestBudget:
-    @pytest.mark.parametrize(("percent", "budget"), [(6, 0.06), (100, 1.0), (0.5, 0.005)])
-    def test_percent(self, percent: float, budget: float) -> None:
-        assert Request(None, "", percent).budget == pytest.approx(budget)
+    @pytest.mark.parametrize("tokens", [1, 273, 273.0, 5000])
+    def test_count(self, tokens: float) -> None:
+        assert Request(None, "", tokens).budget == tokens
 
     def test_auto(self) -> None:
         assert Request(None, "", 6, auto=True).budget == "auto"
 
-    @pytest.mark.parametrize("percent", [0, -1, 101, float("nan")])
-    def test_refused(self, percent: float) -> None:
+    @pytest.mark.parametrize("tokens", [0, -1, 0.5, 10.5, float("nan"), float("inf")])
+    def test_refused(self, tokens: float) -> None:
         with pytest.raises(ValueError, match="slider"):
-            _ = Request(None, "", percent).budget
+            _ = Request(None, "", tokens).budget
 
 
 class TestAsking:
@@ -97,7 +97,7 @@ class TestAsking:
 
     @pytest.mark.slow
     def test_streams(self, models: Models, image: str) -> None:
-        updates = list(asking.ask(models, Tab(), Request(image, "What is it?", 25, mode="prune")))
+        updates = list(asking.ask(models, Tab(), Request(image, "What is it?", 12, mode="prune")))
         assert len(updates) > 3
         assert [update.view for update in updates[:-1]] == [None] * (len(updates) - 1)
         assert updates[-1].status.startswith("Answered in ")
@@ -133,8 +133,8 @@ class TestAsking:
     def test_two_tabs_do_not_mix(self, models: Models, image: str) -> None:
         one, two = Tab(), Tab()
         other = picture(3, (32, 64))
-        first = asking.ask(models, one, Request(image, "What is it?", 25, mode="prune"))
-        second = asking.ask(models, two, Request(other, "Why?", 50, mode="prune"))
+        first = asking.ask(models, one, Request(image, "What is it?", 12, mode="prune"))
+        second = asking.ask(models, two, Request(other, "Why?", 16, mode="prune"))
         views = [update.view for _ in range(2000) for work in (first, second) if (update := next(work, None))]
         a, b = (view for view in views if view is not None)
         a, b = (a, b) if a["question"] == "What is it?" else (b, a)
@@ -160,7 +160,7 @@ class TestAsking:
 
         monkeypatch.setattr(Session, "ask", slow)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Request(image, "Why?", 25, mode="prune")))
+            list(asking.ask(models, tab, Request(image, "Why?", 12, mode="prune")))
         monkeypatch.undo()
         assert models.submit(lambda _: len(texts)).result() == 1  # the model's thread is free again
         assert tab.view is before
@@ -179,7 +179,7 @@ class TestAsking:
         view = ask(models, tab, image)
         both = last(asking.swap(models, tab, "Why?")).view
         assert both["a"] is view
-        assert (both["b"]["question"], both["b"]["budget"], both["b"]["mode"]) == ("Why?", 0.25, "prune")
+        assert (both["b"]["question"], both["b"]["budget"], both["b"]["mode"]) == ("Why?", 12, "prune")
         assert tab.view is view
 
     @pytest.mark.slow
@@ -547,14 +547,14 @@ class TestScreen:
             ({"image": "missing.png"}, "image", "does not exist"),
             ({"question": " "}, "question", "The question is empty"),
             ({"question": "long " * 5000}, "question", "too long"),
-            ({"percent": 0}, "budget", "Budget 0 %"),
+            ({"tokens": 0}, "budget", "Budget 0 is no number"),
             ({"mode": "nope"}, "form", "Mode 'nope' is unknown"),
         ],
     )
     def test_what_is_refused_is_said_beside_its_field(
         self, models: Models, image: str, wrong: dict[str, Any], field: str, why: str
     ) -> None:
-        form = {"image": image, "question": "What?", "percent": 25, "auto": False, "mode": "prune"} | wrong
+        form = {"image": image, "question": "What?", "tokens": 12, "auto": False, "mode": "prune"} | wrong
         update = last(handlers.on_ask(models, Tab(), *form.values(), False))
         assert update[:3] == [handlers.REFUSED, handlers.gr.skip(), handlers.gr.skip()]
         assert list(problems(update)) == [field]
@@ -567,12 +567,12 @@ class TestScreen:
             raise RuntimeError("secret")
 
         monkeypatch.setattr(Session, "ask", broken)
-        update = last(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
+        update = last(handlers.on_ask(models, Tab(), image, "What?", 12, False, "prune", True))
         assert problems(update) == {"form": "That failed (RuntimeError); the log has the reason"}
 
     def test_a_model_that_cannot_be_loaded(self, image: str) -> None:
         models = Models("./nowhere")
-        update = last(handlers.on_ask(models, Tab(), image, "What?", 25, False, "prune", True))
+        update = last(handlers.on_ask(models, Tab(), image, "What?", 12, False, "prune", True))
         models.close()
         assert "nowhere" in problems(update)["form"]
         assert handlers.on_headline(models).startswith("Model ./nowhere can't be loaded")
@@ -592,19 +592,33 @@ class TestScreen:
     @pytest.mark.slow
     def test_the_answer_of_another_image_is_stale(self, models: Models, image: str) -> None:
         tab = Tab()
-        form = (25, False, "prune", False)
+        form = (12, False, "prune", False)
         assert last(handlers.on_ask(models, tab, image, "What?", *form))[2] == ""
         other = picture(5, (64, 48))
         assert handlers.on_clear(tab) == [handlers.STALE, ""]
         assert handlers.on_upload(tab, image)[2] == handlers.STALE
         assert last(handlers.on_ask(models, tab, None, "What?", *form))[2] == handlers.gr.skip()
         chosen = [samples.Sample(other, "Why?")]
-        first, *_, final = handlers.on_pick(models, chosen, tab, 0, *form)
-        assert (first[2], final[2]) == (handlers.STALE, "")
+        assert handlers.on_pick(chosen, tab, 0)[2] == handlers.STALE
+        assert last(handlers.on_ask(models, tab, other, "Why?", *form))[2] == ""
+        assert not tab.moved
+
+    @pytest.mark.slow
+    def test_the_answer_of_other_settings_is_stale(self, models: Models, image: str) -> None:
+        tab = Tab()
+        moved = partial(handlers.on_settings, tab)
+        assert moved(12, False, "prune") == handlers.gr.skip()  # no answer yet
+        last(handlers.on_ask(models, tab, image, "What?", 12, False, "prune", False))
+        assert moved(12, False, "prune") == ""
+        for other in ((13, False, "prune"), (12, True, "prune"), (12, False, "")):
+            assert moved(*other) == handlers.MOVED
+        assert moved(12, False, "prune") == ""
+        handlers.on_clear(tab)
+        assert moved(13, False, "prune") == handlers.gr.skip()  # the image is another, which is said already
 
     @pytest.mark.slow
     def test_the_side_that_streams_is_named(self, models: Models, image: str) -> None:
-        work = asking.ask(models, Tab(), Request(image, "What is it?", 25, mode="prune"))
+        work = asking.ask(models, Tab(), Request(image, "What is it?", 12, mode="prune"))
         sides = [update.status.split(":")[0] for update in work if ":" in update.status]
         assert list(dict.fromkeys(sides)) == ["From 12 tokens", "From all tokens"]
 
@@ -612,10 +626,11 @@ class TestScreen:
     def test_what_is_known_to_be_true(self, models: Models, image: str) -> None:
         tab = Tab()
         chosen = [samples.Sample(image, "Why?", true_answers=("42",))]
-        view = last(handlers.on_pick(models, chosen, tab, 0, 25, False, "prune", False))[1]
+        handlers.on_pick(chosen, tab, 0)
+        view = last(handlers.on_ask(models, tab, image, "Why?", 12, False, "prune", False))[1]
         assert (view["true_answers"], view["is_true"]) == (["42"], False)
         handlers.on_upload(tab, image)
-        update = last(handlers.on_ask(models, tab, image, "Why?", 25, False, "prune", False))
+        update = last(handlers.on_ask(models, tab, image, "Why?", 12, False, "prune", False))
         assert update[1]["is_true"] is None
 
     @pytest.mark.slow
@@ -623,10 +638,12 @@ class TestScreen:
         made, tab = Tab(), Tab()
         ask(models, made, image)
         chosen = [samples.Sample(image, "What is it?", made.trace), samples.Sample(image, "Why?")]
-        (update,) = handlers.on_pick(Models("nowhere"), chosen, tab, 0, 25, False, "prune", True)
+        update = handlers.on_pick(chosen, tab, 0)
         assert update[1]["answer"] == made.view["answer"]
-        *_, update = handlers.on_pick(models, chosen, tab, 1, 25, False, "prune", True)
-        assert update[1]["question"] == "Why?"
+        assert handlers.on_settings(tab, DEFAULT_BUDGET, False, "") == ""
+        assert handlers.on_settings(tab, 16, False, "") == handlers.MOVED
+        update = handlers.on_pick(chosen, tab, 1)
+        assert (update[1], update[2]) == (handlers.gr.skip(), "")  # the same picture
 
     def test_buttons(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)
@@ -636,7 +653,10 @@ class TestScreen:
         assert not tab.stopping
         handlers.on_stop(tab)
         assert tab.stopping
+        said, *failed = handlers.fail(4, tab)
+        assert said == handlers.FAILED
         updates = handlers.finish(4, tab)[:4]
+        assert failed[:4] == updates
         assert [update["interactive"] for update in updates] == [True, False, False, True]
 
     @pytest.mark.slow

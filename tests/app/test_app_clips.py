@@ -133,7 +133,7 @@ class TestAnswer:
     def test_the_view_is_of_the_clip(self, models: Models, video: str) -> None:
         tab = Tab()
         handlers.on_clip(tab, video)
-        form = (None, QUESTION, 25, False, "prune", True)
+        form = (None, QUESTION, 48, False, "prune", True)
         *lines, update = handlers.on_ask(models, tab, *form)
         assert any(str(line[0]).startswith("From 48 tokens: ") for line in lines)
         view = update[1]
@@ -144,16 +144,16 @@ class TestAnswer:
         assert tab.sessions[0] is session
         assert [entry["question"] for entry in tab.history] == [QUESTION, "What moves?"]
         assert tab.megapixels == pytest.approx(0.25)
-        update = last(
-            handlers.on_pick(models, [samples.Sample(picture(1, (64, 48)), "Why?")], tab, 0, *form[2:])
-        )
+        image = picture(1, (64, 48))
+        handlers.on_pick([samples.Sample(image, "Why?")], tab, 0)
+        update = last(handlers.on_ask(models, tab, image, "Why?", *form[2:]))
         assert (tab.clip, update[1]["grid"]) == (None, [6, 8])
 
     @pytest.mark.slow
     def test_what_is_of_images_is_refused_in_a_line(self, models: Models, video: str) -> None:
         tab = Tab()
         handlers.on_clip(tab, video)
-        last(handlers.on_ask(models, tab, None, QUESTION, 25, False, "prune", False))
+        last(handlers.on_ask(models, tab, None, QUESTION, 48, False, "prune", False))
         for work in (
             asking.swap(models, tab, "Why?"),
             asking.against(models, tab),
@@ -166,7 +166,7 @@ class TestAnswer:
         made = tiny("llava")
         models, tab = Models(ARRCOCModel.wrap(made.model, made.processor)), Tab()
         handlers.on_clip(tab, video)
-        update = last(handlers.on_ask(models, tab, None, QUESTION, 25, False, "prune", False))
+        update = last(handlers.on_ask(models, tab, None, QUESTION, 48, False, "prune", False))
         models.close()
         problems = dict(zip(handlers.FIELDS, update[3:], strict=True))
         assert "takes no clips" in problems.pop("clip")
@@ -195,8 +195,8 @@ class TestTraces:
         status, view, *_, image, question, problem = handlers.on_open(other, str(saved))[:-4]
         assert (status, image, question, problem) == ("Opened.", None, "When is the disc red?", "")
         assert view["strips"][0]["cuts"] == [0, 3]
-        (update,) = handlers.on_pick(models, samples.samples([saved])[:1], Tab(), 0, 25, False, "", True)
-        assert update[-2:] == [None, "When is the disc red?"]
+        update = handlers.on_pick(samples.samples([saved])[:1], Tab(), 0)
+        assert update[-5:-3] == [None, "When is the disc red?"]
         assert update[1]["format"] == "arr-coc clip view 1"
         assert json.dumps(tab.history)
 

@@ -21,18 +21,14 @@ from arr_coc.app.refusal import Refused, about
 from arr_coc.app.worst import WorstCases
 from arr_coc.world import draw_page
 
-FORM = ("Where?", 6.0, False, "", True)
+FORM = ("Where?", 273, False, "", True)
 
 
 class TestKeptByTheBrowser:
     def test_the_form_comes_back(self) -> None:
         form = ["What?", 12, True, "prune", False]
-        kept = json.loads(json.dumps(handlers.on_remember([], *form)))
+        kept = json.loads(json.dumps(handlers.on_remember(*form)))
         assert handlers.on_restore(kept, *FORM) == form
-
-    def test_a_sample_by_its_question(self) -> None:
-        kept = handlers.on_remember([samples.Sample("a.png", "Why?")], 0, *FORM[1:])
-        assert kept["question"] == "Why?"
 
     @pytest.mark.parametrize(
         "kept",
@@ -41,9 +37,10 @@ class TestKeptByTheBrowser:
             "text",
             [],
             {},
-            {"question": 3, "percent": "6", "auto": "yes", "mode": "nope", "compare": None},
-            {"question": " ", "percent": 1000, "mode": ["prune"]},
-            {"percent": float("nan")},
+            {"question": 3, "tokens": "6", "auto": "yes", "mode": "nope", "compare": None},
+            {"question": " ", "tokens": 10**9, "mode": ["prune"]},
+            {"tokens": float("nan")},
+            {"tokens": True, "percent": 6},
         ],
     )
     def test_whatever_else_a_browser_sends_is_left_out(self, kept: Any) -> None:
@@ -53,12 +50,12 @@ class TestKeptByTheBrowser:
 
     def test_what_stays_is_not_written_again(self) -> None:
         """An answer that arrives late would undo what a user has set meanwhile."""
-        kept = handlers.on_remember([], "What?", *FORM[1:])
+        kept = handlers.on_remember("What?", *FORM[1:])
         assert handlers.on_restore(kept, *FORM) == ["What?", *[gr.skip()] * 4]
         assert handlers.on_restore(None, *FORM) == [gr.skip()] * 5
 
     def test_a_long_question_is_cut(self) -> None:
-        assert len(handlers.on_remember([], "x" * 9999, *FORM[1:])["question"]) == handlers.LONGEST_KEPT
+        assert len(handlers.on_remember("x" * 9999, *FORM[1:])["question"]) == handlers.LONGEST_KEPT
 
 
 class TestSamples:

@@ -1,8 +1,7 @@
-"""The pane "Where would it look?" without a browser. Run: pytest tests/app/test_looking.py"""
+"""The live view "Where it would look" without a browser. Run: pytest tests/app/test_looking.py"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -14,15 +13,15 @@ from PIL import Image
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from arr_coc.app import asking, build_app, handlers
-from arr_coc.app.asking import Update
 from arr_coc.app.looking import Looking
-from arr_coc.app.refusal import FIELDS
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
 from arr_coc.core import selector
+from arr_coc.core.attending import DEFAULT_BUDGET
 from arr_coc.core.guide import coupling
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import load_guide, prepared, save_guide
+from clip_models import drawn_clip
 from tiny import picture
 
 QUESTION = "What is the total?"
@@ -47,7 +46,7 @@ def image(tmp_path: Path) -> str:
 
 def test_it_looks_at_a_picture_once(image: str) -> None:
     looking, tab = Looking(Encoded()), Tab()
-    view, said = handlers.on_look(looking, tab, image, QUESTION, 50)
+    view, said = handlers.on_look(looking, tab, image, QUESTION, 3)
     assert said == ""
     assert (view["kept"], view["total"], view["grid"]) == (3, 6, [2, 3])
     assert [spot["word"] for spot in view["guidance"]["spots"]] == ["total"]
@@ -55,10 +54,10 @@ def test_it_looks_at_a_picture_once(image: str) -> None:
     view, _ = handlers.on_look(looking, tab, image, "Where is the date?", 100)
     assert view["kept"] == 6
     assert tab.sight is sight
-    handlers.on_look(looking, tab, str(image), "Why?", 50)
+    handlers.on_look(looking, tab, str(image), "Why?", 3)
     assert tab.sight is sight
     Image.new("RGB", (64, 64)).save(other := image.replace("photo", "other"))
-    handlers.on_look(looking, tab, other, QUESTION, 50)
+    handlers.on_look(looking, tab, other, QUESTION, 3)
     assert tab.sight is not sight
 
 
@@ -81,7 +80,7 @@ def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     monkeypatch.setattr(coupling, "PIXELS", 64 * 64)
     picture(1, (256, 192)).save(path := str(tmp_path / "large.png"))
     tab = Tab()
-    view, _ = handlers.on_look(Looking(Encoded()), tab, path, QUESTION, 50)
+    view, _ = handlers.on_look(Looking(Encoded()), tab, path, QUESTION, 24)
     assert tab.sight is not None
     assert tab.sight.image.size == (74, 55)
     elsewhere = selector.Selector()(path, QUESTION, 0.5)
@@ -89,19 +88,23 @@ def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     assert view["grid"] == list(elsewhere.grid[1:])
 
 
-def test_a_picture_that_cannot_be_read_is_taken_out(image: str, tmp_path: Path) -> None:
+def test_the_budget_is_the_forms(image: str) -> None:
+    """The default is the command line's; "auto" and more than there is are budgets, too."""
     looking, tab = Looking(Encoded()), Tab()
-    view, said, shown = handlers.on_picture(looking, tab, image, QUESTION, 50)
-    assert (view["kept"], said, shown) == (3, "", handlers.gr.skip())
-    (tmp_path / "text.png").write_text("no picture")
-    for question in (QUESTION, ""):
-        view, said, shown = handlers.on_picture(looking, tab, str(tmp_path / "text.png"), question, 50)
-        assert said.startswith("Image 'text.png' is not an image")
-        assert (view, shown, tab.sight) == (None, None, None)
-    assert handlers.on_picture(looking, tab, image, " ", 50) == [
-        *(None, handlers.NO_QUESTION, handlers.gr.skip())
-    ]
-    assert handlers.on_picture(looking, tab, None, QUESTION, 50)[:2] == [None, handlers.NO_PICTURE]
+    assert asking.Request(None, "").budget == DEFAULT_BUDGET
+    whole, said = handlers.on_look(looking, tab, image, QUESTION, DEFAULT_BUDGET)
+    assert (whole["kept"], said) == (6, "")
+    auto, said = handlers.on_look(looking, tab, image, QUESTION, 3, True)
+    assert (auto["kept"], said) == (selector.Selector()(image, QUESTION, "auto").kept, "")
+
+
+def test_a_clip_is_no_picture_to_look_at(image: str) -> None:
+    looking, tab = Looking(Encoded()), Tab()
+    tab.take_clip(drawn_clip(4))
+    view, said = handlers.on_look(looking, tab, None, QUESTION, 3)
+    assert (view, said) == (None, handlers.OF_CLIPS)
+    tab.take(image)
+    assert handlers.on_look(looking, tab, None, QUESTION, 3)[1] == handlers.NO_PICTURE
 
 
 def test_what_was_found_in_the_former_picture_is_not_shown_beside_the_next(image: str) -> None:
@@ -112,8 +115,8 @@ def test_what_was_found_in_the_former_picture_is_not_shown_beside_the_next(image
             assert handlers.on_new_picture(tab) == handlers.NEW_PICTURE
             return super().view(*asked)
 
-    assert handlers.on_look(Overtaken(Encoded()), tab, image, QUESTION, 50) == [handlers.gr.skip()] * 2
-    assert handlers.on_look(Looking(Encoded()), tab, image, QUESTION, 50)[1] == ""
+    assert handlers.on_look(Overtaken(Encoded()), tab, image, QUESTION, 3) == [handlers.gr.skip()] * 2
+    assert handlers.on_look(Looking(Encoded()), tab, image, QUESTION, 3)[1] == ""
 
 
 def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +124,7 @@ def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: 
         raise MemoryError
 
     monkeypatch.setattr("arr_coc.app.looking.see", failing)
-    view, said = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 50)
+    view, said = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 3)
     assert view is None
     assert said.startswith("That failed (MemoryError)")
 
@@ -135,8 +138,8 @@ def test_an_own_guide_looks_in_place_of_the_bundled_one(
     save_guide(Guide(), tmp_path)
     app = build_app(guide=tmp_path)
     try:
-        view, said = handlers.on_look(app.looking, Tab(), image, QUESTION, 50)
-        usual, _ = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 50)
+        view, said = handlers.on_look(app.looking, Tab(), image, QUESTION, 3)
+        usual, _ = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 3)
     finally:
         app.models.close()
     assert (said, view["kept"]) == ("", usual["kept"])
@@ -148,19 +151,19 @@ def test_an_own_guide_looks_in_place_of_the_bundled_one(
 def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:
     looking, tabs = Looking(Encoded(megapixels=0.5)), [Tab() for _ in range(3)]
     for tab in tabs:
-        handlers.on_look(looking, tab, image, QUESTION, 50)
+        handlers.on_look(looking, tab, image, QUESTION, 3)
     assert [tab.sight is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
     tabs[2].rest()
     assert tabs[2].sight is None
-    handlers.on_look(looking, tabs[0], None, QUESTION, 50)
+    handlers.on_look(looking, tabs[0], None, QUESTION, 3)
     assert not tabs[0].holds
 
 
 def test_what_every_tab_shows_first_is_computed_once_and_kept_by_none(image: str) -> None:
     looking = Looking(Encoded())
-    view, said = handlers.on_first_look(looking, Sample(image, QUESTION), 50)
+    view, said = handlers.on_first_look(looking, Sample(image, QUESTION), 3)
     assert (view["kept"], said) == (3, "")
-    assert handlers.on_first_look(looking, Sample(image, QUESTION), 50)[0] is view
+    assert handlers.on_first_look(looking, Sample(image, QUESTION), 3)[0] is view
 
 
 def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,29 +172,6 @@ def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(selector, "load_guide", missing)
     assert handlers.on_first_look(Looking(Encoded()), Sample(image, QUESTION), 50) == [None, "No guide"]
-
-
-def test_the_pane_hands_over_and_asks(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    models: Any = None  # that a stand-in asks
-    tab, requests = Tab(), []
-
-    def ask(_: object, tab: Tab, request: asking.Request) -> Iterator[Update]:
-        requests.append(request)
-        yield Update("Answered.")
-
-    monkeypatch.setattr(asking, "ask", ask)
-    form = (6.0, False, "", True)
-    assert list(handlers.on_take(models, tab, None, QUESTION, *form)) == [[handlers.gr.skip()] * 10]
-    assert (tab.form_image, requests) == (None, [])
-    taken, answered = handlers.on_take(models, tab, image, QUESTION, *form)
-    assert taken[-2:] == [image, QUESTION]
-    assert answered[0] == "Answered."
-    assert tab.form_image == image
-    assert requests == [asking.Request(image, QUESTION, *form)]
-    gone = f"{image}.gone"
-    (refused,) = handlers.on_take(models, tab, gone, QUESTION, *form)
-    assert "does not exist" in refused[3 + FIELDS.index("image")]
-    assert (tab.form_image, len(requests)) == (image, 1)
 
 
 def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +183,7 @@ def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: p
         raise ValueError("no picture")
 
     monkeypatch.setattr("arr_coc.app.looking.see", unreadable)
-    thread = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 50))
+    thread = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 3))
     thread.start()
     assert begun.wait(60)
     assert looking.end()
@@ -211,6 +191,6 @@ def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: p
     assert not looking.end(patience=30)
     thread.join()
     begun.clear()
-    late = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 50), daemon=True)
+    late = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 3), daemon=True)
     late.start()
     assert not begun.wait(0.2)

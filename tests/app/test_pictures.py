@@ -1,4 +1,4 @@
-"""The pictures of the pane "Where would it look?". Run: pytest tests/app/test_pictures.py"""
+"""The pictures to choose from. Run: pytest tests/app/test_pictures.py"""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_a_question_has_an_answer_with_evidence_in_the_picture(sample: Sample) -
 
 
 def test_a_chip_sets_the_picture_and_its_question() -> None:
-    scenes = pictures()
-    chosen = handlers.on_scene(scenes, Tab(), 3)
-    assert chosen == [scenes[3].image, scenes[3].question, handlers.NEW_PICTURE]
+    scenes, tab = pictures(), Tab()
+    chosen = handlers.on_pick(scenes, tab, 3)
+    assert chosen[-5:] == [scenes[3].image, scenes[3].question, None, "", ""]
+    assert (tab.form_image, tab.truths) == (scenes[3].image, {scenes[3].question: scenes[3].true_answers})
     assert scenes[3].question in chip(scenes[3])

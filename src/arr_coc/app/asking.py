@@ -20,6 +20,7 @@ from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import Refused, about
 from arr_coc.app.tab import Tab
+from arr_coc.core.attending import DEFAULT_BUDGET
 from arr_coc.core.video import FrameSource
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Request:
     Attributes:
         image: the picture; None: there is none.
         question: any text.
-        percent: of the image's tokens to keep, above 0 to 100.
+        tokens: to keep, at most all that the image has.
         auto: the allocator sets the budget instead.
         mode: as in `Session.ask`; None or "": the model's own.
         compare: answer from all tokens, too.
@@ -68,23 +69,28 @@ class Request:
 
     image: ImageSource | None
     question: str
-    percent: float = 6.0
+    tokens: float = DEFAULT_BUDGET
     auto: bool = False
     mode: str | None = None
     compare: bool = True
 
     @property
+    def settings(self) -> tuple[Any, ...]:
+        """What an answer depends on beside the image and the question."""
+        return "auto" if self.auto else self.tokens, self.mode or ""
+
+    @property
     def budget(self) -> Budget:
-        """The budget as a fraction, which fits an image of any size, or "auto".
+        """The budget as a count, or "auto".
 
         Raises:
-            ValueError: not a percentage.
+            ValueError: not a whole number of tokens, 1 or more.
         """
         if self.auto:
             return "auto"
-        if not 0 < self.percent <= 100:
-            raise ValueError(f"budget {self.percent} % is not in 0 to 100: move the slider")
-        return float(self.percent) / 100
+        if not (self.tokens >= 1 and float(self.tokens).is_integer()):
+            raise ValueError(f"budget {self.tokens} is no number of tokens, 1 or more: move the slider")
+        return int(self.tokens)
 
 
 def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
@@ -132,12 +138,13 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
         return observe(session, question, evidence=tab.evidence.get(question, ()), **options)
 
     trace = yield from follow(models, tab, work)
+    tab.settings = request.settings
     yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace, image))
 
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
-    from arr_coc.core.attending import budget_count
+    from arr_coc.core.attending import budget_count, budget_of
     from arr_coc.modes import find_mode
     from arr_coc.modes.call import runs_as
     from arr_coc.modes.crops import crops_of, looks_at_crops
@@ -153,7 +160,8 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
         count = sum(adapter.layout({**framed, **crops}).sizes)
     else:  # told once it is encoded; placeholders are cells and what stays beside them
         count = int((framed["input_ids"] == adapter.image_token_id).sum())
-    chosen = "the tokens chosen" if budget == "auto" else f"{budget_count(budget, count):,} tokens"
+    allowed = budget_of(budget, None, count)
+    chosen = "the tokens chosen" if allowed == "auto" else f"{budget_count(allowed, count):,} tokens"
     return f"a coarse view and {chosen}" if ran.gestalt else chosen
 
 

@@ -120,7 +120,7 @@ class Problem(StatusLine, metaclass=Plain):
         super().__init__(value, **problem | more)
 
 
-class Percent(gr.Slider, metaclass=Plain):
+class Count(gr.Slider, metaclass=Plain):
     """A slider that gives any number typed into it, for `Request.budget` to check."""
 
     def preprocess(self, payload: float) -> float:

@@ -29,12 +29,17 @@ from arr_coc.modes import MODES
 logger = logging.getLogger(__name__)
 SAVED = "A saved answer; Ask makes it anew."
 UNCHANGED = "The last answer stays."
+READY = "Ask, and the model answers."
 REFUSED = "Not answered: the form says why."
+FAILED = "That failed: try again. The server's log has the reason."
 STALE = "The answer below is about another image or clip."
+MOVED = "The answer below was read at another budget or in another mode: Ask makes it anew."
 NO_PICTURE = "Drop or paste a screenshot, or any picture."
+OF_CLIPS = "This view takes pictures. Ask the model about the clip: its answer shows where it looked."
 NO_QUESTION = "Now type what you want to know about it."
 NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
+MOST_TOKENS = 2**16
 LONGEST_KEPT = 2000
 """Characters of a question that a browser is trusted to have kept."""
 POLL = 0.2
@@ -76,25 +81,22 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
     Returns:
         The form. What stays as it was is skipped: whoever was faster than this answer has changed it.
     """
-    question, percent, auto, mode, compare = form
+    question, tokens, auto, mode, compare = form
     if not isinstance(kept, dict):
         return [gr.skip()] * len(form)
     if isinstance(kept.get("question"), str) and kept["question"].strip():
         question = kept["question"][:LONGEST_KEPT]
-    if isinstance(kept.get("percent"), int | float) and 1 <= kept["percent"] <= 100:
-        percent = kept["percent"]
+    if type(kept.get("tokens")) is int and 1 <= kept["tokens"] <= MOST_TOKENS:
+        tokens = kept["tokens"]
     if kept.get("mode") in ("", *MODES):
         mode = kept["mode"]
-    restored = (question, percent, kept.get("auto", auto) is True, mode, kept.get("compare", compare) is True)
+    restored = (question, tokens, kept.get("auto", auto) is True, mode, kept.get("compare", compare) is True)
     return [gr.skip() if new == old else new for new, old in zip(restored, form, strict=True)]
 
 
-def on_remember(
-    samples: Sequence[Sample], question: str | int, percent: float, auto: bool, mode: str, compare: bool
-) -> dict[str, Any]:
-    """A question, or the sample of a number, is asked: the form, no image, for the browser to keep."""
-    text = samples[question].question if isinstance(question, int) else question
-    values = {"question": text[:LONGEST_KEPT], "percent": percent, "auto": auto}
+def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bool) -> dict[str, Any]:
+    """A question is asked: the form, no image, for the browser to keep."""
+    values = {"question": question[:LONGEST_KEPT], "tokens": tokens, "auto": auto}
     return values | {"mode": mode, "compare": compare}
 
 
@@ -115,6 +117,11 @@ def finish(buttons: int, tab: Tab) -> list[Any]:
     return [gr.update(interactive=n not in (1, 2)) for n in range(buttons)] + closer
 
 
+def fail(buttons: int, tab: Tab) -> list[Any]:
+    """After work that Gradio could not begin or end: what `begin` said is taken back, then as `finish`."""
+    return [FAILED, *finish(buttons, tab)]
+
+
 def on_stop(tab: Tab) -> None:
     """The Stop button: end what runs or waits for this tab."""
     tab.stopping = True
@@ -126,26 +133,23 @@ def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
         yield of_form(update)
 
 
-def on_pick(
-    models: Models, samples: Sequence[Sample], tab: Tab, index: int, *form: Any
-) -> Iterator[list[Any]]:
-    """A sample: its trace is opened if it has one, else its question is answered at once.
+def on_pick(samples: Sequence[Sample], tab: Tab, index: int) -> list[Any]:
+    """A sample is chosen: what has a saved answer is opened, the rest waits in the form to be asked about.
 
-    Yields what `on_ask` does, then the image and the question.
+    Returns:
+        What `on_ask` yields, the image and the question, the clip's parts of the form as of `on_no_clip`.
     """
-    sample = samples[index]
-    is_same = sample.image is tab.form_image
+    sample, no_clip = samples[index], [None, "", ""]
     if sample.trace is not None:
         view = tab.open(sample.trace)
         tab.truths = {sample.question: sample.true_answers}
         image = None if tab.form_image is None else sample.image  # a saved clip can't be asked about again
-        yield [SAVED, view, "", *NO_PROBLEMS, image, sample.question]
-        return
+        tab.form_image = image
+        return [SAVED, view, "", *NO_PROBLEMS, image, sample.question, *no_clip]
+    is_same = sample.image is tab.form_image and tab.clip is None and not tab.moved
     tab.take(sample.image, sample.question, sample.true_answers, sample.evidence)
-    stale = gr.skip() if is_same else STALE
-    yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, sample.image, sample.question]
-    for answer in on_ask(models, tab, sample.image, sample.question, *form):
-        yield [*answer, gr.skip(), gr.skip()]
+    tab.moved = not is_same
+    return [READY, gr.skip(), stale(tab), *NO_PROBLEMS, sample.image, sample.question, *no_clip]
 
 
 def on_measure(models: Models, name: str, tab: Tab) -> Iterator[list[Any]]:
@@ -260,17 +264,17 @@ def on_case(cases: WorstCases, tab: Tab, index: int) -> list[Any]:
 
 
 def on_look(
-    looking: Looking, tab: Tab, image: ImageSource | None, question: str, percent: float
+    looking: Looking, tab: Tab, image: ImageSource | None, question: str, tokens: float, auto: bool = False
 ) -> list[Any]:
-    """The pane "Where would it look?": [view, or None where there is none; what is missing or wrong]."""
+    """The live view "Where it would look": [view, or None where there is none; what is missing or wrong]."""
     pictures = tab.pictures
     if image is None:
         tab.sight = None
-        return [None, NO_PICTURE]
+        return [None, NO_PICTURE if tab.clip is None else OF_CLIPS]
     if not question.strip():
         return [None, NO_QUESTION]
     try:
-        result = [looking.view(tab, image, question, Request(image, question, percent).budget), ""]
+        result = [looking.view(tab, image, question, Request(image, question, tokens, auto).budget), ""]
     except ValueError as error:
         result = [None, reason(error, image if isinstance(image, str) else "")]
     except Exception as error:
@@ -281,58 +285,30 @@ def on_look(
 
 
 def on_new_picture(tab: Tab) -> str:
-    """Another picture is in the pane: what to say above the former one's view until it was looked at."""
+    """Another picture comes into the form: what to say above the former one's view until it was looked at."""
     tab.pictures += 1
     return NEW_PICTURE
 
 
-def on_picture(
-    looking: Looking, tab: Tab, image: ImageSource | None, question: str, percent: float
-) -> list[Any]:
-    """After `on_new_picture`: what `on_look` returns, and the picture, taken out if it can't be read."""
-    try:
-        if image is not None:
-            open_image(image)
-    except ValueError as error:
-        tab.sight = None
-        return [None, reason(error, image if isinstance(image, str) else ""), None]
-    return [*on_look(looking, tab, image, question, percent), gr.skip()]
+def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:
+    """The budget or the mode was moved: whether the answer on the page still is of these."""
+    if tab.view is None or tab.moved:
+        return gr.skip()
+    begun = Request(None, "").settings if tab.settings is None else tab.settings
+    return "" if Request(None, "", tokens, auto, mode).settings == begun else MOVED
 
 
-def on_scene(scenes: Sequence[Sample], tab: Tab, index: int) -> list[Any]:
-    """One of the pane's pictures is chosen: it, its question, and what `on_new_picture` says; `on_look` comes
-    after.
-    """
-    return [scenes[index].image, scenes[index].question, on_new_picture(tab)]
-
-
-def on_first_look(looking: Looking, sample: Sample, percent: float) -> list[Any]:
+def on_first_look(looking: Looking, sample: Sample, tokens: float) -> list[Any]:
     """The page was opened: [view, what is wrong] of the first sample, whatever the tab."""
     try:
-        return [looking.first(sample.image, sample.question, Request(None, "", percent).budget), ""]
+        return [looking.first(sample.image, sample.question, Request(None, "", tokens).budget), ""]
     except ValueError as error:
         return [None, reason(error)]
 
 
-def on_take(models: Models, tab: Tab, image: str | None, question: str, *form: Any) -> Iterator[list[Any]]:
-    """Picture and question of the pane, into the form and to the model: yields what `on_pick` does."""
-    untouched = [gr.skip()] * (5 + len(FIELDS))
-    if image is None:
-        yield untouched
-        return
-    *_, stale, problem = on_upload(tab, image)
-    if problem:  # it was read for the pane, and its file may be gone since
-        at = 3 + FIELDS.index("image")
-        yield [*untouched[:at], problem, *untouched[at + 1 :]]
-        return
-    yield [gr.skip(), gr.skip(), stale, *NO_PROBLEMS, image, question]
-    for answer in on_ask(models, tab, image, question, *form):
-        yield [*answer, gr.skip(), gr.skip()]
-
-
 def stale(tab: Tab) -> str:
-    """What to say above the view of another image than the form's; "" where there is no view."""
-    return "" if tab.view is None else STALE
+    """What to say above a view whose image is no more in the form; "" above any other, or none."""
+    return STALE if tab.moved and tab.view is not None else ""
 
 
 def updates(work: Callable[[], Iterator[Update]]) -> Iterator[Update | Refused]:

@@ -1,7 +1,7 @@
 """The layout of the page and the wiring of its events to `handlers`.
 
-At the top, where the guide would look, as one types, before any model answers.
-On the left the form, on the right the answer with the cells it was read from; on a phone one below the other.
+On the left the form, on the right two tabs: where the guide would look, as one types, before any model
+answers; and the model's answer with the cells it was read from. On a phone the tabs stand below the question.
 In the accordion "Look closer" the microscope: every layer, another question, two models, the balance, worst
 cases, saving and opening.
 """
@@ -18,11 +18,12 @@ import gradio as gr
 from arr_coc import __version__
 from arr_coc.app.api import publish
 from arr_coc.app.asking import Request
-from arr_coc.app.canvas import Percent, Problem, StatusLine, TokenCanvas
+from arr_coc.app.canvas import Count, Problem, StatusLine, TokenCanvas
 from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
 from arr_coc.app.handlers import (
     SAVED,
     begin,
+    fail,
     finish,
     on_against,
     on_ask,
@@ -41,13 +42,11 @@ from arr_coc.app.handlers import (
     on_no_clip,
     on_open,
     on_pick,
-    on_picture,
     on_remember,
     on_restore,
-    on_scene,
+    on_settings,
     on_stop,
     on_swap,
-    on_take,
     on_upload,
     on_visit,
 )
@@ -70,16 +69,17 @@ AT_ONCE = 2
 """Uploads that are decoded at once: one may take a gigabyte while it is."""
 KEPT_BY_BROWSER = "arr-coc"
 """The name under which a browser keeps the form, which is no secret from it."""
-SHOW_BELOW = """() => {
-  const [view, form] = ["#%s", "#%s"].map((id) => document.querySelector(id));
-  const isBelow = view.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
-  if (isBelow) view.scrollIntoView();
+SHOW_RESULTS = """() => {
+  const [results, form] = ["#results", "#form"].map((id) => document.querySelector(id));
+  const isBelow = results.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
+  if (isBelow) results.scrollIntoView();
 }"""
-SHOW_ANSWER, SHOW_SIGHT = SHOW_BELOW % ("answer", "form"), SHOW_BELOW % ("looking-view", "looking-form")
-"""Bring the answer, or the pane's view, into sight where it stands below its form, as on a phone."""
+"""Bring the results into sight where they stand below the form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
-SHOW_HANDED = f"() => {{ ({SHOW_FORM})(); ({SHOW_ANSWER})(); }}"
-"""Bring the form into sight, or the answer below it."""
+LOOK, ANSWER = "look", "answer"
+"""The tabs of the results."""
+MOST = 1024
+"""Tokens at the end of the slider; more can be typed."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
@@ -141,8 +141,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         lazy: load the models with the first question, not before.
     """
     cases = None if results is None else WorstCases(results)
-    scenes = pictures()
-    opening = samples[0] if lazy else scenes[0]  # who brought traces wants to look at those
+    samples = [*samples, *pictures()]
     first = samples[0].trace
     view = None if first is None else first.view()
     picture = None if isinstance(first, ClipTrace) else samples[0].image
@@ -168,74 +167,60 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         headline = StatusLine("", elem_id="model")
         last = gr.BrowserState(None, storage_key=KEPT_BY_BROWSER, secret=KEPT_BY_BROWSER)
         looking = app.looking = Looking(models.encoded, models.guide)
-        with gr.Row(elem_id="looking", equal_height=False):
-            with gr.Column(scale=4, min_width=300, elem_id="looking-form"):
-                gr.HTML(
-                    "<h2>Where would it look?</h2><p>Drop or paste any picture and type: you see at once "
-                    "which parts a question needs, before any model answers.</p>",
-                    apply_default_css=False, elem_id="looking-title",
-                )  # fmt: skip
-                peek = Upload(
-                    opening.image, label="Picture", alt_text="what is looked at", height=170, buttons=[],
-                    type="filepath", format="png", sources=["upload", "clipboard"], elem_id="peek",
-                )  # fmt: skip
-                word = gr.Textbox(
-                    opening.question, label="What do you want to know?", lines=1, max_lines=3,
-                    elem_id="peek-question",
-                )  # fmt: skip
-                share = Percent(
-                    1, 100, value=Request.percent, step=1, label="Budget, % of all cells",
-                    elem_id="peek-budget",
-                )  # fmt: skip
-                take = gr.Button("Ask the model this", elem_id="take")
-                views = gr.Dataset(
-                    label="Or one of these", components=["html"], type="index",
-                    samples=[[chip(scene)] for scene in scenes], elem_id="scenes",
-                )  # fmt: skip
-            with gr.Column(scale=7, min_width=300, elem_id="looking-view"):
-                sight_line = StatusLine("", elem_id="looking-status")
-                sight = TokenCanvas(kind="look", elem_id="sight")
-        with gr.Row(elem_id="first", equal_height=False):
-            with gr.Column(scale=4, min_width=300, elem_id="form"):
+        with gr.Column(elem_id="first"):
+            with gr.Column(elem_id="form"):
                 image = Upload(
-                    picture, label="Image", alt_text="what is asked about", height=300, buttons=[],
+                    picture, label="Picture", alt_text="what is asked about", height=240, buttons=[],
                     type="filepath", format="png", sources=["upload", "clipboard"], elem_id="image",
                 )  # fmt: skip
                 problems = {"image": Problem(elem_id="image-problem")}
-                clip = UploadClip(
-                    label=f"Or a clip ({LIMITS})", file_types=["video"], height=170, buttons=[],
-                    visible=can_open(), elem_id="clip",
-                )  # fmt: skip
-                problems["clip"] = Problem(elem_id="clip-problem")
                 frames = gr.HTML("", apply_default_css=False, elem_id="clip-preview")
-                StatusLine("" if can_open() else MISSING, elem_id="no-clips")
                 question = gr.Textbox(
-                    samples[0].question, label="Question", lines=1, max_lines=3, elem_id="question"
-                )
+                    samples[0].question, label="What do you want to know?", lines=1, max_lines=3,
+                    elem_id="question",
+                )  # fmt: skip
                 problems["question"] = Problem(field="#question textarea", elem_id="question-problem")
                 with gr.Row(elem_id="buttons"):
                     ask = gr.Button("Ask", variant="primary", scale=3, min_width=120, elem_id="ask")
                     stop = gr.Button("Stop", scale=1, min_width=80, interactive=False, elem_id="stop")
                 problems["form"] = Problem(elem_id="form-problem")
-                picks = gr.Dataset(
-                    label="Or one of these", components=["html"], type="index",
-                    samples=[[chip(sample)] for sample in samples], elem_id="samples",
-                )  # fmt: skip
+            with gr.Tabs(selected=ANSWER if lazy else LOOK, elem_id="results") as results_tabs:
+                with gr.Tab("Where it would look", id=LOOK):
+                    gr.HTML(
+                        "<p>What the guide keeps of your picture for your question, as you type, with no "
+                        "model.</p>",
+                        apply_default_css=False, elem_id="looking-title",
+                    )  # fmt: skip
+                    with gr.Column(elem_id="looking-view"):
+                        sight_line = StatusLine("", elem_id="looking-status")
+                        sight = TokenCanvas(kind="look", elem_id="sight")
+                with gr.Tab("The model's answer", id=ANSWER):
+                    with gr.Column(elem_id="answer"):
+                        status = StatusLine("" if view is None else SAVED, elem_id="status")
+                        stale = StatusLine("", elem_id="stale")
+                        canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
+            with gr.Column(elem_id="more"):
                 with gr.Row(elem_id="budget-row"):
-                    percent = Percent(
-                        1, 100, value=Request.percent, step=1, label="Budget, % of all tokens",
+                    tokens = Count(
+                        1, MOST, value=Request.tokens, step=1, label="Budget, tokens to keep",
                         scale=4, min_width=180, elem_id="budget",
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
                 problems["budget"] = Problem(field="#budget input[type=number]", elem_id="budget-problem")
+                picks = gr.Dataset(
+                    label="Or one of these", components=["html"], type="index", samples_per_page=100,
+                    samples=[[chip(sample)] for sample in samples], elem_id="samples",
+                )  # fmt: skip
+                clip = UploadClip(
+                    label=f"Or a clip ({LIMITS})", file_types=["video"], height=170, buttons=[],
+                    visible=can_open(), elem_id="clip",
+                )  # fmt: skip
+                problems["clip"] = Problem(elem_id="clip-problem")
+                StatusLine("" if can_open() else MISSING, elem_id="no-clips")
                 modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
                 modes = [("as the model does by default", ""), *modes]
                 mode = gr.Dropdown(modes, value=Request.mode or "", label="How it reads", elem_id="mode")
                 compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
-            with gr.Column(scale=7, min_width=300, elem_id="answer"):
-                status = StatusLine("" if view is None else SAVED, elem_id="status")
-                stale = StatusLine("", elem_id="stale")
-                canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
                 probes = {
@@ -276,7 +261,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                         )
                     unreadable = Problem(elem_id="saved-problem")
 
-        form = [image, question, percent, auto, mode, compare]
+        form = [image, question, tokens, auto, mode, compare]
         settings = form[1:]
         shown_by_form = [status, canvas, stale, *(problems[name] for name in FIELDS)]
         close_up = [microscope, history, page, record]
@@ -294,22 +279,16 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             start = partial(begin, len(running), problems=len(ended))
             begun = event(start, [tab], [outputs[0], *running, *ended], **quick)
             ran = begun.then(handler, [tab, *inputs], outputs, **busy)
-            ran.then(partial(finish, len(running)), [tab], [*running, *close_up], **quick)
+            ran.success(partial(finish, len(running)), [tab], [*running, *close_up], **quick)
+            ran.failure(partial(fail, len(running)), [tab], [outputs[0], *running, *close_up], **quick)
             ran.then(partial(on_headline, models), None, [headline], **quick)
             return ran
 
         asks = partial(gr.on, [ask.click, question.submit])
         while_running(asks, partial(on_ask, models), form, shown_by_form)
-        while_running(
-            picks.click,
-            partial(on_pick, models, samples),
-            [picks, *form[2:]],
-            [*shown_by_form, image, question],
-        )
-        for event in (asks, picks.click):
-            event(None, None, None, js=SHOW_ANSWER, **quick)
-        asks(partial(on_remember, samples), settings, [last], **quick)
-        picks.click(partial(on_remember, samples), [picks, *settings[1:]], [last], **quick)
+        asks(lambda: gr.Tabs(selected=ANSWER), None, [results_tabs], **quick)
+        asks(None, None, None, js=SHOW_RESULTS, **quick)
+        asks(on_remember, settings, [last], **quick)
         for name, button in probes.items():
             while_running(button.click, partial(on_measure, models, name), [], [measured, microscope])
         while_running(
@@ -319,40 +298,53 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             while_running(both.click, partial(on_against, models), [], [measured, sides])
         for button in (stop, end):
             button.click(on_stop, [tab], None, **quick)
-        of_clip = [clip, frames, problems["clip"]]
-        no_clip: dict[str, Any] = quick | {"fn": on_no_clip, "inputs": [tab], "outputs": of_clip}
-        of_image = [image, status, stale, problems["image"]]
-        decoding: dict[str, Any] = light | {"concurrency_id": "uploads", "concurrency_limit": AT_ONCE}
-        image.upload(on_upload, [tab, image], of_image, **decoding).then(**no_clip)
-        picks.click(lambda: [None, "", ""], None, of_clip, **quick)
-        taken = [clip, frames, image, status, stale, problems["clip"]]
-        in_place = clip.upload(on_clip, [tab, clip], taken, **decoding)
-        in_place.then(lambda: "", None, [problems["image"]], **quick)
-        clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick)
-        image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
-        auto.change(lambda on: gr.update(interactive=not on), [auto], [percent], **quick)
         guided: dict[str, Any] = private | {
-            "fn": partial(on_look, looking), "inputs": [tab, peek, word, share],
+            "fn": partial(on_look, looking), "inputs": [tab, image, question, tokens, auto],
             "outputs": [sight, sight_line], "trigger_mode": "always_last", "concurrency_id": "guide",
             "concurrency_limit": 1, "show_progress": "hidden",
         }  # fmt: skip
-        gr.on([word.change, share.change], **guided)
-        looked_at = {"fn": partial(on_picture, looking), "outputs": [sight, sight_line, peek]}
-        peek.upload(on_new_picture, [tab], [sight_line], **quick).then(**guided | looked_at)
+        gr.on([question.change, tokens.change, auto.change], **guided)
+        of_clip = [clip, frames, problems["clip"]]
+        no_clip: dict[str, Any] = quick | {"fn": on_no_clip, "inputs": [tab], "outputs": of_clip}
+        fresh: dict[str, Any] = quick | {
+            "fn": lambda state: [on_new_picture(state), gr.Tabs(selected=LOOK)],
+            "inputs": [tab],
+            "outputs": [sight_line, results_tabs],
+        }
+        of_image = [image, status, stale, problems["image"]]
+        decoding: dict[str, Any] = light | {"concurrency_id": "uploads", "concurrency_limit": AT_ONCE}
+        uploaded = image.upload(**fresh).then(on_upload, [tab, image], of_image, **decoding)
+        uploaded.then(**no_clip)
+        uploaded.then(**guided)
+        taken = [clip, frames, image, status, stale, problems["clip"]]
+        in_place = clip.upload(on_clip, [tab, clip], taken, **decoding)
+        in_place.then(lambda: "", None, [problems["image"]], **quick)
+        in_place.then(**guided)
+        clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick).then(**guided)
+        image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
         # A browser says that a picture is cleared before it forgets it, and would send it once more.
-        blank = partial(on_look, looking, image=None, question="", percent=Request.percent)
+        blank = partial(on_look, looking, image=None, question="", tokens=Request.tokens)
         cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
-        peek.clear(**cleared)
-        chosen = views.click(partial(on_scene, scenes), [tab, views], [peek, word, sight_line], **quick)
-        chosen.then(**guided)
-        views.click(None, None, None, js=SHOW_SIGHT, **quick)
-        handed = [*shown_by_form, image, question]
-        while_running(take.click, partial(on_take, models), [peek, word, *form[2:]], handed).then(**no_clip)
-        take.click(None, None, None, js=SHOW_HANDED, **quick)
+        image.clear(**cleared)
+        auto.change(lambda on: gr.update(interactive=not on), [auto], [tokens], **quick)
+        changed = [tokens.change, auto.change, mode.change]
+        gr.on(changed, on_settings, [tab, tokens, auto, mode], [stale], **quick)
+        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, sight_line]
+
+        def pick(state: Tab, index: int) -> list[Any]:
+            chosen = on_pick(samples, state, index)
+            where = ANSWER if samples[index].trace is not None else LOOK
+            return [*chosen, gr.Tabs(selected=where), on_new_picture(state)]
+
+        picks.click(pick, [tab, picks], of_pick, **quick).then(**guided)
+        picks.click(None, None, None, js=SHOW_RESULTS, **quick)
         closer.expand(on_closer, [tab], close_up, **quick)
         closer.collapse(on_closed, [tab], None, **quick)
         opened = [*shown_by_form, image, question, unreadable, *close_up]
-        saved.upload(on_open, [tab, saved], opened, **light).then(**no_clip)
+        reopened = saved.upload(on_open, [tab, saved], opened, **light)
+        reopened.then(**no_clip)
+        reopened.success(lambda: gr.Tabs(selected=ANSWER), None, [results_tabs], **quick)
+        reopened.then(**guided)
         if cases is not None:
             worst.select(partial(on_gallery, cases), None, [worst_title, gallery], **light)
 
@@ -360,13 +352,15 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 return on_case(cases, state, event.index)
 
             of_case = [image, question, status, stale]
-            gallery.select(choose, [tab], of_case, **quick).then(**no_clip)
+            chosen = gallery.select(**fresh).then(choose, [tab], of_case, **quick)
+            chosen.then(**no_clip)
+            chosen.then(**guided)
             gallery.select(None, None, None, js=SHOW_FORM, **quick)
         # Gradio deletes the state of a closed tab only if something has set it.
         app.load(visits.begin, [tab], [tab], **quick)
         app.unload(visits.end)
         app.load(
-            partial(on_first_look, looking, opening, Request.percent), None, [sight, sight_line], **light
+            partial(on_first_look, looking, samples[0], Request.tokens), None, [sight, sight_line], **light
         )
         app.load(partial(on_visit, models, lazy), None, [headline], **light)
         if not lazy:

@@ -60,6 +60,8 @@ class Tab:
         pictures: how many that pane was given; what is found in one is not shown once another is there.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
+        settings: of the form, with which the answer on the page was made; None: as the form begins.
+        moved: the image in the form is another than that of the answer on the page.
         folder: where its exports lie; None: there are none.
     """
 
@@ -77,6 +79,8 @@ class Tab:
     pictures: int = 0
     stopping: bool = False
     closer: bool = False
+    settings: tuple[Any, ...] | None = None
+    moved: bool = False
     folder: Path | None = None
 
     def session(self, model: ARRCOCModel, which: int, image: ImageSource | FrameSource) -> Session:
@@ -115,7 +119,7 @@ class Tab:
         evidence: Sequence[Box] = (),
     ) -> None:
         """Put an image into the form, with what is known to be true of one question about it; no clip."""
-        self.form_image, self.clip = image, None
+        self.form_image, self.clip, self.moved = image, None, True
         self.truths, self.evidence = {question: answers}, {question: tuple(evidence)}
 
     def take_clip(self, clip: FrameSource) -> None:
@@ -139,6 +143,7 @@ class Tab:
         view = trace.view() if view is None else view
         if self.trace is None or self.trace.allocation is not trace.allocation:
             self.history = [*self.history, {key: view[key] for key in DRAWN}][-HISTORY:]
+            self.moved = False
         self.trace, self.view, self.subject = trace, view, subject
         return view
 
@@ -152,7 +157,7 @@ class Tab:
         """
         picture, evidence = getattr(trace, "picture", None), getattr(trace, "evidence", ())
         self.take(picture, trace.question, trace.true_answers, evidence)
-        self.image, self.sessions = picture, {}
+        self.image, self.sessions, self.settings, self.moved = picture, {}, None, False
         return self.show(trace, picture, view)
 
     def export(self) -> tuple[str, str]:

@@ -25,6 +25,8 @@ class Uploaded:
         """The path; a file that was not uploaded is refused."""
         if payload is None:
             return None
+        if not payload.path:
+            raise gr.Error("the file did not arrive whole: upload it again", print_exception=False)
         path = Path(payload.path).resolve()
         if not path.is_relative_to(Path(self.GRADIO_CACHE).resolve()):
             raise gr.Error("that file was not uploaded: upload it first", print_exception=False)
