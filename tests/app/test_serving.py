@@ -27,7 +27,16 @@ from gradio_client.exceptions import AppError
 
 from arr_coc import app
 from arr_coc.app.models import Models
-from arr_coc.app.server import FOLDER, OWN_ORIGIN, OWNER, OwnOriginOnly, own_folder, own_names, own_origin
+from arr_coc.app.server import (
+    FOLDER,
+    OWN_ORIGIN,
+    OWNER,
+    BodyLimit,
+    OwnOriginOnly,
+    own_folder,
+    own_names,
+    own_origin,
+)
 from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
@@ -118,6 +127,22 @@ class TestEndpoint:
         assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/ask"]
         assert not client.view_api(return_format="dict")["unnamed_endpoints"]
 
+    @pytest.mark.parametrize("image", ["page.png", "https://example.org/a.png", 3, ["a.png"], {"url": "a"}])
+    def test_an_image_that_is_no_upload_is_refused_in_a_line(self, address: str, image: Any) -> None:
+        kind, reply = call(address, [image, QUESTION, None, None])
+        assert kind == "error"
+        assert reply["error"].startswith("the image is no uploaded file: upload it")
+
+    @pytest.mark.parametrize("number", [999, -1])
+    @pytest.mark.parametrize("path", ["queue/join", "run/predict"])
+    def test_a_number_of_no_event_is_answered_in_a_line(
+        self, address: str, capfd: pytest.CaptureFixture[str], path: str, number: int
+    ) -> None:
+        body = {"data": [], "fn_index": number, "session_hash": "a"}
+        reply = httpx.post(f"{address}/gradio_api/{path}", json=body)
+        assert (reply.status_code, reply.text.count("\n")) == (404, 1)
+        assert "Traceback" not in "".join(capfd.readouterr())
+
     @pytest.mark.parametrize("path", ["call/nothing", "call/ask%0Aask", "run/nothing"])
     def test_another_name_is_answered_in_a_line(
         self, address: str, capfd: pytest.CaptureFixture[str], path: str
@@ -179,8 +204,60 @@ class TestEndpoint:
             assert (answer["answer"], answer["total"]) == (alone.text, alone.total)
 
 
+class TestBodies:
+    """A request that is too large is refused before it is read whole, by its length or once it is."""
+
+    @staticmethod
+    def post(length: bytes | None, sent: int, path: str = "/upload") -> tuple[int, int]:
+        """The status, and how much of a body of 10 bytes a message was read, of at most 25 or 35."""
+        messages: list[dict[str, Any]] = []
+        read = 0
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            more = True
+            while more:
+                more = (await receive())["more_body"]
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        async def receive() -> dict[str, Any]:
+            nonlocal read
+            read += 10
+            return {"type": "http.request", "body": bytes(10), "more_body": read < sent}
+
+        async def send(message: dict[str, Any]) -> None:
+            messages.append(message)
+
+        headers = [] if length is None else [(b"content-length", length)]
+        scope = {"type": "http", "path": path, "headers": headers}
+        asyncio.run(BodyLimit(app, upload=35, other=25)(scope, receive, send))
+        assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
+        return messages[0]["status"], read
+
+    def test_by_its_length(self) -> None:
+        assert self.post(b"36", 100) == (413, 0)
+        assert self.post(b"26", 100, "/queue/join") == (413, 0)
+        assert self.post(b"30", 30) == (200, 30)
+
+    @pytest.mark.parametrize("length", [None, b"10", b"many", b"-1"])
+    def test_by_what_comes(self, length: bytes | None) -> None:
+        assert self.post(length, 100) == (413, 40)
+        assert self.post(length, 100, "/queue/join") == (413, 30)
+        assert self.post(length, 30) == (200, 30)
+
+    def test_the_server_has_it(self, address: str) -> None:
+        reply = httpx.post(f"{address}/gradio_api/queue/join", content=bytes(5 * 2**20))
+        assert (reply.status_code, reply.text.count("\n")) == (413, 1)
+
+
 class TestWhoIsAnswered:
-    @pytest.mark.parametrize("host", ["evil.com", "evil.com:7860", "localhost.evil.com", "10.0.0.1", "", "["])
+    @pytest.mark.parametrize(
+        "host",
+        [
+            *("evil.com", "evil.com:7860", "localhost.evil.com", "10.0.0.1", "", "["),
+            *("evil.com@127.0.0.1", "@localhost", "localhost/", "localhost#evil.com", "localhost:80:81"),
+        ],
+    )
     def test_another_name_is_refused(self, address: str, host: str) -> None:
         for path in ("/", "/config", "/gradio_api/info"):
             reply = httpx.get(address + path, headers={"Host": host})

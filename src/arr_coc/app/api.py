@@ -13,11 +13,13 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import gradio as gr
+from gradio.data_classes import ImageData
 
 from arr_coc.app.asking import Stopped
+from arr_coc.app.canvas import Plain
 from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.uploads import Upload
@@ -26,6 +28,31 @@ if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
 
 logger = logging.getLogger(__name__)
+
+
+class Posted(ImageData):
+    """An image of a call: what an upload answered, or nothing."""
+
+    @classmethod
+    def model_validate(cls, obj: Any, **more: Any) -> Self:
+        """The value of a call, checked.
+
+        Raises:
+            gr.Error: it is an address, a path or anything else; one line.
+        """
+        if not (isinstance(obj, dict) and isinstance(obj.get("path"), str)):
+            raise gr.Error(
+                'the image is no uploaded file: upload it, and give {"path": what that answered, '
+                '"meta": {"_type": "gradio.FileData"}} (gradio_client: handle_file)',
+                print_exception=False,
+            )
+        return super().model_validate(obj, **more)
+
+
+class PostedImage(Upload, metaclass=Plain):
+    """The image of a call."""
+
+    data_model = Posted
 
 
 def publish(models: Models, **settings: Any) -> None:
@@ -57,7 +84,7 @@ def publish(models: Models, **settings: Any) -> None:
 
     with gr.Row(visible=False):
         form = [
-            Upload(label="image", type="filepath", sources=["upload"]),
+            PostedImage(label="image", type="filepath", sources=["upload"]),
             gr.Textbox(label="question"),
             gr.Textbox(None, label="budget"),
             gr.Textbox(None, label="mode"),

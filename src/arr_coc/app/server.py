@@ -8,6 +8,7 @@ the page that the browser says a request comes from. See `OwnOriginOnly`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from arr_coc.app.clips import MOST_MB
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
@@ -42,7 +45,11 @@ OWN_ORIGIN = "; ".join(
 
 LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 """Names of this machine that nobody else can have."""
-WRONG_HOST, FORBIDDEN, UNKNOWN = 421, 403, 404
+WRONG_HOST, FORBIDDEN, UNKNOWN, TOO_LARGE = 421, 403, 404, 413
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d*)?", re.ASCII | re.IGNORECASE)
+"""A Host header: a name, or an address in brackets, and a port. It has no user, path or spaces."""
+MOST_UPLOAD, MOST_BODY = (MOST_MB + 1) * 2**20, 4 * 2**20
+"""Bytes of a request that uploads a file, which has some words around it, and of any other."""
 PATIENCE = 5.0
 """Seconds for which the end waits for what a model is doing, and for the guide."""
 FOLDER, OWNER = "arr-coc-app-", "owner"
@@ -92,7 +99,8 @@ class OwnOriginOnly:
         if len(headers.getlist("host")) != 1 or not self._is_own(name):
             return (
                 WRONG_HOST,
-                f"this server isn't called {name!r}: use its own name, or allow this one with --allow-host",
+                f"this server isn't called {name or host!r}: use its own name, or allow this one with "
+                "--allow-host",
             )
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return FORBIDDEN, f"a page of {origin!r} asks, and only pages of {host!r} may"
@@ -100,6 +108,59 @@ class OwnOriginOnly:
 
     def _is_own(self, name: str) -> bool:
         return name in self.names or (self.addresses and _is_address(name))
+
+
+class BodyLimit:
+    """ASGI middleware: a request whose body is too large is refused, by its length or as soon as it is.
+
+    Args:
+        app: what is wrapped.
+        upload: the most bytes of a request to a path that ends with "/upload".
+        other: of any other.
+    """
+
+    def __init__(self, app: Any, upload: int = MOST_UPLOAD, other: int = MOST_BODY) -> None:
+        self.app, self.upload, self.other = app, upload, other
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Call the wrapped app; what it answers to a body that got too large is replaced by the refusal."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        most = self.upload if scope["path"].endswith("/upload") else self.other
+        length = Headers(raw=scope["headers"]).get("content-length", "")
+        read, begun = int(length) if length.isdecimal() and int(length) > most else 0, False
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > most:
+                raise TooLarge
+            return message
+
+        async def unless_refused(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            if begun or read <= most:
+                begun = True
+                await send(message)
+
+        if read <= most:
+            try:
+                await self.app(scope, counted, unless_refused)
+            except Exception:
+                if read <= most:
+                    raise
+        if read > most and not begun:
+            reason = f"the request has more than {most / 2**20:,.0f} MB, the most that is taken here\n"
+            await PlainTextResponse(reason, TOO_LARGE, {"connection": "close"})(scope, receive, send)
+
+
+class TooLarge(Exception):
+    """A body got longer than it may."""
 
 
 def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
@@ -184,20 +245,28 @@ def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict
     """
     from starlette.middleware import Middleware
 
-    policy = [Middleware(OwnOriginOnly, **own_names(host, allow_hosts))]
-    return {"app_kwargs": {"middleware": policy} | refusals()}
+    kwargs = refusals()
+    kwargs["middleware"] = [Middleware(OwnOriginOnly, **own_names(host, allow_hosts)), *kwargs["middleware"]]
+    return {"app_kwargs": kwargs}
 
 
 def refusals() -> dict[str, Any]:
-    """Arguments of the server under Gradio: a call by a name that nothing has is answered in a line."""
+    """Arguments of the server under Gradio: what nothing answers, or is too large, is refused in a line."""
     from gradio.route_utils import FnIndexInferError
+    from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse
 
     async def unknown(request: Request, error: Exception) -> PlainTextResponse:
         return PlainTextResponse("there is no endpoint of this name: the only one is /ask\n", UNKNOWN)
 
-    return {"exception_handlers": {FnIndexInferError: unknown}}
+    async def missing(request: Request, error: Exception) -> PlainTextResponse:
+        if request.method == "POST" and error.args and type(error.args[0]) is int:  # Gradio's own look-up
+            return await unknown(request, error)
+        raise error
+
+    handlers = {FnIndexInferError: unknown, KeyError: missing}
+    return {"exception_handlers": handlers, "middleware": [Middleware(BodyLimit)]}
 
 
 @contextmanager
@@ -281,6 +350,8 @@ def _check_host(host: str) -> None:
 
 def _host_name(host: str) -> str:
     """The name in a Host header, without the port; "" where there is none."""
+    if not HOST.fullmatch(host):
+        return ""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
