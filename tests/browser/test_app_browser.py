@@ -300,7 +300,7 @@ def test_what_was_found_in_a_picture_fades_when_another_comes(open_app: Open, tm
     page.evaluate(WATCH)
     page.set_input_files("#image input[type=file]", tmp_path / "white.png")
     page.wait_for_function("document.querySelector('#sight').innerText.includes('of 500 cells')")
-    page.locator("#samples button.gallery-item").nth(0).click()
+    page.locator("#samples button.gallery-item", has_text="seller").click()
     page.wait_for_function("!document.querySelector('#sight').innerText.includes('of 500 cells')")
     page.wait_for_function("document.querySelector('#looking-status .status').textContent === ''")
     seen = page.evaluate("clearInterval(watching), seen")
@@ -573,6 +573,7 @@ def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     page = open_app(viewport={"width": 380, "height": 844}, color_scheme="dark")
     assert "at most 5 minutes, 64 MB" in page.inner_text("#clip")
+    show_answer(page)
     page.set_input_files("#clip input[type=file]", tmp_path / "broken.mp4")
     assert "Clip 'broken.mp4' is no video that can be read" in problem(page, "clip")
     page.set_input_files("#clip input[type=file]", video)
@@ -608,11 +609,12 @@ def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
 def test_phone(open_app: Open) -> None:
     page = open_app(viewport=PHONE, is_mobile=True, has_touch=True)
     assert fits(page)
-    top = "document.querySelector('#answer').getBoundingClientRect().top"
-    page.wait_for_selector("#sight canvas")  # above the answer, and drawn later
-    assert page.evaluate(top) > PHONE["height"]
-    page.locator("#samples button.gallery-item").first.tap()
-    page.wait_for_function("document.querySelector('#looking-view').getBoundingClientRect().top < 50")
+    top = "document.querySelector('#results').getBoundingClientRect().top"
+    end = "document.querySelector('#form').getBoundingClientRect().bottom"
+    assert 0 <= page.evaluate(f"{top} - {end}") < 30  # right below the question, above what can be chosen
+    assert page.evaluate(f"document.querySelector('#samples').getBoundingClientRect().top - {top}") > 300
+    page.locator("#samples button.gallery-item", has_text="seller").tap()
+    page.wait_for_function(f"Math.abs({top}) < 50")
     page.evaluate("scrollTo(0, 0)")
     page.locator("#ask").tap()
     answered(page)

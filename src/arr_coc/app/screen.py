@@ -349,10 +349,11 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             worst.select(partial(on_gallery, cases), None, [worst_title, gallery], **light)
 
             def choose(state: Tab, event: gr.SelectData) -> list[Any]:
-                return on_case(cases, state, event.index)
+                chosen = on_case(cases, state, event.index)
+                return [*chosen, gr.Tabs(selected=ANSWER), on_new_picture(state)]
 
-            of_case = [image, question, status, stale]
-            chosen = gallery.select(**fresh).then(choose, [tab], of_case, **quick)
+            of_case = [image, question, status, stale, results_tabs, sight_line]
+            chosen = gallery.select(choose, [tab], of_case, **quick)
             chosen.then(**no_clip)
             chosen.then(**guided)
             gallery.select(None, None, None, js=SHOW_FORM, **quick)
