@@ -8,6 +8,8 @@ Renew the pictures in snapshots/ after a wanted change, then look at them:
 from __future__ import annotations
 
 import base64
+import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -444,6 +446,71 @@ def test_an_update_keeps_the_layer(blank: Page) -> None:
     assert "Ask a question" in blank.locator(".arrcoc").inner_text()
     blank.evaluate("() => window.handle.update({format: 'other'})")
     assert "not a view that can be drawn" in blank.locator(".arrcoc").inner_text()
+
+
+def spoiled(value: Any) -> Iterator[Any]:
+    """Copies of a JSON value in which one part, at any depth, is something else."""
+    for other in (None, HOSTILE, -1, 1e308, True, [], {}, [HOSTILE], {"length": 1e9}):
+        yield other
+    parts = dict(enumerate(value[:2])) if isinstance(value, list) else value
+    for key, part in parts.items() if isinstance(parts, dict) else ():
+        for other in spoiled(part):
+            copied = copy.deepcopy(value)
+            copied[key] = other
+            yield copied
+
+
+@pytest.mark.parametrize("name", ["sweep", "faithfulness", "contenders"])
+@pytest.mark.slow
+def test_hostile_probes_leave_the_page_whole(blank: Page, name: str) -> None:
+    """Of a trace's file that anybody may have made: each view is drawn, and nothing of it runs."""
+    view = trace().view()
+    probes = view["probes"]
+    every = list(spoiled(probes[name]))
+    drawn = blank.evaluate(
+        """async ([view, name, every]) => {
+          const element = document.getElementById("here");
+          const wrong = [];
+          for (const probe of every) {
+            const probes = {...view.probes, [name]: probe, ["__proto__"]: probe, toString: probe};
+            const handle = ArrCocViewer.mount(element, {...view, probes}, {detail: "full"});
+            await handle.ready;
+            const whole = element.querySelector("canvas") && !element.querySelector(".ac-empty, img[src=x]");
+            if (!whole) wrong.push(JSON.stringify(probe));
+            handle.destroy();
+          }
+          return [every.length, wrong, document.title];
+        }""",
+        [view, name, every],
+    )
+    assert drawn == [len(every), [], ""]
+
+
+@pytest.mark.parametrize("probes", [None, [], "x", 3, {"sweep": {}}])
+def test_what_is_no_probe_is_said_at_most(blank: Page, probes: Any) -> None:
+    call(blank, "mount(element, v[0], {detail: 'full'})", trace().view() | {"probes": probes})
+    said = "Measured, but not in a form that can be drawn: sweep" in blank.inner_text("#here")
+    assert said == isinstance(probes, dict)
+
+
+def test_the_fewest_and_the_steady_agree_with_the_dots(blank: Page) -> None:
+    """An answer that comes, goes and comes back: 2 say the same, but only from 32 on every number does."""
+    view = trace().view()
+    right = {1: False, 2: True, 4: True, 16: False, 32: True, 64: True}
+    view["probes"] = {
+        "sweep": {
+            "right": "left", "smallest": 32,
+            "points": [
+                {"kept": k, "answer": "left" if so else "up", "right": so, "logprob": -1.0}
+                for k, so in right.items()
+            ],
+        }
+    }  # fmt: skip
+    call(blank, "mount(element, v[0], {detail: 'full'})", view)
+    text = blank.inner_text("#here")
+    assert "2: the fewest that answer as from all tokens" in text
+    assert "32: from here on, every number tried does" in text
+    assert "32 and more are enough" in text
 
 
 def test_hostile_text_stays_text(blank: Page) -> None:

@@ -1,5 +1,67 @@
 // What was measured about one allocation: other budgets, other methods, faithfulness; and the scrub over
-// budgets.
+// budgets. A trace's file may hold anything there: what isn't as a probe writes it is not drawn.
+
+const MOST_ENTRIES = 10_000;
+const MOST = 2 ** 24; // of a count or a number: charts of larger ones have no ticks
+const isText = (value) => typeof value === "string";
+const isFlag = (value) => typeof value === "boolean";
+const isNumber = (value) => Number.isFinite(value) && Math.abs(value) <= MOST;
+const isCount = (value) => Number.isSafeInteger(value) && value > 0 && value <= MOST;
+const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isMissingOr = (fits) => (value) => value === undefined || value === null || fits(value);
+const isListOf = (fits) => (value) => Array.isArray(value) && value.length <= MOST_ENTRIES && value.every(fits);
+const isNumbers = isListOf(isNumber);
+
+/** Whether a probe of each name is as its chart needs it, for so many cells. */
+const SOUND = {
+  sweep: ({ points, smallest, right }) =>
+    isText(right) &&
+    isMissingOr(isCount)(smallest) &&
+    isListOf((p) => isRecord(p) && isCount(p.kept) && isText(p.answer) && isFlag(p.right) && isNumber(p.logprob))(points) &&
+    points.length > 0,
+  faithfulness: ({ right, share, deletion, insertion, random, random_deletion: deleted, auc }) => {
+    const isCurve = (values) => isNumbers(values) && values.length === share.length;
+    const isBand = (draws) => isListOf((values) => isNumbers(values) && values.length > 0)(draws) && draws.length === share.length;
+    return (
+      isText(right) && isNumbers(share) && share.length > 0 && isCurve(deletion) && isCurve(insertion) &&
+      isBand(random) && isMissingOr(isBand)(deleted) && isRecord(auc) && isNumbers(Object.values(auc))
+    );
+  },
+  contenders: ({ budget, rows, left_out: leftOut }, cells) => {
+    const isCell = (cell) => Number.isSafeInteger(cell) && cell >= 0 && cell < cells;
+    const isRow = (row) =>
+      isRecord(row) && isText(row.method) && /^[a-z]+$/.test(row.kind) && isNumber(row.tokens) &&
+      isText(row.answer) && isFlag(row.right) && isMissingOr(isFlag)(row.true) && isMissingOr(isText)(row.note) &&
+      isMissingOr(isNumber)(row.logprob) && isMissingOr(isListOf(isCell))(row.keep);
+    const isLeftOut = (value) => isRecord(value) && isListOf(isText)(Object.values(value));
+    return isCount(budget) && isListOf(isRow)(rows) && isMissingOr(isLeftOut)(leftOut);
+  },
+};
+
+/** The probes of a view that can be drawn, by name, and the names of those that can't. */
+function soundProbes({ probes }, cells) {
+  const isSound = ([name, probe]) =>
+    isRecord(probe) &&
+    isMissingOr((source) => Object.hasOwn(AGREEMENT, source))(probe.right_from) &&
+    isMissingOr(isText)(probe.note) &&
+    SOUND[name](probe, cells);
+  const own = isRecord(probes) ? Object.keys(SOUND).filter((name) => Object.hasOwn(probes, name)) : [];
+  const measured = own.map((name) => [name, probes[name]]);
+  return {
+    sound: Object.fromEntries(measured.filter(isSound)),
+    broken: measured.filter((entry) => !isSound(entry)).map(([name]) => name),
+  };
+}
+
+/**
+ * The counts of a sweep that say the same: the fewest, and from where on all larger ones do. They differ where an
+ * answer comes, goes and comes back as tokens are added.
+ */
+function enoughOf({ points }) {
+  const rising = [...points].sort((a, b) => a.kept - b.kept);
+  const wrong = rising.findLastIndex((point) => !point.right);
+  return { fewest: rising.find((point) => point.right)?.kept ?? null, always: rising[wrong + 1]?.kept ?? null };
+}
 
 /** Counts from 1 to N, near enough one another in ratio, with those that must be among them. */
 function ladderOf(total, needed) {
@@ -32,7 +94,8 @@ const setOf = (record, k) => (k === record.view.kept ? ownSet(record.view) : top
 /** A slider over budgets: what the k most relevant cells are and, where it was measured, what they answer. */
 function scrub(record, store) {
   const { view } = record;
-  const sweep = view.probes.sweep ?? { points: [], smallest: null };
+  const sweep = record.probes.sound.sweep ?? { points: [] };
+  const { fewest, always } = enoughOf(sweep);
   const ladder = ladderOf(record.cells, [view.kept, ...sweep.points.map((point) => point.kept)]);
   const place = (k) => (100 * ladder.indexOf(k)) / (ladder.length - 1);
   const show = (k) => store.set({ layer: "kept", shown: setOf(record, k) });
@@ -44,8 +107,8 @@ function scrub(record, store) {
     oninput: (event) => show(ladder[Number(event.target.value)]),
   });
   const marks = [[view.kept, "own", `${count(view.kept)} kept`]];
-  if (sweep.smallest !== null && sweep.smallest !== view.kept)
-    marks.push([sweep.smallest, "smallest", `${count(sweep.smallest)} are enough`]);
+  if (always !== null && always !== view.kept)
+    marks.push([always, "smallest", `${count(always)} ${always === fewest ? "are" : "and more are"} enough`]);
   const ticks = marks.map(([k, kind, text]) =>
     el(
       `button.ac-scrub-mark${place(k) > 70 ? ".ac-mark-before" : ""}.ac-mark-${kind}`,
@@ -94,13 +157,13 @@ const AGREEMENT = {
   "all tokens": { short: "as from all", right: "as from all tokens", wrong: "another than from all tokens" },
   given: { short: "right", right: "right", wrong: "wrong" },
 };
-const agreementOf = ({ right_from: source = "all tokens" }) => AGREEMENT[source];
+const agreementOf = ({ right_from: source }) => AGREEMENT[source ?? "all tokens"];
 const spoken = ({ answer, right }, words) => `${answer} (${words[right ? "right" : "wrong"]})`;
 /** Why a probe ran in another mode than the answer, if it did. */
 const modeNote = ({ note = null }) => (note ? el("p.ac-quiet", {}, note) : null);
 
 function sweepChart(record, store) {
-  const { sweep } = record.view.probes;
+  const { sweep } = record.probes.sound;
   const points = [...sweep.points].sort((a, b) => a.kept - b.kept);
   const words = agreementOf(sweep);
   const show = (k) => store.set({ layer: "kept", shown: setOf(record, k) });
@@ -110,8 +173,11 @@ function sweepChart(record, store) {
     onclick: () => show(point.kept),
   }));
   const marks = [{ x: record.view.kept, text: `${count(record.view.kept)} kept here`, kind: "own" }];
-  const fewest = `${count(sweep.smallest ?? 0)}: the fewest that answer ${words.right}`;
-  if (sweep.smallest !== null) marks.push({ x: sweep.smallest, text: fewest, kind: "smallest" });
+  const { fewest, always } = enoughOf(sweep);
+  const least = `${count(fewest ?? 0)}: the fewest that answer ${words.right}`;
+  if (fewest !== null) marks.push({ x: fewest, text: least, kind: "smallest" });
+  const steady = `${count(always ?? 0)}: from here on, every number tried does`;
+  if (always !== null && always !== fewest) marks.push({ x: always, text: steady, kind: "smallest" });
   const most = Math.max(record.cells, ...points.map((point) => point.kept));
   const chart = lineChart({
     label: `log-probability of the answer over the number of tokens, ${points.length} budgets`,
@@ -168,8 +234,9 @@ function faithfulnessChart(probe) {
 
 /** Other ways to choose as many tokens; a click shows what they keep. */
 function contendersTable(record, store) {
-  const probe = record.view.probes.contenders;
-  const { budget, rows, left_out: leftOut = {} } = probe;
+  const probe = record.probes.sound.contenders;
+  const { budget, rows } = probe;
+  const leftOut = probe.left_out ?? {};
   const words = agreementOf(probe);
   const hasTruth = rows.some((row) => typeof row.true === "boolean");
   const entries = rows.map((row) => {
@@ -189,7 +256,7 @@ function contendersTable(record, store) {
       el("td.ac-said", {}, row.answer),
       el("td", {}, icon(row.right ? ICONS.same : ICONS.differ, words[row.right ? "right" : "wrong"])),
       hasTruth ? el("td", {}, icon(row.true ? ICONS.same : ICONS.wrong, row.true ? "true" : "not true")) : null,
-      el("td", {}, row.logprob === null ? "–" : fixed(row.logprob)),
+      el("td", {}, (row.logprob ?? null) === null ? "–" : fixed(row.logprob)),
     );
     store.on(["shown"], ({ shown }) => {
       const isOurs = shown.source === "own" && row.kind === "ours";
@@ -226,10 +293,11 @@ function rivalSet(record, { method, keep, answer }) {
 }
 
 function probePanels(record, store) {
-  const { probes } = record.view;
+  const { sound, broken } = record.probes;
   const panels = [];
-  if (probes.sweep) panels.push(sweepChart(record, store));
-  if (probes.faithfulness) panels.push(faithfulnessChart(probes.faithfulness));
-  if (probes.contenders) panels.push(contendersTable(record, store));
+  if (sound.sweep) panels.push(sweepChart(record, store));
+  if (sound.faithfulness) panels.push(faithfulnessChart(sound.faithfulness));
+  if (sound.contenders) panels.push(contendersTable(record, store));
+  if (broken.length > 0) panels.push(remark(`Measured, but not in a form that can be drawn: ${broken.join(", ")}.`));
   return panels;
 }

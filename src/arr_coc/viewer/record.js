@@ -17,6 +17,7 @@ class AllocationRecord {
     this.layers = new Map(view.layers.map((layer) => [layer.id, layer]));
     this.reasons = new Map(view.keep.map((cell, i) => [cell, String(view.reasons[i])]));
     this.known = new Map();
+    this.probes = soundProbes(view, this.cells);
     this.heat = { key: null, canvas: null }; // the last one painted
   }
 

@@ -2,7 +2,7 @@
 
 const TERMS = {
   relevance:
-    "How much a cell matters for this question, from 0 to 1: the three maps below, mixed by their weights.",
+    "How much a cell matters for this question, from 0 to 1: what is in it, what stands out and what the question asks for, mixed by their weights.",
   information: "How much there is inside a cell, whatever the question. A uniform cell scores lowest.",
   perspectival: "What stands out from its surroundings (saliency), whatever the question.",
   participatory: "What couples with the question: how well a cell and the words fit one another.",
