@@ -362,6 +362,7 @@ class TestModels:
             device="cpu",
             dtype="bfloat16",
             allocator="learned",
+            relevance="gaze",
             max_new_tokens=7,
         )
         for which in range(2):
@@ -369,8 +370,8 @@ class TestModels:
         blocks.models.close()
         settings = {"device": "cpu", "dtype": "bfloat16", "guide": None}
         assert calls == [
-            ("one", settings | {"allocator": "learned"}),
-            ("two", settings | {"allocator": None}),  # each has its own
+            ("one", settings | {"allocator": "learned", "relevance": "gaze"}),
+            ("two", settings | {"allocator": None, "relevance": "auto"}),  # each has its own
         ]
         assert blocks.models.max_new_tokens == 7
         assert warmed == [None, "full"] * 2

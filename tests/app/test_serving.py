@@ -424,8 +424,10 @@ class TestEnd:
     def test_the_command_passes_names_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         options: dict[str, Any] = {}
         monkeypatch.setattr(app, "launch", lambda **more: options.update(more))
-        assert main(["app", "--allow-host", "a.example", "--allow-host", "b.example"]) == 0
+        words = ["--allow-host", "a.example", "--allow-host", "b.example", "--relevance", "guide"]
+        assert main(["app", *words]) == 0
         assert options["allow_hosts"] == ["a.example", "b.example"]
+        assert options["relevance"] == "guide"
 
 
 def answers(port: int) -> bool:

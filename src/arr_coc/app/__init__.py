@@ -34,6 +34,7 @@ def build_app(
     dtype: str | None = None,
     allocator: str | None = None,
     guide: str | Path | None = None,
+    relevance: str = "auto",
     max_new_tokens: int = 32,
 ) -> App:
     """Build the app. No model is loaded before `launch()`, and with traces not before the first question.
@@ -49,6 +50,7 @@ def build_app(
         allocator: an allocator for `model_name`, by name; None: its own.
         guide: folder of another guide for the models that are loaded, and for the look before any answers;
             None: the bundled one.
+        relevance: what couples cells with a question in `model_name`, as of `ARRCOCModel.from_pretrained`.
         max_new_tokens: where an answer is cut off.
 
     Raises:
@@ -70,6 +72,7 @@ def build_app(
         dtype=dtype,
         allocator=allocator,
         guide=None if guide is None else guide_folder(guide),
+        relevance=relevance,
         max_new_tokens=max_new_tokens,
     )
     return build(models, samples(traces), results, lazy=bool(traces))
@@ -85,6 +88,7 @@ def launch(
     dtype: str | None = None,
     allocator: str | None = None,
     guide: str | Path | None = None,
+    relevance: str = "auto",
     max_new_tokens: int = 32,
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -103,6 +107,7 @@ def launch(
         dtype: of their base models, as there.
         allocator: an allocator for the first model, as there.
         guide: folder of another guide, as there.
+        relevance: of the first model, as there.
         max_new_tokens: where an answer is cut off.
         host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
         port: where to listen.
@@ -130,6 +135,7 @@ def launch(
             dtype=dtype,
             allocator=allocator,
             guide=guide,
+            relevance=relevance,
             max_new_tokens=max_new_tokens,
         ),
         host,

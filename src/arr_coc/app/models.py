@@ -34,6 +34,7 @@ class Models:
         dtype: of their base models, as `device.resolve_dtype` takes it.
         allocator: an allocator of the first, by name; None: its own.
         guide: folder of another guide; None: the bundled one.
+        relevance: what couples cells with a question in the first, as of `ARRCOCModel.from_pretrained`.
         max_new_tokens: where an answer is cut off.
 
     Attributes:
@@ -49,10 +50,11 @@ class Models:
         dtype: str | None = None,
         allocator: str | None = None,
         guide: Path | None = None,
+        relevance: str = "auto",
         max_new_tokens: int = 32,
     ) -> None:
         self._sources, self._allocator, self.guide = sources, allocator, guide
-        self.max_new_tokens = max_new_tokens
+        self.max_new_tokens, self._relevance = max_new_tokens, relevance
         self._settings: dict[str, Any] = {"device": device, "dtype": dtype, "guide": guide}
         self._thread = ThreadPoolExecutor(1, "arr-coc-model")
         self._loading: dict[int, Future[ARRCOCModel]] = {}
@@ -142,7 +144,8 @@ class Models:
     def _load(self, which: int) -> Future[ARRCOCModel]:
         with self._lock:
             if which not in self._loading:
-                settings = self._settings | {"allocator": None if which else self._allocator}
+                own = (None, "auto") if which else (self._allocator, self._relevance)
+                settings = self._settings | dict(zip(("allocator", "relevance"), own, strict=True))
                 self._loading[which] = self._thread.submit(load, self._sources[which], settings)
                 self._futures.add(self._loading[which])
             return self._loading[which]

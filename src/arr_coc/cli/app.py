@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,6 +22,14 @@ def command(
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
     guide: options.Guide = None,
+    relevance: Annotated[
+        Literal["auto", "guide", "gaze", "trained"],
+        typer.Option(
+            metavar="NAME",
+            help="What tells the first model which cells matter: the guide, the model's own gaze, or its "
+            "trained layer; auto: the layer, where it is trained.",
+        ),
+    ] = "auto",
     against: Annotated[
         str | None, typer.Option(metavar="NAME|FOLDER", help="A second model, to lay beside the first.")
     ] = None,
@@ -65,6 +73,7 @@ def command(
         dtype=dtype,
         allocator=allocator,
         guide=guide,
+        relevance=relevance,
         max_new_tokens=max_new_tokens,
         traces=opened,
         host=host,
