@@ -51,6 +51,7 @@ from arr_coc.session import Answer, Session, VisualSource
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.sharing import Shareable
+from arr_coc.store.trial import try_question
 
 
 class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
@@ -164,7 +165,11 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         base.to(place)
         parts = load_learned(source.allocator, base, guide)
         parts |= {"base_name": source.base, "relevance": relevance}
-        return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
+        model = cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
+        if (source.base, source.allocator) != (checkpoint.BUNDLED, checkpoint.BUNDLED_ALLOCATOR):
+            own = source.base != checkpoint.BUNDLED
+            try_question(model, source.base if own else str(source.allocator))
+        return model
 
     @classmethod
     def wrap(

@@ -40,7 +40,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     script.write_text(SCRIPT)
     worker = Worker(script, seconds=0.6, megabytes=256)
     yield worker
-    worker._end()
+    worker.end()
 
 
 def test_it_answers_what_the_script_returns(worker: Worker) -> None:
@@ -77,7 +77,7 @@ def test_a_copy_starts_a_child_of_its_own(worker: Worker) -> None:
     try:
         assert other.ask("pid") != worker.ask("pid")
     finally:
-        other._end()
+        other.end()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -86,8 +86,21 @@ def test_a_forked_process_does_not_answer_for_its_parent(worker: Worker) -> None
     reading, writing = os.pipe()
     if (pid := os.fork()) == 0:
         os.write(writing, str(worker.ask("pid")).encode())
-        worker._end()
+        worker.end()
         os._exit(0)
     os.waitpid(pid, 0)
     assert int(os.read(reading, 20)) != parent
     assert worker.ask("pid") == parent
+
+
+def test_an_idle_child_is_ended_and_another_answers(worker: Worker) -> None:
+    other = Worker(worker.script, seconds=5, megabytes=256, idle=0.2)
+    other.start()
+    first = other.ask("pid")
+    for _ in range(50):
+        if other._child is None:
+            break
+        threading.Event().wait(0.05)
+    assert other._child is None
+    assert other.ask("pid") != first
+    other.end()

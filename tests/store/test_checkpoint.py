@@ -330,7 +330,7 @@ class TestBaseRefusals:
 
     def test_damaged_tokenizer(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text("{}")
-        self.refused(folder, "the processor of .*save it beside the model")
+        self.refused(folder, "the tokenizer.json of .*save it again with the tokenizer's save_pretrained")
 
     def test_hub_out_of_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from huggingface_hub import constants

@@ -29,18 +29,27 @@ class Worker:
         script: a file that defines `work(request)`, which takes and returns what JSON holds and raises a
             ValueError for input that it refuses. It runs with the parent's `sys.path`.
         seconds: the longest that one request may take, counted from when the child is ready.
-        megabytes: the most memory that the child may reserve, where the system can bound that (not on
-            Windows).
+        megabytes: the most memory that the child may reserve beyond what its imports took, where the system
+            can bound that (not on Windows).
+        idle: seconds without a request after which the child is ended; None: it stays.
 
     Any number of threads may ask one worker; they wait for each other. A forked process starts a child of
     its own.
     """
 
-    def __init__(self, script: Path, seconds: float, megabytes: int) -> None:
-        self.script, self.seconds, self.megabytes = script, seconds, megabytes
+    def __init__(self, script: Path, seconds: float, megabytes: int, idle: float | None = None) -> None:
+        self.script, self.seconds, self.megabytes, self.idle = script, seconds, megabytes, idle
         self._lock = threading.Lock()
+        self._rest: threading.Timer | None = None
+        self._is_ready = False
         self._child: subprocess.Popen[bytes] | None = None
         self._owner = 0
+
+    def start(self) -> None:
+        """Start the child and don't wait for its imports; `ask` starts it where nobody has."""
+        with self._lock:
+            self._started()
+            self._rests()
 
     def ask(self, request: Any) -> Any:
         """What `work(request)` returns in the child.
@@ -72,6 +81,7 @@ class Worker:
                 raise
             finally:
                 timer.cancel()
+                self._rests()
             if not answer.endswith(b"\n"):
                 self._end()
                 if timed_out.is_set():
@@ -82,8 +92,28 @@ class Worker:
             raise ValueError(result["error"])
         return result["value"]
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        """The child, started and ready."""
+    def _rests(self) -> None:
+        """Count from now on to the end of an idle child."""
+        if self._rest is not None:
+            self._rest.cancel()
+        if self.idle is not None:
+            rest = self._rest = threading.Timer(self.idle, lambda: self._end_idle(rest))
+            rest.daemon = True
+            rest.start()
+
+    def _end_idle(self, rest: threading.Timer) -> None:
+        """End the child unless a request came while this waited for another one's end."""
+        with self._lock:
+            if self._rest is rest:
+                self._end()
+
+    def end(self) -> None:
+        """End the child, if there is one; the next request starts another."""
+        with self._lock:
+            self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """The child, which may not be ready yet."""
         if self._owner != os.getpid():  # after a fork the pipes are the parent's
             self._child = None
         if self._child is None or self._child.poll() is not None:
@@ -95,7 +125,7 @@ class Worker:
                 "megabytes": self.megabytes,
             }
             try:
-                child = self._child = subprocess.Popen(
+                self._child = subprocess.Popen(
                     [sys.executable or "", "-P", __file__, json.dumps(settings)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -108,12 +138,19 @@ class Worker:
                     f"{self.script.name} needs a process of its own, and sys.executable, "
                     f"{sys.executable!r}, can't be started ({error}): set it to a Python interpreter"
                 ) from error
-            self._owner = os.getpid()
+            self._owner, self._is_ready = os.getpid(), False
+        return self._child
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """The child, started and ready."""
+        child = self._started()
+        if not self._is_ready:
             assert child.stdout
-            if child.stdout.readline() != b"ready\n":
+            self._is_ready = child.stdout.readline() == b"ready\n"
+            if not self._is_ready:
                 self._end()
                 raise RuntimeError(f"{sys.executable} can't run {self.script.name} in a process of its own")
-        return self._child
+        return child
 
     def _end(self) -> None:
         """End the child, if there is one."""
@@ -127,18 +164,22 @@ class Worker:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle holds: the settings; it starts a child of its own."""
-        return {"script": self.script, "seconds": self.seconds, "megabytes": self.megabytes}
+        names = ("script", "seconds", "megabytes", "idle")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)
 
 
 def _bound_memory(megabytes: int) -> None:
-    """Bound this process's address space, where the system can."""
+    """Bound this process's address space beyond what it has now, where the system can."""
     try:
         import resource
 
         most = megabytes * 2**20
+        pages = Path("/proc/self/statm")
+        if pages.exists():
+            most += int(pages.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     except (ImportError, OSError, ValueError):  # Windows has no such bound, macOS may refuse it
         return

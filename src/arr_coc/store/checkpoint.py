@@ -38,6 +38,7 @@ from arr_coc.seam.lora_files import FILES as LORA_FILES
 from arr_coc.seam.template import check_template
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.hub import commit_of, download
+from arr_coc.store.trial import begin, try_processor
 from arr_coc.store.validation import short
 from arr_coc.store.vetting import SMALL_FILES, Vetted, check_weights, vetted, weight_names
 
@@ -147,21 +148,25 @@ def load_base(
         download(source, weight_names(folder), commit)
         check_weights(folder)
     files = vetted(folder)
+    if folder != BUNDLED_MODEL:
+        begin(folder)
     model, processor = build_model(source, files, dtype), load_processor(source, folder)
     model.config._commit_hash = commit  # where earlier versions of transformers keep it
     return model.eval(), processor
 
 
 def load_processor(source: str, folder: Path) -> Any:
-    """Load the processor of a model folder that was vetted, and render its chat template once.
+    """Load the processor of a model folder that was vetted, after a trial; render its chat template once.
 
     Args:
         source: what the user calls the model, for messages.
         folder: its folder.
 
     Raises:
-        ValueError: files of it are missing or damaged, or the template doesn't render.
+        ValueError: files of it are missing or damaged, need too much, or the template doesn't render.
     """
+    if folder != BUNDLED_MODEL:
+        try_processor(source, folder)
     with reading(
         f"the processor of {source!r} can't be loaded",
         "save it beside the model with its own save_pretrained",

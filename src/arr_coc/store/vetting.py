@@ -18,16 +18,18 @@ What a file of a folder could do, looked up in transformers 5.23, and what is do
   repository; ordinary checkpoints have it beside a class of transformers, which is taken (nothing is loaded
   with `trust_remote_code`), so it is left out, as are private names (a leading underscore).
 - sizes: modules are built before weights are compared, so numbers of layers and the like may not exceed what
-  the weights have.
-- generation_config.json: numbers of beams and the like are bounded. `custom_generate` is a folder of code
-  that is run with `trust_remote_code` alone.
+  the weights have, and no list is longer than any model needs.
+- generation_config.json: numbers of beams and the like are bounded, and settings have their types.
+  `custom_generate` is a folder of code that is run with `trust_remote_code` alone.
 - processor_config.json, preprocessor_config.json, video_preprocessor_config.json, tokenizer_config.json:
   `audio_tokenizer` names a repository with a model: refused. Names of classes must be those of processors and
   tokenizers. Files that tokenizer_config.json names (`vocab_file`, `fast_tokenizer_files` ...) must be in the
-  folder. Sizes in pixels are bounded.
+  folder. Sizes in pixels are bounded. What they make of a picture is tried in a child (`store.trial`).
 - chat templates may loop, or make texts without end: they run in a child process that has only so much time
   and memory (`seam.template`).
-- tokenizer.json is parsed by the tokenizers library. A pattern in it may be slow; there is no bound on that.
+- tokenizer.json is parsed by the tokenizers library, and read a text with, in a child before (`store.trial`).
+  A pattern that is slow with another text than that is not found.
+- what else doesn't make sense is found by one small question, asked while loading (`store.trial`).
 
 A failure is a ValueError of one line that names the file and the remedy.
 """
@@ -79,11 +81,26 @@ FLASH = re.compile(r"flash_attention_[234]")
 LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
 CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
 CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
-SIZES = re.compile(r"height|width|\w+_edge|(min|max)_pixels")
+MOST_PIXELS = (
+    (re.compile(r"(max_)?(height|width)"), 2**14),
+    (re.compile(r"min_pixels|shortest_edge"), 2**22),  # to so many a small picture is enlarged
+    (re.compile(r"\w+_edge|max_pixels"), 2**28),
+    (re.compile(r"\w*(patch|merge|kernel|window)_size"), 2**10),
+)
+"""Settings of a processor, and the largest number that each may be."""
 BEAMS = re.compile(r"num_beams|num_beam_groups|num_return_sequences")
+LENGTHS = re.compile(r"(min|max)_(new_tokens|length)")
+NUMBERS = re.compile(r"temperature|top_p|min_p|typical_p|\w+_cutoff|\w+_penalty")
+FLAGS = re.compile(r"do_sample|use_cache|return_dict_in_generate|early_stopping|output_\w+")
+WHOLE = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
+IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
 MOST_BYTES, MOST_DEPTH, MOST_TENSORS = 8_000_000, 20, 200_000
 """Of a file with settings; of objects within objects in it; of a folder's weights."""
-MOST_LAYERS, FEW, MOST_PIXELS, MOST_BEAMS = 1000, 4096, 2**28, 64
+MOST_VOCABULARY = 200_000_000
+"""Bytes of any file but those of weights; tokenizers have up to 40 MB."""
+MOST_LAYERS, FEW, MOST_LENGTH, MOST_BEAMS = 1000, 4096, 2**21, 64
+LONGEST, LONGEST_OF_TOKENS = 4096, 32_768
+"""Entries of a list of settings, and of one of tokens."""
 
 
 class Vetted(NamedTuple):
@@ -120,16 +137,21 @@ def vetted(folder: Path) -> Vetted:
         ValueError: something in it is damaged, can't be bounded, or would load more than the folder's own
             safetensors.
     """
-    for path in _files(folder):
+    for path in folder.glob("*.safetensors"):
         check_file(path, folder)
+    for path in small_files(folder):
+        check_file(path, folder)
+        if path.stat().st_size > MOST_VOCABULARY:
+            _refuse(path, f"it is larger than {MOST_VOCABULARY / 1e6:g} MB", "copy it again")
     weights = tuple(folder / name for name in weight_names(folder))
     header = _headers(weights)
     settings = read_object(folder / CONFIG)
     config = _config(settings, folder / CONFIG, header)
     path = folder / "generation_config.json"
     generation = _plain(read_object(path), GenerationConfig) if path.exists() else None
-    for key, value in _settings(generation):
-        _bound(path, key, value, BEAMS, MOST_BEAMS)
+    _check_lists(folder / CONFIG, settings)
+    if generation is not None:
+        _check_generation(path, generation)
     for name in (*PROCESSOR_FILES, *OTHER_SETTINGS):
         if (folder / name).exists():
             _check_processor(folder / name)
@@ -222,17 +244,25 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) -> None:
-    """Refuse a number above a bound, where the name of the setting is one of these."""
-    if names.fullmatch(key) and isinstance(value, int | float) and not value <= most:
-        _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
+    """Refuse a number above a bound, or a list with one, where the name of the setting is one of these."""
+    for number in value if isinstance(value, list) else [value]:
+        if names.fullmatch(key) and isinstance(number, int | float) and not number <= most:
+            _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
+
+
+def _check_lists(path: Path, settings: Any, most: int = LONGEST) -> None:
+    """Refuse a list with more entries than any model needs: some become a module each."""
+    for key, value in _settings(settings):
+        if isinstance(value, list) and len(value) > most:
+            _refuse(path, f"{key} has {len(value)} entries, more than {most}", "correct it")
 
 
 # ---- files --------------------------------------------------------------------------------------------
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The files of a folder that transformers might read."""
-    for pattern in (*SMALL_FILES, "*.safetensors", f"{TEMPLATES}/*"):
+def small_files(folder: Path) -> Iterator[Path]:
+    """The files of a folder that transformers might read, without the weights."""
+    for pattern in (*SMALL_FILES, f"{TEMPLATES}/*"):
         yield from folder.glob(pattern)
 
 
@@ -328,12 +358,41 @@ def _is_missing_package(name: Any) -> bool:
     )
 
 
+def _check_generation(path: Path, settings: dict[str, Any]) -> None:
+    """Check that the settings of a generation_config.json are of their types, and can be honoured."""
+    _check_lists(path, settings)
+    for key, value in settings.items():
+        _bound(path, key, value, BEAMS, MOST_BEAMS)
+        _bound(path, key, value, LENGTHS, MOST_LENGTH)
+        if value is not None and not _is_of_its_kind(key, value):
+            _refuse(
+                path, f"{key} is {short(value)}, which no generation can use", "correct it, or take it out"
+            )
+    if settings.get("do_sample") and settings.get("temperature") == 0:
+        _refuse(path, "do_sample is true and temperature 0", "take do_sample out, or correct the temperature")
+
+
+def _is_of_its_kind(key: str, value: Any) -> bool:
+    """Whether a setting of generation has a value of its type; those of other names have any."""
+    if FLAGS.fullmatch(key):
+        return isinstance(value, bool) or (key == "early_stopping" and value == "never")
+    if IDS.fullmatch(key):
+        ids = value if isinstance(value, list) else [value]
+        return all(type(each) is int and abs(each) < 2**31 for each in ids)
+    if WHOLE.fullmatch(key):
+        return type(value) is int and value >= 0
+    return not NUMBERS.fullmatch(key) or (type(value) in (int, float) and 0 <= value < 1e6)
+
+
 def _check_processor(path: Path) -> None:
     """Check the settings of a tokenizer, an image processor or all of a processor."""
-    for key, value in _settings(read_object(path)):
+    settings = read_object(path)
+    _check_lists(path, settings, LONGEST if "processor" in path.name else LONGEST_OF_TOKENS)
+    for key, value in _settings(settings):
         if key == "audio_tokenizer" and value:
             _refuse(path, "audio_tokenizer names a model elsewhere", "take it out")
-        _bound(path, key, value, SIZES, MOST_PIXELS)
+        for names, most in MOST_PIXELS:
+            _bound(path, key, value, names, most)
         if CLASS_KEYS.fullmatch(key):
             for name in value if isinstance(value, list) else [value]:
                 if name is not None and not (isinstance(name, str) and CLASSES.fullmatch(name)):

@@ -1,0 +1,133 @@
+"""What a child process does with the tokenizer and the processor of a model folder: see `store.trial`.
+
+Nothing is returned but that each step holds: the parent loads the same files itself afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from transformers import AutoProcessor
+
+from arr_coc.seam.prompt import VisualPrompt
+from arr_coc.store.validation import short
+
+PROBE = (
+    "The quick brown fox, 'jumped' over 13 lazy dogs! (3.14 > 2.72) {[x_1]} a@b.org/#?&=%$*+-~^|\\<>\"`; \t"
+    "  \n\n\n Größe, naïve façade: Ελληνικά, русский, עברית, العربية, हिन्दी, ไทย, 日本語、中文 한국어"
+    " 🙂👩‍👩‍👧 e\u0301 ﬁ ½ ﷺ\n" + "a" * 60 + "!" + " " * 60 + "1" * 60 + "\n"
+)
+"""A text of many scripts, and of runs, in which a bad pattern tries every way to divide them."""
+MOST_TOKENS, MOST_LETTERS = 8, 32
+"""Tokens of a text for each byte of it, and letters of a decoded text for each token."""
+LONGEST_TOKEN = 1000
+"""Letters of a token, or of a text of a normalizer, decoder or template."""
+MOST_STEPS = 1000
+"""Values of the settings of a normalizer, pre-tokenizer, post-processor or decoder."""
+MOST_GROWTH = 64
+"""Times that the replacements of a normalizer or decoder may lengthen a text, one after another."""
+TABLE = "precompiled_charsmap"
+"""The table of a normalizer that comes from sentencepiece: a long text, and no letter of it is written."""
+PICTURES = ((64, 48), (40, 400), (640, 480))
+"""Width and height of the pictures, px."""
+MOST_PIXELS, MOST_PROMPT = 2**26, 2**15
+"""Numbers that a processor may make of one of them, and tokens of the prompt about it."""
+
+torch.set_num_threads(1)
+
+
+def work(request: dict[str, str]) -> bool:
+    """Take one step with a folder: "file", "load", "read" and "look", in this order.
+
+    Raises:
+        ValueError: what does not hold.
+        Exception: whatever the libraries raise.
+    """
+    step, folder = request["step"], Path(request["folder"])
+    if step == "file":
+        _check_file(folder / "tokenizer.json")
+    elif step == "load":
+        _processor.cache_clear()
+        _processor(folder)
+    elif step == "read":
+        tokenizer = _processor(folder).tokenizer
+        ids = tokenizer(PROBE)["input_ids"]
+        _check_growth(ids, tokenizer.decode(ids))
+        _check_vocabulary(tokenizer.get_vocab())
+    else:
+        for number, size in enumerate(PICTURES):
+            _check_picture(_processor(folder), Image.effect_noise(size, 64 + number).convert("RGB"))
+    return True
+
+
+@lru_cache(maxsize=1)
+def _processor(folder: Path) -> Any:
+    return AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+
+
+def _check_file(path: Path) -> None:
+    """Check a tokenizer.json with the tokenizers library alone."""
+    if not path.exists():  # a tokenizer of another kind
+        return
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        _check_part(part, settings.get(part))
+    tokenizer = Tokenizer.from_file(str(path))
+    ids = tokenizer.encode(PROBE).ids
+    _check_growth(ids, tokenizer.decode(ids, skip_special_tokens=False))
+    _check_vocabulary(tokenizer.get_vocab())
+
+
+def _check_part(name: str, part: Any) -> None:
+    """Bound what a normalizer or the like may write, on texts that the probe doesn't have too."""
+    growth, count = 1, 0
+    for key, value in _values(part):
+        count += 1
+        if key != TABLE and isinstance(value, str) and len(value) > LONGEST_TOKEN:
+            raise ValueError(f"its {name} has a text of {len(value)} letters")
+        if isinstance(value, dict) and isinstance(content := value.get("content"), str):
+            growth *= max(1, len(content) if value.get("type") == "Replace" else 1)
+    if count > MOST_STEPS or growth > MOST_GROWTH:
+        raise ValueError(f"its {name} writes too much: {count} settings, {growth} letters for one")
+
+
+def _values(part: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
+    """Every value in parsed JSON, with the key that it stands at."""
+    yield key, part
+    inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for name, value in inner:
+        yield from _values(value, name)
+
+
+def _check_growth(ids: list[int], text: str) -> None:
+    """Bound the tokens of the probe, and the letters of these."""
+    letters = len(PROBE.encode())
+    if len(ids) > MOST_TOKENS * letters or len(text) > MOST_LETTERS * letters:
+        raise ValueError(
+            f"a text of {letters} bytes becomes {len(ids)} tokens, and those {len(text)} letters"
+        )
+
+
+def _check_vocabulary(vocabulary: dict[str, int]) -> None:
+    """Bound the length of every token."""
+    longest = max(vocabulary, key=len, default="")
+    if len(longest) > LONGEST_TOKEN:
+        raise ValueError(f"its token {short(longest)} has {len(longest)} letters")
+
+
+def _check_picture(processor: Any, image: Image.Image) -> None:
+    """Bound what a processor makes of a small picture and a short question."""
+    inputs = VisualPrompt(processor, [image]).inputs("What is it?")
+    numbers = max(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
+    length = inputs["input_ids"].shape[-1]
+    if numbers > MOST_PIXELS or length > MOST_PROMPT:
+        raise ValueError(
+            f"a picture of {image.width}x{image.height} px becomes {numbers} numbers and {length} tokens"
+        )
