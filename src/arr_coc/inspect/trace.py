@@ -10,6 +10,7 @@ last bit. A file that is no trace is a ValueError of one line. Letters: H, W the
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,13 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
+from arr_coc.core.images import MAX_PIXELS
 from arr_coc.data.record import Box
 from arr_coc.inspect.answer_trace import AnswerTrace, Reply, check_plain
 from arr_coc.inspect.evidence import Scored, check_boxes, score
 from arr_coc.inspect.guidance import Guidance
 from arr_coc.inspect.strip import check_guidance, check_map, check_record
-from arr_coc.inspect.trace_file import FORMAT, PLAIN, read_parts
+from arr_coc.inspect.trace_file import FORMAT, PLAIN, check_probes, read_parts
 from arr_coc.inspect.view import (
     SCORES,
     allocation_view,
@@ -223,8 +225,9 @@ def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its tensors are not {', '.join(kinds)}")
     picture, texture = tensors.pop("picture"), tensors.pop("texture", None)
     heats, spots = (tensors.pop(name, torch.zeros(0)) for name in ("heats", "spots"))
-    if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
-        raise ValueError(f"the picture has shape {tuple(picture.shape)}, not [h, w, 3]")
+    shape = tuple(picture.shape)
+    if len(shape) != 3 or shape[2] != 3 or not 0 < math.prod(shape) <= 3 * MAX_PIXELS:
+        raise ValueError(f"the picture has shape {shape}, not [h, w, 3] of at most {MAX_PIXELS:,} px")
     if tuple(heats.shape[:1]) != (scored,):
         raise ValueError(f"heats {tuple(heats.shape)} do not fit {scored} scored words")
     heat = iter(heats)
@@ -232,6 +235,7 @@ def _parts(plain: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
     grid = tuple(tensors["information"].shape)
     if len(grid) != 3:
         raise ValueError(f"the maps have shape {grid}, not [T, H, W]")
+    check_probes(plain["probes"], math.prod(grid))
     return plain | {
         "picture": Image.fromarray(picture.numpy()),
         "allocation": Allocation(**tensors, **plain["allocation"], grid=grid),
