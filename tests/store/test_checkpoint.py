@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -23,6 +24,7 @@ from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import save_guide
 from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.saved import DIGEST
 from arr_coc.core.stem import Stem, save_stem
 from arr_coc.core.texture import Basis
 from arr_coc.model import ARRCOCModel
@@ -428,6 +430,43 @@ class TestAllocatorRefusals:
             self.refused(allocator, base_folder, match)
         (allocator / CONFIG_NAME).unlink()
         self.refused(allocator, base_folder, f"is not an allocator: it has no {CONFIG_NAME}; give a folder")
+
+
+class TestParts:
+    """What belongs together, and what no part may hold."""
+
+    def refused(self, folder: Path, match: str) -> None:
+        with pytest.raises(ValueError, match=match) as error:
+            store_allocator.load_learned(folder, tiny("qwen3_vl").model)
+        one_line(error)
+
+    def test_weights_of_another_save(self, allocator: Path, tmp_path: Path) -> None:
+        """As a reader finds them while somebody saves there."""
+        layer = ARRCOCLayer(ARRCOCConfig(dim=WIDTH))
+        ARRCOCModel(tiny("qwen3_vl").model, layer=layer).save_pretrained(tmp_path / "other")
+        mine = (allocator / WEIGHTS_NAME).read_bytes()
+        shutil.copy(tmp_path / "other" / WEIGHTS_NAME, allocator)
+        self.refused(allocator, rf"{WEIGHTS_NAME}' don't fit {CONFIG_NAME} \(they are of another save")
+        settings = json.loads((allocator / CONFIG_NAME).read_text())
+        del settings[DIGEST]  # as folders of earlier versions
+        (allocator / CONFIG_NAME).write_text(json.dumps(settings))
+        store_allocator.load_learned(allocator, tiny("qwen3_vl").model)
+        (allocator / WEIGHTS_NAME).write_bytes(mine)
+        store_allocator.load_learned(allocator, tiny("qwen3_vl").model)
+
+    @pytest.mark.parametrize("number", [float("nan"), float("inf")])
+    def test_numbers_that_are_not_finite(self, allocator: Path, number: float) -> None:
+        save_stem(Stem(WIDTH, width=16, blocks=1), allocator)
+        save_convs({"conv4": ConvCompressor(WIDTH, 4, 2)}, allocator)
+        for path in sorted(allocator.glob("*.safetensors")):
+            before = path.read_bytes()
+            with safe_open(path, framework="pt") as file:
+                about, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
+            next(iter(weights.values())).view(-1)[-1] = number
+            save_file(weights, path, metadata=about)
+            self.refused(allocator, rf"{path.name}'.* has values that aren't finite\)")
+            path.write_bytes(before)
+        store_allocator.load_learned(allocator, tiny("qwen3_vl").model)
 
 
 class TestSavedOver:

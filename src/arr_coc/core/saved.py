@@ -10,6 +10,7 @@ remedy. Every file is written whole or not at all (`write_whole`, `write_tensors
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from arr_coc.core.whole import one_line, write_whole
 CONFIG_NAME = "arr_coc_config.json"
 WEIGHTS_NAME = "arr_coc.safetensors"
 BASIS_NAME = "basis.safetensors"
+DIGEST = "weights_sha256"
+"""The setting that says which weights an allocator's settings were saved with; older ones lack it."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 """Files of weights that can run code, which are never loaded."""
 MOST_BYTES = 1_000_000
@@ -77,6 +80,13 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_whole(save(plain, metadata=metadata), path)
+
+
+def check_finite(weights: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError that names the first of some weights that has a NaN or an infinite number."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise ValueError(f"{name} has values that aren't finite")
 
 
 def made_folder(folder: Path) -> Path:
@@ -144,13 +154,22 @@ def read_layer(folder: Path) -> ARRCOCLayer:
         for name in ("dim", "heads", "rank"):
             if (getattr(config, name) or 0) > most:
                 raise ValueError(f"{name} is {getattr(config, name)}, and no weight is that large")
+        check_finite(weights)
         layer = ARRCOCLayer(config)
         layer.load_state_dict(weights, strict=True)
+        if settings.get(DIGEST, digest := _digest(path)) != digest:
+            raise ValueError("they are of another save, or somebody is saving there now")
     layer.trained = bool(settings.get("trained", True))
     layer.trained_on = check_records(settings.get("trained_on", ()))
     if (folder / BASIS_NAME).is_file():
         layer.basis = Basis.load(folder / BASIS_NAME)
     return layer
+
+
+def _digest(path: Path) -> str:
+    """A digest of a file's contents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
@@ -166,7 +185,8 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
     """
     made_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
-    settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base}
+    digest = _digest(folder / WEIGHTS_NAME)
+    settings = {"layer": layer.config.to_dict(), "trained": layer.trained, DIGEST: digest, **base}
     if layer.trained_on:
         settings = {"trained_on": layer.trained_on, **settings}
     if layer.basis is not None:

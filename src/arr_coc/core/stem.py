@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from arr_coc.core.config import CELL
 from arr_coc.core.familiarity import Familiarity
 from arr_coc.core.knowing import same_start
-from arr_coc.core.saved import reading, write_tensors
+from arr_coc.core.saved import check_finite, reading, write_tensors
 
 FILE = "stem.safetensors"
 """The stem's file in an allocator folder."""
@@ -146,6 +146,7 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
         with safe_open(path, framework="pt") as file:
             shape = {name: int((file.metadata() or {})[name]) for name in ("dim", "width", "blocks")}
             weights = {name: file.get_tensor(name).float() for name in file.keys()}
+        check_finite(weights)
         most = sum(weight.numel() for weight in weights.values())
         if not (0 < shape["dim"] * shape["width"] <= most and 0 <= shape["blocks"] <= len(weights)):
             raise ValueError(f"its sizes are {shape}, and its weights have {most} numbers")

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from arr_coc.core.saved import made_folder, reading, write_tensors
+from arr_coc.core.saved import check_finite, made_folder, reading, write_tensors
 from arr_coc.seam.gestalt import CONVS, ConvCompressor, Convs
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 
@@ -60,6 +60,7 @@ def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
             with safe_open(path, "pt") as file:
                 weights = {key: file.get_tensor(key) for key in file.keys()}
                 numbers = file.metadata() or {}
+            check_finite(weights)
             conv = _inside(weights, numbers, factor) if name in TOWERS else _after(weights, dim, factor)
             conv.load_state_dict(weights, strict=True)
         convs[name] = conv.eval().requires_grad_(False)

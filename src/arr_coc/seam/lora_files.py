@@ -25,7 +25,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.core.saved import MOST_BYTES
+from arr_coc.core.saved import MOST_BYTES, check_finite
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -75,6 +75,7 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
             raise ValueError(f"{name} is {str(value)[:60]!r}, which an ordinary LoRA hasn't")
     check_patterns(settings)
     weights = {key.removeprefix(PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()}
+    check_finite(weights)
     ranks = [settings.get("r", stock["r"]), *(settings.get("rank_pattern") or {}).values()]
     most = max((min(value.shape, default=0) for value in weights.values()), default=0)
     if not all(type(rank) is int and 0 < rank <= most for rank in ranks):

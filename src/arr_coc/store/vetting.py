@@ -83,6 +83,7 @@ CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pi
 CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
 MOST_PIXELS = (
     (re.compile(r"(max_)?(height|width)"), 2**14),
+    (re.compile(r"\w*pinpoints"), 2**14),
     (re.compile(r"min_pixels|shortest_edge"), 2**22),  # to so many a small picture is enlarged
     (re.compile(r"\w+_edge|max_pixels"), 2**28),
     (re.compile(r"\w*(patch|merge|kernel|window)_size"), 2**10),
@@ -245,9 +246,11 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) -> None:
     """Refuse a number above a bound, or a list with one, where the name of the setting is one of these."""
-    for number in value if isinstance(value, list) else [value]:
-        if names.fullmatch(key) and isinstance(number, int | float) and not number <= most:
-            _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
+    if isinstance(value, list):
+        for each in value:
+            _bound(path, key, each, names, most)
+    elif names.fullmatch(key) and isinstance(value, int | float) and not value <= most:
+        _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
 
 
 def _check_lists(path: Path, settings: Any, most: int = LONGEST) -> None:
@@ -324,6 +327,8 @@ def _config(settings: Mapping[str, Any], path: Path, header: Header) -> dict[str
                 f"it has {key}, which chooses other files or code",
                 "load such a model with transformers yourself, and give it to ARRCOCModel.wrap",
             )
+        elif key.endswith("pinpoints"):
+            _bound(path, key, value, re.compile(re.escape(key)), 2**14)
         elif key == "auto_map" or key.startswith("_"):
             continue
         elif LAYERS.fullmatch(key):

@@ -25,7 +25,7 @@ from arr_coc.core.device import resolve_device, resolve_dtype
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.paths import local_path
 from arr_coc.core.provenance import check_records
-from arr_coc.core.saved import BUNDLED, made_folder, reading, write_tensors
+from arr_coc.core.saved import BUNDLED, check_finite, made_folder, reading, write_tensors
 
 FILE = "guide.safetensors"
 FORMAT = "arr-coc guide 5"
@@ -101,8 +101,7 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
                 raise ValueError(f"format {stated!r}, need {FORMAT!r}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}
         weights = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
-        if bad := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
-            raise ValueError(f"{bad[0]} has values that aren't finite")
+        check_finite(weights)
         guide = Guide()
         guide.load_state_dict(weights, strict=True)
     return prepared(guide, dtype).to(device)
