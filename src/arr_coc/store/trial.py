@@ -43,7 +43,7 @@ STEPS = {
     ),
 }
 """What the child does, and the beginning and the end of what is said where it can't."""
-MOST_ON_CPU = 2_000_000_000
+MOST_ON_CPU = 1_000_000_000
 """Parameters of a model that is asked a question on a CPU when it is loaded."""
 USUAL = {
     "return_dict": True,

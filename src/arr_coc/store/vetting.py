@@ -81,9 +81,11 @@ FLASH = re.compile(r"flash_attention_[234]")
 LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
 CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
 CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
+PADDED, MOST_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
+"""Settings of an encoder, px: sides to which every picture is enlarged or padded, however small it is."""
 MOST_PIXELS = (
-    (re.compile(r"(max_)?(height|width)"), 2**14),
-    (re.compile(r"\w*pinpoints"), 2**14),
+    (PADDED, MOST_PADDED),
+    (re.compile(r"(max_)?(height|width)|max_(num_)?(patches|tiles|crops)"), 2**14),
     (re.compile(r"min_pixels|shortest_edge"), 2**22),  # to so many a small picture is enlarged
     (re.compile(r"\w+_edge|max_pixels"), 2**28),
     (re.compile(r"\w*(patch|merge|kernel|window)_size"), 2**10),
@@ -327,8 +329,8 @@ def _config(settings: Mapping[str, Any], path: Path, header: Header) -> dict[str
                 f"it has {key}, which chooses other files or code",
                 "load such a model with transformers yourself, and give it to ARRCOCModel.wrap",
             )
-        elif key.endswith("pinpoints"):
-            _bound(path, key, value, re.compile(re.escape(key)), 2**14)
+        elif PADDED.fullmatch(key):
+            _bound(path, key, value, PADDED, MOST_PADDED)
         elif key == "auto_map" or key.startswith("_"):
             continue
         elif LAYERS.fullmatch(key):
