@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 VALUES: tuple[Any, ...] = (
@@ -82,3 +85,33 @@ def refusal(read: Callable[[], object]) -> str | None:
             return message
         raise AssertionError(f"no refusal of one printable line: {error!r}") from error
     return None
+
+
+def within_bounds(call: Callable[[], object], seconds: int = 60, megabytes: int = 6144) -> str:
+    """What a call says in a forked process of bounded time and memory: "" where it holds, or its refusal.
+
+    Raises:
+        AssertionError: any error but a ValueError of one printable line, too much time, or too much memory.
+    """
+    import resource
+
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            most = pages * resource.getpagesize() + megabytes * 2**20
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            signal.alarm(seconds)
+            try:
+                text = "refused: " + message if (message := refusal(call)) else "holds"
+            except BaseException as error:  # the parent says so
+                text = f"{type(error).__name__}: {error}"
+            os.write(writing, text.encode(errors="replace")[:4000])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        text = file.read().decode()
+    _, status = os.waitpid(child, 0)
+    assert text == "holds" or text.startswith("refused: "), (text, status)
+    return text.removeprefix("holds").removeprefix("refused: ")

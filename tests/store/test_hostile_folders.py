@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import struct
 import sys
@@ -32,8 +33,11 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
+from arr_coc.store.trial import try_processor
+from arr_coc.store.validation import short
 from arr_coc.store.vetting import INDEX, PROCESSOR_FILES, vetted
-from tiny import WIDTH, save_tiny, tiny
+from hostile import refusal, within_bounds
+from tiny import WIDTH, picture, save_tiny, tiny
 
 SEED = 20261122
 WRONG: tuple[Any, ...] = (
@@ -324,6 +328,105 @@ class TestFiles:
                 if name != other and name != "tokenizer.json":
                     with spoilt(model / name, (model / other).read_bytes()):
                         holds(load_model(model, name), model, (name, other))
+
+
+NONSENSE: tuple[Any, ...] = (
+    *(
+        0,
+        -1,
+        2**31,
+        10**9,
+        1e308,
+        float("nan"),
+        "x",
+        "",
+        None,
+        [],
+        {},
+        [0] * 100_000,
+        [0] * 4000,
+        True,
+        False,
+    ),
+    *(1, 3, 17, 1.5, 1000, 100_000, json.loads("[" * 200 + "]" * 200)),
+)
+"""What stands in the place of a setting where a whole folder is loaded and asked."""
+UNSET = {
+    "config.json": ("return_dict", "output_attentions", "use_cache", "sliding_window", "pad_token_id"),
+    "generation_config.json": (
+        *("return_dict_in_generate", "output_attentions", "do_sample", "temperature", "max_new_tokens"),
+        *("min_new_tokens", "bad_words_ids", "sequence_bias", "stop_strings", "cache_implementation"),
+        *("penalty_alpha", "dola_layers", "compile_config", "eos_token_id", "max_time", "top_k"),
+    ),
+}
+"""Settings that a file may have and the tiny models' haven't."""
+QUESTIONS = 12
+"""Of a family, drawn from the seed."""
+
+
+def nonsense(folder: Path, rng: random.Random) -> list[tuple[str, tuple[Any, ...], Any]]:
+    """Files of a folder, with the place of a setting in each and what stands there."""
+    places = []
+    for path in sorted(folder.glob("*.json")):
+        settings = json.loads(path.read_text())
+        own = [place for place in leaves(settings) if place[0] not in ("model", "added_tokens")]
+        places += [(path.name, place) for place in (*own, *((key,) for key in UNSET.get(path.name, ())))]
+    return [(*rng.choice(places), rng.choice(NONSENSE)) for _ in range(QUESTIONS)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+class TestQuestions:
+    """A whole folder is refused while it is loaded, or answers; nothing fails at the first question."""
+
+    def ask(self, folder: Path) -> None:
+        loaded = ARRCOCModel.from_pretrained(folder, device="cpu")
+        try:
+            loaded.ask(picture(2, (60, 44)), "What is this?", max_new_tokens=2)
+        except Exception as error:
+            raise AssertionError(f"loaded, and at the first question {error!r}") from error
+
+    def tried(self, folder: Path) -> str:
+        """What is said of a folder, whose tokenizer and processor are tried in the worker first."""
+        refused = refusal(lambda: (vetted(folder), try_processor(str(folder), folder)))
+        return refused or within_bounds(lambda: self.ask(folder))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "llava_next", "internvl", "gemma3"])
+    def test_of_settings_that_make_no_sense(self, family: str, tmp_path: Path) -> None:
+        save_tiny(family, tmp_path / family)
+        for name, place, value in nonsense(tmp_path / family, random.Random(f"{SEED} {family}")):
+            folder = Path(shutil.copytree(tmp_path / family, tmp_path / "case"))
+            settings = json.loads((folder / name).read_text())
+            (folder / name).write_bytes(replaced(settings, place, value))
+            try:
+                self.tried(folder)
+            except Exception as error:
+                pytest.fail(f"{name} {place} {short(value)}: {error!r}")
+            shutil.rmtree(folder)
+
+    @pytest.mark.parametrize(
+        ("part", "key", "value", "match"),
+        [
+            pytest.param(None, "return_dict", False, "return_dict is False", marks=pytest.mark.slow),
+            pytest.param(
+                "text_config", "use_cache", "yes", "use_cache' expected bool", marks=pytest.mark.slow
+            ),
+            pytest.param(
+                "text_config", "num_key_value_heads", 3, "don't fit its config", marks=pytest.mark.slow
+            ),
+            pytest.param(None, "image_token_id", -5, "can't answer a question about", marks=pytest.mark.slow),
+            pytest.param("vision_config", "patch_size", 0, "first: .*patch_embed", marks=pytest.mark.slow),
+            pytest.param("vision_config", "num_heads", 5, "can't answer a question", marks=pytest.mark.slow),
+        ],
+    )
+    def test_of_one_setting(
+        self, model: Path, tmp_path: Path, part: str | None, key: str, value: Any, match: str
+    ) -> None:
+        folder = Path(shutil.copytree(model, tmp_path / "model"))
+        settings = json.loads((folder / "config.json").read_text())
+        (settings if part is None else settings[part])[key] = value
+        (folder / "config.json").write_text(json.dumps(settings))
+        assert re.search(match, self.tried(folder))
 
 
 NAMED = (

@@ -78,10 +78,16 @@ REFUSED = [
     ("generation_config.json", {"max_new_tokens": 10**9}, (), "max_new_tokens is 1000000000, more than"),
     ("generation_config.json", {"bad_words_ids": [[1]] * 10_000}, (), "bad_words_ids has 10000 entries"),
     ("generation_config.json", {"eos_token_id": "x"}, (), "eos_token_id is 'x', which no generation can use"),
+    ("generation_config.json", {"guidance_scale": False}, (), "guidance_scale is False, which no generation"),
     ("generation_config.json", {"temperature": "hot"}, (), "temperature is 'hot', which no generation"),
     ("generation_config.json", {"top_p": float("nan")}, (), "top_p is nan, which no generation can use"),
     ("generation_config.json", {"use_cache": "yes"}, (), "use_cache is 'yes', which no generation can use"),
-    ("generation_config.json", {"do_sample": True, "temperature": 0}, (), "do_sample is true and temperature"),
+    (
+        "generation_config.json",
+        {"do_sample": True, "temperature": 0},
+        (),
+        "do_sample is true and temperature",
+    ),
     ("processor_config.json", {"audio_tokenizer": {"a": REPOSITORY}}, (), "audio_tokenizer names a model"),
     (
         "processor_config.json",

@@ -206,7 +206,12 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
         state = {key: value for path in files.weights for key, value in load_file(path).items()}
         with _BUILDING:
             loaded: Any = made.from_pretrained(
-                None, config=config, state_dict=state, dtype=dtype or "auto", output_loading_info=True
+                None,
+                config=config,
+                state_dict=state,
+                dtype=dtype or "auto",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, by their names
             )
         model, report = loaded
         model.config.name_or_path = model.name_or_path = source
@@ -216,7 +221,8 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
             else GenerationConfig.from_dict(files.generation)
         )
     if report["missing_keys"] or report["mismatched_keys"]:
-        lacking = sorted(report["missing_keys"]) or sorted(report["mismatched_keys"])
+        mismatched = sorted(key for key, *_ in report["mismatched_keys"])
+        lacking = sorted({*report["missing_keys"]} - {*mismatched}) or mismatched
         raise ValueError(
             f"the weights of {source!r} don't fit its config.json: {len(lacking)} missing or of another "
             f"shape (first: {short(lacking[0])}); {again}"

@@ -96,7 +96,7 @@ def _digest(folder: Path) -> bytes:
 
 
 def try_question(model: Any, source: str) -> None:
-    """Ask a model about a small picture, for one token: settings that make no sense fail here, or never.
+    """Ask a model about a small picture, for two tokens: settings that make no sense fail here.
 
     Args:
         model: an `ARRCOCModel`, on the device where it stays.
@@ -118,4 +118,4 @@ def try_question(model: Any, source: str) -> None:
         f"{source!r} can't answer a question about a picture",
         f"correct the settings there{f' ({odd})' if odd else ''}, or save it again with save_pretrained",
     ):
-        model.ask(Image.effect_noise((64, 48), 64).convert("RGB"), "What is it?", max_new_tokens=1)
+        model.ask(Image.effect_noise((61, 47), 64).convert("RGB"), "What is it?", max_new_tokens=2)

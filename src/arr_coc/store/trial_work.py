@@ -35,8 +35,8 @@ MOST_GROWTH = 64
 """Times that the replacements of a normalizer or decoder may lengthen a text, one after another."""
 TABLE = "precompiled_charsmap"
 """The table of a normalizer that comes from sentencepiece: a long text, and no letter of it is written."""
-PICTURES = ((64, 48), (40, 400), (640, 480))
-"""Width and height of the pictures, px."""
+PICTURES = ((61, 47), (41, 397), (641, 479))
+"""Width and height of the pictures, px: no multiples of a patch, as few pictures are."""
 MOST_PIXELS, MOST_PROMPT = 2**26, 2**15
 """Numbers that a processor may make of one of them, and tokens of the prompt about it."""
 

@@ -93,7 +93,7 @@ MOST_PIXELS = (
 """Settings of a processor, and the largest number that each may be."""
 BEAMS = re.compile(r"num_beams|num_beam_groups|num_return_sequences")
 LENGTHS = re.compile(r"(min|max)_(new_tokens|length)")
-NUMBERS = re.compile(r"temperature|top_p|min_p|typical_p|\w+_cutoff|\w+_penalty")
+NUMBERS = re.compile(r"temperature|guidance_scale|top_p|min_p|typical_p|\w+_cutoff|\w+_penalty")
 FLAGS = re.compile(r"do_sample|use_cache|return_dict_in_generate|early_stopping|output_\w+")
 WHOLE = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
 IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
