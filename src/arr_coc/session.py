@@ -36,11 +36,12 @@ from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.again import directed, once, rising
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, layout_of, runs_as
 from arr_coc.modes.crops import looks_at_crops
-from arr_coc.modes.familiar import foreign_images
+from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
 from arr_coc.modes.notes import joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.batching import left_padded, with_answer
 from arr_coc.seam.callbacks import NewTokens
+from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings, setting
 from arr_coc.seam.kept import KeptPrompts, check_keeping
 from arr_coc.seam.prefix import Prefix, after, read_prefix
@@ -108,7 +109,6 @@ class Session:
         self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
-        self._strange: bool | None = None
         self._prompt = VisualPrompt(processor, self.images, model.adapter.image_token_id)
         self._visual = self._on_device(self._prompt.visual)
 
@@ -372,18 +372,17 @@ class Session:
         return Transcription(tuple(answers), tuple(blocks))
 
     def _foreign(self, inputs: Mapping[str, Any], mode: str) -> bool:
-        """Whether an image looks unlike all that the model was taught on; False where nobody can say.
+        """Whether an image or clip looks unlike all that the model was taught on; False where nobody can say.
 
         From the cells as the stem sees them, which mode "sparse" reads anyway; after the answer in others.
         """
-        if self.has_clips:
+        model, encoded = self.model, self.encoded(mode)
+        adapter = model.adapter_for(mode)
+        if not adapter.clips and self.has_clips:
             return False
-        if self._strange is None:
-            model, encoded = self.model, self.encoded(mode)
-            stems = (model.stem, model.familiarity_stem)
-            look = partial(foreign_images, model.adapter_for(mode), *stems, inputs, encoded)
-            self._strange = any(guarded(model.chooser, look, "nobody can say whether it is foreign") or ())
-        return self._strange
+        framed, frames = as_frames(adapter, inputs)
+        look = partial(foreign_visuals, adapter, model.stem, model.familiarity_stem, framed, encoded, frames)
+        return any(guarded(model.chooser, look, UNKNOWN) or ())
 
     def look(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Allocation:
         """Where the model would look for this question: the allocation alone, nothing is generated.

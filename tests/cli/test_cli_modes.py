@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageDraw
 
 from arr_coc.cli import inputs, options
+from arr_coc.core.familiarity import FOREIGN, GUIDED
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.gestalt import COMPRESSORS
@@ -141,11 +143,14 @@ class TestLookWithoutAModel:
         assert len(record["keep"]) == 4, "all that so small a picture has"
         assert [match["word"] for match in record["coupling"]["matches"]].count("total") >= 1
 
-    @pytest.mark.parametrize("option", [("--mode", "prune"), ("--allocator", "mine")])
+    @pytest.mark.parametrize(
+        "option", [("--mode", "prune"), ("--allocator", "mine"), ("--relevance", "trained")]
+    )
     def test_options_of_a_model_need_one(self, capsys: Capture, option: tuple[str, str]) -> None:
         code, out, err = run(capsys, "look", "photo.png", "What?", *option)
         assert (code, out) == (2, "")
-        assert f"{option[0]} is of a model: name one with --model" in err
+        assert f"{option[0]} is of a model" in err.replace(" trained is", " is")
+        assert "name one with --model" in err
 
     @pytest.mark.slow
     @pytest.mark.parametrize("options", [("--json",), ("--out", "look.png")])
@@ -161,3 +166,29 @@ class TestLookWithoutAModel:
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_of_an_own_picture_the_guide_chooses_unless_another_is_named(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red = Image.new("RGB", (320, 320), "white")
+    ImageDraw.Draw(red).ellipse((90, 90, 230, 230), "red")
+    red.save("red.png")
+    for command in ("ask", "look"):
+        line = [command, "red.png", "Where is the red circle?", "-m", "bundled", "-b", "16", "--json"]
+        notes = {
+            relevance: json.loads(run(capsys, *line, "--relevance", relevance)[1])["note"] or ""
+            for relevance in ("auto", "guide", "trained")
+        }
+        assert {name: GUIDED in note for name, note in notes.items()} == {
+            "auto": True, "guide": False, "trained": False,
+        }  # fmt: skip
+    run(capsys, "ask", "red.png", "What?", "-m", "bundled", "-b", "16", "--out", "noted.png")
+    below: list[str] = []
+    monkeypatch.setattr(
+        "arr_coc.inspect.picture.with_note", lambda drawing, note: below.append(note) or drawing
+    )
+    run(capsys, "ask", "red.png", "What?", "-m", "bundled", "-b", "16", "--out", "noted.png")
+    assert GUIDED in below[0]
+    assert FOREIGN in below[0]

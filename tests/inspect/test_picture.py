@@ -29,6 +29,7 @@ from arr_coc.inspect.picture import (
     _Truth,
     draw_allocation,
     draw_layers,
+    with_note,
 )
 from records import record
 
@@ -259,3 +260,14 @@ class TestWrap:
         ):
             assert printable(text, weight) == text
         assert printable("1 + 2 = 3 \u2713", weight) == "1 + 2 = 3 \u2713"
+
+
+def test_a_note_stands_below_a_picture_of_any_width() -> None:
+    for width in (40, 300, 1500):
+        picture = Image.new("RGB", (width, 50), "red")
+        noted = with_note(picture, "the guide chose the cells, and the answer is probably wrong " * 3)
+        assert noted.width == width
+        assert noted.crop((0, 0, width, 50)).tobytes() == picture.tobytes()
+        below = noted.crop((0, 50, width, noted.height))
+        assert len(below.getcolors(10_000) or ()) > 1, "it is written"
+        assert with_note(picture, None) is picture

@@ -12,10 +12,12 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc import ARRCOCModel, ARRCOCQwen
-from arr_coc.core.familiarity import FOREIGN
+from arr_coc.core.familiarity import FOREIGN, GUIDED
 from arr_coc.core.stem import Stem
+from arr_coc.core.stem_selector import StemSelector
+from arr_coc.core.video import open_clip
 from arr_coc.modes import MODES
-from arr_coc.modes.familiar import foreign_images
+from arr_coc.modes.familiar import foreign_visuals
 from arr_coc.store.checkpoint import load_base
 from arr_coc.world import draw_page
 
@@ -25,11 +27,15 @@ def model() -> ARRCOCModel:
     return ARRCOCQwen.from_pretrained(device="cpu")
 
 
+def circle_of(side: int) -> Image.Image:
+    image = Image.new("RGB", (side, side), "white")
+    ImageDraw.Draw(image).ellipse([round(share * side) for share in (0.28, 0.28, 0.72, 0.72)], "red")
+    return image
+
+
 @pytest.fixture(scope="module")
 def circle() -> Image.Image:
-    image = Image.new("RGB", (320, 320), "white")
-    ImageDraw.Draw(image).ellipse((90, 90, 230, 230), "red")
-    return image
+    return circle_of(320)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -69,17 +75,94 @@ def test_the_stem_looks_once(
     assert 1 <= len(calls) <= 2  # modes with other LoRAs share pixels, not tokens
 
 
-def test_it_decides_nothing(model: ARRCOCModel, circle: Image.Image) -> None:
-    stem = model.stem
-    assert stem is not None
-    with_it = model.look(circle, "What colour?", budget=16)
-    unit, stem.familiarity = stem.familiarity, None
+CHOOSING = [
+    pytest.param(name, 768 if mode.gestalt else 320, marks=pytest.mark.slow if mode.gestalt else ())
+    for name, mode in MODES.items()
+    if mode.chooses
+]
+"""Modes with the side of a picture of which cells are chosen in each."""
+
+
+def relevant(model: ARRCOCModel, relevance: str) -> ARRCOCModel:
+    return ARRCOCModel.wrap(model, relevance=relevance)
+
+
+@pytest.mark.parametrize(("mode", "side"), CHOOSING)
+def test_of_a_foreign_picture_the_guide_chooses_and_says_so(model: ARRCOCModel, mode: str, side: int) -> None:
+    picture = circle_of(side)
+    answer = model.ask(picture, "Where is the red circle?", budget=40, mode=mode, max_new_tokens=1)
+    by_guide = relevant(model, "guide").look(picture, "Where is the red circle?", budget=40, mode=mode)
+    assert torch.equal(answer.allocation.keep, by_guide.keep)
+    assert torch.equal(answer.allocation.balanced, by_guide.balanced)
+    assert answer.note is not None
+    assert answer.note.count(GUIDED) == answer.note.count(FOREIGN) == 1
+    assert GUIDED in (answer.allocation.note or "")
+    assert answer.couplings
+
+
+@pytest.mark.parametrize(("mode", "side"), CHOOSING)
+def test_a_relevance_that_is_named_stays(model: ARRCOCModel, mode: str, side: int) -> None:
+    picture, trained = circle_of(side), relevant(model, "trained")
+    answer = trained.ask(picture, "Where is the red circle?", budget=40, mode=mode, max_new_tokens=1)
+    unfamiliar = relevant(model, "auto")
+    assert unfamiliar.stem is not None
+    unit, unfamiliar.stem.familiarity = unfamiliar.stem.familiarity, None
     try:
-        answer = model.ask(circle, "What colour?", budget=16, max_new_tokens=1)
+        own = unfamiliar.look(picture, "Where is the red circle?", budget=40, mode=mode)
     finally:
-        stem.familiarity = unit
-    assert not answer.foreign
-    assert torch.equal(answer.allocation.keep, with_it.keep)
+        unfamiliar.stem.familiarity = unit
+    assert torch.equal(answer.allocation.keep, own.keep)
+    assert answer.foreign
+    assert GUIDED not in (answer.note or "")
+    assert FOREIGN in (answer.note or "")
+
+
+@pytest.mark.parametrize(("mode", "side"), CHOOSING)
+def test_a_familiar_picture_gets_the_allocator_s_own_cells(model: ARRCOCModel, mode: str, side: int) -> None:
+    page = draw_page(740, (side, side), "test").image
+    ours = model.look(page, "What is the title?", budget=40, mode=mode)
+    theirs = relevant(model, "trained").look(page, "What is the title?", budget=40, mode=mode)
+    assert torch.equal(ours.order, theirs.order)
+    assert torch.equal(ours.balanced, theirs.balanced)
+    assert ours.note is None
+
+
+def test_of_several_pictures_each_goes_by_its_own(model: ARRCOCModel) -> None:
+    page, own = draw_page(740, (320, 320), "test").image, circle_of(320)
+    both = model.session([page, own]).looks("What is the title?", budget=40)
+    alone = [model.look(one, "What is the title?", budget=40) for one in (page, own)]
+    assert [one.note and GUIDED in one.note for one in both] == [None, True]
+    assert torch.equal(both[0].keep, alone[0].keep)
+    assert torch.equal(both[1].keep, alone[1].keep)
+
+
+def test_generate_and_the_selector_choose_alike(model: ARRCOCModel) -> None:
+    picture, question = circle_of(320), "Where is the red circle?"
+    session = model.session(picture)
+    made = model.generate(
+        **session.inputs(question), budget=40, max_new_tokens=1, return_allocation=True, pictures=[picture]
+    )
+    by_selector = StemSelector.load()(picture, question, budget=40)
+    assert torch.equal(made.allocations[0].keep, model.look(picture, question, budget=40).keep)
+    assert torch.equal(made.allocations[0].keep, by_selector.keep)
+    assert GUIDED in (made.note or "")
+    assert GUIDED in (by_selector.note or "")
+    assert GUIDED not in (StemSelector.load(relevance="trained")(picture, question, budget=40).note or "")
+    with pytest.raises(ValueError, match="use 'auto' or 'trained'"):
+        StemSelector.load(relevance="gaze")
+
+
+@pytest.mark.parametrize(
+    ("foreign", "mode"), [(True, "sparse"), (True, "prune"), (True, "full"), (False, "sparse")]
+)
+def test_a_clip_is_foreign_if_most_of_its_frames_are(model: ARRCOCModel, foreign: bool, mode: str) -> None:
+    page = draw_page(740, (320, 320), "test").image
+    frames = [circle_of(320)] * 6 + [page] * 2 if foreign else [page] * 6 + [circle_of(320)] * 2
+    session = model.session(open_clip(frames, fps=2.0))
+    answer = session.ask("Where is the red circle?", budget=20, mode=mode, max_new_tokens=1)
+    assert answer.foreign == foreign
+    assert (FOREIGN in (answer.note or "")) == foreign
+    assert (GUIDED in (answer.note or "")) == (foreign and mode != "full")
 
 
 @pytest.mark.parametrize("mode", ["sparse", "prune", "full"])
@@ -96,7 +179,7 @@ def test_no_answer_is_lost_to_it(
 
 
 def test_without_a_stem_nobody_can_say(model: ARRCOCModel, circle: Image.Image) -> None:
-    assert foreign_images(model.adapter, None, None, {}, None) == []  # type: ignore[arg-type]
+    assert foreign_visuals(model.adapter, None, None, {}, None) == []  # type: ignore[arg-type]
     bare = ARRCOCModel(model.base, model.processor)
     assert not bare.ask(circle, "What?", max_new_tokens=1).foreign
 

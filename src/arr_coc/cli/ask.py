@@ -46,6 +46,7 @@ def command(
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
     guide: options.Guide = None,
+    relevance: options.Relevance = "auto",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
@@ -76,7 +77,8 @@ def command(
     can't be opened gets the reason, and the exit code is 1. Nothing is drawn then.
     """
     request = inputs.read_question(words or ())
-    settings = {"allocator": allocator, "guide": guide, "mode": mode, "strict": strict}
+    parts = {"allocator": allocator, "guide": guide, "relevance": relevance}
+    settings: dict[str, Any] = {**parts, "mode": mode, "strict": strict}
     load = partial(inputs.load_model, model, device, dtype, as_json, **settings)
     length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
     how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order}
@@ -141,7 +143,7 @@ def command(
 
         from arr_coc.core.filmstrip import filmstrip
         from arr_coc.inspect.guidance import Guidance
-        from arr_coc.inspect.picture import draw_allocation
+        from arr_coc.inspect.picture import draw_allocation, with_note
 
         allocations = answer.allocations
         guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
@@ -151,7 +153,8 @@ def command(
             else filmstrip(picture, allocation)
             for picture, allocation, guidance in zip(pictures, allocations, guided, strict=True)
         ]
-        terminal.save_picture(_below_each_other(drawings), drawing_path, as_json, needed=out is not None)
+        drawing = with_note(_below_each_other(drawings), answer.note)
+        terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
     return 0
 
 

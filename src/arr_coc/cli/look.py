@@ -52,6 +52,7 @@ def command(
     model: options.LookModel = None,
     allocator: options.Allocator = None,
     guide: options.Guide = None,
+    relevance: options.Relevance = "auto",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     page: options.Page = None,
@@ -83,7 +84,8 @@ def command(
     if several and (option := next((option for option, value in of_one.items() if value), None)):
         raise ValueError(f"{option} is of one image: leave it out, or look at one")
     if model is None:
-        named = {"--mode": mode, "--allocator": allocator}
+        trained = None if relevance in ("auto", "guide") else relevance
+        named = {"--mode": mode, "--allocator": allocator, f"--relevance {trained}": trained}
         if option := next((option for option, value in named.items() if value is not None), None):
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
     files, left_out = None, ""
@@ -102,7 +104,9 @@ def command(
         if model is None:
             look = _guide(request.question, allowed, guide, device, dtype, as_json)
         else:
-            loaded = inputs.load_model(model, device, dtype, as_json, allocator=allocator, guide=guide)
+            loaded = inputs.load_model(
+                model, device, dtype, as_json, allocator=allocator, guide=guide, relevance=relevance
+            )
 
             def look(pictures: Sequence[Visual]) -> Sequence[Look]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
@@ -242,7 +246,7 @@ def _draw(
 
     from arr_coc.core.filmstrip import filmstrip
     from arr_coc.inspect.guidance import Guidance
-    from arr_coc.inspect.picture import draw_layers
+    from arr_coc.inspect.picture import draw_layers, with_note
 
     guidance = None if look.coupling is None else Guidance.of(look.coupling)
     drawing = (
@@ -250,4 +254,4 @@ def _draw(
         if isinstance(picture, Image.Image)
         else filmstrip(picture, look.allocation)
     )
-    terminal.save_picture(drawing, target, as_json, needed=needed)
+    terminal.save_picture(with_note(drawing, look.allocation.note), target, as_json, needed=needed)

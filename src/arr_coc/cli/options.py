@@ -146,6 +146,15 @@ Order = Annotated[
     Literal["raster", "relevance"],
     typer.Option(metavar="ORDER", help="How kept cells are read: raster, or relevance: the best first."),
 ]
+Relevance = Annotated[
+    Literal["auto", "guide", "gaze", "trained"],
+    typer.Option(
+        metavar="NAME",
+        help="What chooses the cells: trained, what was learned for the model; guide; gaze, the model's own "
+        "attention; or auto: what was learned, and the guide where a picture is unlike those it was learned "
+        "on, or nothing was learned.",
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(

@@ -15,11 +15,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-FOREIGN = (
-    "this picture looks unlike all that this model was taught on, so the place it chose and its answer are "
-    "probably wrong"
-)
-"""What is said beside an answer about a foreign picture."""
+FOREIGN = "this picture looks unlike all that this model was taught on, so its answer is probably wrong"
+"""What is said beside an answer about a foreign picture or clip."""
+GUIDED = "the guide chose the cells, since this picture looks unlike all that the allocator was trained on"
+"""What is said beside cells of one that the guide chose in place of a trained allocator."""
 FARTHEST = 8.0
 """Standard deviations at which a statistic is cut off, so that no single one decides alone."""
 

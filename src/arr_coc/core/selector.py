@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.attending import Budget, budget_of, parse_budget
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, couple, view
 from arr_coc.core.guide.guide import Guide, Page
@@ -162,7 +162,7 @@ class Selector:
         self,
         picture: ImageSource,
         question: str,
-        budget: Budget = 64,
+        budget: Budget = DEFAULT_BUDGET,
         grid: tuple[int, int] | None = None,
     ) -> Allocation:
         """Choose the cells that matter to a question.
@@ -183,15 +183,18 @@ class Selector:
         self,
         picture: ImageSource,
         question: str,
-        budget: Budget = 64,
+        budget: Budget = DEFAULT_BUDGET,
         grid: tuple[int, int] | None = None,
     ) -> Decision:
         """As a call, with what the guide said of the question in `couplings`."""
         check_question(question)
         allowed = parse_budget(budget)
-        cues = self.cues(picture, question, grid)
+        return self._decided(self.cues(picture, question, grid), allowed)
+
+    def _decided(self, cues: Cues, budget: Budget) -> Decision:
+        """The cells of one picture, from all that the choice is made by."""
         height, width = cues.texture.shape[-2:]
-        allowed = budget_of(allowed, None, height * width)
+        allowed = budget_of(budget, None, height * width)
         return decide(self.layer, [cues], [(1, height, width)], [allowed], Stopwatch(cues.texture.device))
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:

@@ -3,11 +3,13 @@
     StemSelector.load("bundled")("page.png", "What is the total?", budget=64) -> Allocation
 
 It decides by what a stem sees in the pixels and by the word embeddings of the question, and needs the model's
-tokenizer and embeddings, nothing else of it.
+tokenizer and embeddings, nothing else of it. Of a picture that is foreign to the stem the guide chooses, as
+in mode "sparse".
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from arr_coc.core.attending import DEFAULT_BUDGET, Budget, parse_budget
+from arr_coc.core.familiarity import GUIDED
 from arr_coc.core.guide.coupling import couple, view
 from arr_coc.core.guide.print_evidence import check_channels, picture_inputs
 from arr_coc.core.guide.store import load_guide
@@ -25,7 +29,8 @@ from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import located
 from arr_coc.core.paths import local_path
-from arr_coc.core.realizing import Cues
+from arr_coc.core.question import check_question
+from arr_coc.core.realizing import Cues, Decision
 from arr_coc.core.saved import BUNDLED, read_layer, read_settings, reading
 from arr_coc.core.selector import Selector, Sight, Sizing, checked_grid, image_pixels
 from arr_coc.core.stem import Stem, load_stem
@@ -45,30 +50,44 @@ class StemSelector(Selector):
         tokenizer: of the model whose word embeddings these are.
         embeddings: [V, D], word embeddings.
         sizing: how a picture becomes cells if a call doesn't say.
+        relevance: "auto": the guide chooses where a picture is foreign to the stem or a question is about no
+            place; "trained": the allocator always does.
 
     Raises:
-        ValueError: parts of different widths.
+        ValueError: parts of different widths, or another relevance.
     """
 
     def __init__(
-        self, layer: ARRCOCLayer, stem: Stem, tokenizer: Tokenizer, embeddings: Tensor, sizing: Sizing
+        self,
+        layer: ARRCOCLayer,
+        stem: Stem,
+        tokenizer: Tokenizer,
+        embeddings: Tensor,
+        sizing: Sizing,
+        relevance: str = "auto",
     ) -> None:
+        if relevance not in ("auto", "trained"):
+            raise ValueError(f"relevance {relevance!r} is not of an allocator: use 'auto' or 'trained'")
         widths = {"layer": layer.config.dim, "stem": stem.dim, "embeddings": embeddings.shape[1]}
         if len(set(widths.values())) > 1:
             raise ValueError(f"the parts of a selector are of different widths ({widths}); use one model's")
         check_channels(layer.config.channels)
         self.layer, self.stem = layer.eval(), stem.eval()
         self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
+        self.relevance = relevance
         added = tokenizer.get_added_tokens_decoder().items()
         self._special = torch.tensor([i for i, token in added if token.special], dtype=torch.long)
 
     @classmethod
-    def load(cls, folder: str | Path | None = None, base: str | Path | None = None) -> StemSelector:
+    def load(
+        cls, folder: str | Path | None = None, base: str | Path | None = None, relevance: str = "auto"
+    ) -> StemSelector:
         """Load from an allocator folder with a stem, and from its base model's folder words and sizes alone.
 
         Args:
             folder: of the allocator; "bundled" or None: the bundled one.
             base: folder of the base model; None: the one the allocator names.
+            relevance: as of the class.
 
         Raises:
             ValueError: something is missing there or doesn't fit.
@@ -92,21 +111,48 @@ class StemSelector(Selector):
             )
         with reading(f"{str(model / 'tokenizer.json')!r} can't be read", "copy it again"):
             tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model))
+        return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model), relevance)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """All that the choice is made by; arguments as in a call."""
+        return self._cues(picture, question, grid)[0]
+
+    @torch.no_grad()
+    def decide(
+        self,
+        picture: ImageSource,
+        question: str,
+        budget: Budget = DEFAULT_BUDGET,
+        grid: tuple[int, int] | None = None,
+    ) -> Decision:
+        """As of `Selector`; of a foreign picture the note says that the guide chose."""
+        check_question(question)
+        allowed = parse_budget(budget)
+        cues, foreign = self._cues(picture, question, grid)
+        decision = self._decided(cues, allowed)
+        (allocation,) = decision.allocations
+        if not foreign or allocation.void or allocation.kept == allocation.total:
+            return decision
+        note = GUIDED if allocation.note is None else f"{GUIDED}; {allocation.note}"
+        return replace(decision, allocations=[replace(allocation, note=note)])
+
+    def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
+        """`cues`, and whether they are the guide's since the picture is foreign to the stem."""
         pixels, grid = self.pixels(picture, grid)
         query = self._query(question)
         mask = torch.ones(query.shape[:2], dtype=torch.bool)
         channels = self.layer.config.channels
         texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
-        cues = Cues(texture, query, mask, self.stem(pixels, grid).float())
-        guide = load_guide()
-        if not is_general(guide, question):
-            return cues
+        cells = self.stem(pixels, grid)
+        cues = Cues(texture, query, mask, cells.float())
+        if self.relevance == "trained":
+            return cues, False
+        guide, familiarity = load_guide(), self.stem.familiarity
+        foreign = familiarity is not None and bool(familiarity(cells[0]) > 0)
+        if not foreign and not is_general(guide, question):
+            return cues, False
         coupling = couple(guide, view(guide, image_pixels(picture)[0]), question, grid)
-        return cues._replace(coupling=coupling.logits[None], guided=coupling)
+        return cues._replace(coupling=coupling.logits[None], guided=coupling), foreign
 
     def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
         """Refused: a stem sees a picture and the guide doesn't, so there is nothing to keep of one.

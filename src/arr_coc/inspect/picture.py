@@ -35,6 +35,7 @@ _LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be 
 _LINE = {"large": 0.31, "small": 0.23}
 _SIZE = {"large": 14.5, "small": 10.0}  # points
 _TITLE, _NOTE, _TICK = 11.0, 9.0, 8.5
+_NOTE_LINES = 12  # the most below a picture, which may be narrow
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,21 @@ def draw_layers(
     panels.append(_heat_panel("balanced", "the three as one", lines, allocation.balanced))
     panels.append(_kept_panel(base, allocation, truth))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
+
+
+def with_note(picture: Image.Image, note: str | None) -> Image.Image:
+    """A picture with a note below it, so that neither is passed on without the other."""
+    if not note:
+        return picture
+    margin, line = round(_MARGIN * DPI), round(_LINE["small"] * DPI)
+    inner = max(picture.width - 2 * margin, picture.width // 2)
+    lines = wrap(f"Note: {note}", "normal", _SIZE["small"], inner, _NOTE_LINES)
+    sheet = Image.new("RGB", (picture.width, picture.height + len(lines) * line + margin // 2), "white")
+    sheet.paste(picture)
+    draw, x = ImageDraw.Draw(sheet), (picture.width - inner) / 2 / DPI
+    for number, text in enumerate(lines, 1):
+        _text(draw, x, (picture.height + number * line) / DPI - 0.07, text, _SIZE["small"], _ACCENT)
+    return sheet
 
 
 def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:

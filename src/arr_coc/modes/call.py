@@ -44,7 +44,8 @@ logger = logging.getLogger(__name__)
 
 RELEVANCES = ("auto", "trained", "guide", "gaze")
 """What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", attention in
-the model's own first layers; "auto", the layer if it is trained, else the guide and, where lost, gaze."""
+the model's own first layers; "auto", the layer if it is trained, or the guide where a picture is foreign
+to it (`modes.familiar`), else the guide and, where lost, gaze."""
 ORDERS = ("raster", "relevance")
 """In which the language model reads chosen cells: as they stand, or the most relevant first."""
 Budgets = Callable[[int], Budget]
@@ -74,6 +75,7 @@ class EncodedImages:
         stems: by the gestalt that lay under them, per image the cells as a stem sees them, [N, D].
         gestalts: by compressor, the coarse views.
         neutral: by compressor, per image what a neutral question attends to (see `gaze`).
+        foreign: per image or clip whether it is foreign to a stem (see `modes.familiar`).
     """
 
     features: VisualFeatures | None = None
@@ -92,6 +94,7 @@ class EncodedImages:
     stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
+    foreign: list[bool] | None = None
 
     @contextmanager
     def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
@@ -104,6 +107,7 @@ class EncodedImages:
         yield other
         self.features = self.features or other.features
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
+        self.foreign = self.foreign or other.foreign
 
     def share(self, other: EncodedImages) -> None:
         """Take over what doesn't depend on the LoRAs at work, of pixels of the same scale."""
@@ -112,6 +116,7 @@ class EncodedImages:
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
         self.caches, self.printed = self.caches or other.caches, self.printed or other.printed
         self.looks = self.looks or other.looks
+        self.foreign = self.foreign or other.foreign
 
     def attention(self, image: int) -> Tensor | None:
         """Where earlier turns looked in an image, [Q, H, W]; None where none that is on record did."""

@@ -1,7 +1,7 @@
 """The guide in a call: what it says of each image and its question.
 
     couplings(chooser, call, layout)           -> a Coupling per image, for a model that nobody trained for
-    general_couplings(chooser, call, layout)   -> for questions that no trained layer has met
+    strange_couplings(chooser, call, layout)   -> for pictures and questions that no trained layer has met
     question_texts(adapter, inputs, layout)    -> per image the question of its row, as text
 
 A session hands over its pictures as the user gave them, which the guide reads at their own resolution; else,
@@ -27,6 +27,7 @@ from arr_coc.core.selector import image_pixels
 from arr_coc.core.temporal import Changes
 from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import changes_of, pictures
+from arr_coc.modes.familiar import guided_visuals
 from arr_coc.seam import FamilyAdapter, Layout
 
 SAME = 0.04
@@ -42,22 +43,27 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
     return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
 
 
-def general_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """What the guide says of each image whose question is about no place in it, beside a trained layer.
+def strange_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
+    """What the guide says, beside a trained layer, of each image that is foreign to it or whose question is
+    about no place in it.
 
     Returns:
-        A coupling per such image, None for all others; None where no question is of that kind, there is no
-        guide, or what the layer has learned is to decide everything.
+        A coupling per such image, None for all others; None where there is no such image or no guide, or
+        what the layer has learned is to decide everything.
     """
     guide = None if chooser.relevance == "trained" else chooser.guide
     texts = None if guide is None else question_texts(chooser.adapter_for(call.mode), call.inputs, layout)
     if guide is None or texts is None:
         return None
     general = {text: is_general(guide, text) for text in dict.fromkeys(texts)}
-    if not any(general.values()):
+    counts = call.frames or (1,) * len(texts)
+    foreign = guided_visuals(chooser, call) or [False] * len(counts)
+    strange = [one for one, count in zip(foreign, counts, strict=True) for _ in range(count)]
+    theirs = [general[text] or one for text, one in zip(texts, strange, strict=True)]
+    if not any(theirs):
         return None
     every = _coupled(guide, chooser, call, layout, texts)
-    return [one if general[text] else None for one, text in zip(every, texts, strict=True)]
+    return [one if its else None for one, its in zip(every, theirs, strict=True)]
 
 
 def _coupled(

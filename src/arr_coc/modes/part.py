@@ -2,7 +2,8 @@
 
 Before the encoder, a cell is known by (the first that there is): what a trained stem sees in its pixels; the
 gestalt token that covers it, read by a layer that was trained on encoded tokens; with an untrained layer, by
-what the guide says, and where that is lost, where the model's own first layers look (`gaze`).
+what the guide says, and where that is lost, where the model's own first layers look (`gaze`). Of a picture
+that is foreign to a trained layer, by what the guide says.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from arr_coc.core.stem import Stem
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
 from arr_coc.modes.cues import gather, pictures, stretch
-from arr_coc.modes.familiar import stem_tokens
+from arr_coc.modes.familiar import noted, stem_tokens
 from arr_coc.modes.guided import changes_for
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import coarse_maps, fall_back, gestalt_of, kept_cells, untaught
@@ -54,7 +55,8 @@ def before_encoding(
         if all(budget is None for budget in budgets):
             return Decision([everything_kept(grid) for grid in call.spaces(layout.grids)])
         cues, changes = gather(chooser, call), changes_for(chooser, call, layout)
-        return decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
+        decision = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
+        return noted(chooser, call, decision)
 
     decision = guarded(chooser, choose)
     if decision is None:

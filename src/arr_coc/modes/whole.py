@@ -18,7 +18,8 @@ from arr_coc.core.realizing import Cues, Decision, best_kept, decide, everything
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, guarded
 from arr_coc.modes.cues import gather
-from arr_coc.modes.guided import changes_for, couplings, general_couplings
+from arr_coc.modes.familiar import noted
+from arr_coc.modes.guided import changes_for, couplings, strange_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.encoder_features import gestalt_features
 from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES, without_crops
@@ -66,8 +67,9 @@ def after_encoding(
         cues = gather(chooser, call)
         changes = changes_for(chooser, call, features.layout)
         if scale:
-            return weigh(chooser.layer, cues, features.grids, call.watch, changes)
-        return decide(chooser.layer, cues, features.grids, budgets, call.watch, changes)
+            return noted(chooser, call, weigh(chooser.layer, cues, features.grids, call.watch, changes))
+        decision = decide(chooser.layer, cues, features.grids, budgets, call.watch, changes)
+        return noted(chooser, call, decision)
 
     decision = guarded(chooser, choose)
     if decision is None:
@@ -138,9 +140,10 @@ def untaught(
 ) -> tuple[Sequence[Tensor | None] | None, Sequence[Coupling | None] | None]:
     """Per image the logits [H, W] of its cells' coupling where no layer was taught it, and the guide's say.
 
-    With a trained layer: the guide's, where a question is about no place (`general_couplings`). Else the
-    guide's logits, into which the model's own attention is mixed by the share of `lost`; that alone where
-    there is no guide. The model's first layers run only where they are needed.
+    With a trained layer: the guide's, where a picture is foreign to it or a question about no place
+    (`strange_couplings`). Else the guide's logits, into which the model's own attention is mixed by the
+    share of `lost`; that alone where there is no guide. The model's first layers run only where they are
+    needed.
 
     Args:
         chooser: with or without a guide.
@@ -149,10 +152,10 @@ def untaught(
         layout: where the images' tokens stand.
     """
     if chooser.layer.trained:
-        general = general_couplings(chooser, call, layout)
-        if general is None:
+        strange = strange_couplings(chooser, call, layout)
+        if strange is None:
             return None, None
-        return [None if one is None else one.logits for one in general], general
+        return [None if one is None else one.logits for one in strange], strange
     guided = couplings(chooser, call, layout)
     if guided is not None and not (chooser.own_look and any(shares(one).lost for one in guided)):
         return [one.logits for one in guided], guided
