@@ -82,6 +82,25 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     assert [step for step, _ in curves[0]] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
+def test_a_line_of_the_log_over_a_break_is_that_of_an_unbroken_run(
+    base: Path, pages: Path, tmp_path: Path
+) -> None:
+    """A line is the mean of three steps, and the run is cut off and goes on between them."""
+    settings = recipe(base, pages, log_every=3, save_every=2)
+    whole = train(settings, tmp_path / "whole", progress=False)
+    for stop_at in (2, 3, 4):
+        train(settings, tmp_path / "killed", progress=False, stop_at=stop_at)
+    killed = train(settings, tmp_path / "killed", progress=False)
+    curves = [
+        [line for line in map(json.loads, (tmp_path / name / "curve.jsonl").open()) if "loss" in line]
+        for name in ("whole", "killed")
+    ]
+    assert [line["step"] for line in curves[0]] == [3, 6]
+    assert curves[0] == curves[1]
+    assert whole["loss"] == killed["loss"]
+
+
 def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     for step, whole in ((2, True), (4, True), (6, False)):
         (tmp_path / f"checkpoint-{step}").mkdir()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 
 from arr_coc.core.whole import write_whole
 from arr_coc.training.folder import CURVE, claim
+from arr_coc.training.interruption import mean_of_all
 from arr_coc.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from arr_coc.training.trainer import AllocatorTrainer
 
 
 class Curve(TrainerCallback):
@@ -31,6 +36,40 @@ class Curve(TrainerCallback):
         if state.is_world_process_zero:
             lines = "".join(json.dumps(line) + "\n" for line in state.log_history)
             write_whole(lines.encode(), self.out / CURVE)
+
+
+class Window(TrainerCallback, ExportableState):
+    """The sums since the last line of the log, which a checkpoint keeps for the sitting that goes on from it.
+
+    Args:
+        trainer: whose sums they are.
+    """
+
+    def __init__(self, trainer: AllocatorTrainer) -> None:
+        self.trainer, self.loss = trainer, 0.0
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """What a checkpoint keeps; the Trainer asks for it, after the line of the same step."""
+        trainer: Any = self.trainer
+        since = getattr(trainer, "_globalstep_last_logged", 0)
+        loss = 0.0 if since == trainer.state.global_step else self.loss
+        return {"args": {}, "attributes": {"since": since, "loss": loss, "figures": trainer.figures}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The sums of the checkpoint; an older version wrote none."""
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())["attributes"]
+        trainer: Any = self.trainer
+        if saved["since"] < state.global_step:
+            trainer._globalstep_last_logged = saved["since"]
+            trainer._tr_loss += saved["loss"]
+            trainer._total_loss_scalar -= saved["loss"]  # its mean is of this sitting alone
+            trainer.figures = saved["figures"]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The loss of all processes, which only they can sum together."""
+        if control.should_save:
+            trainer: Any = self.trainer
+            self.loss = mean_of_all(trainer._tr_loss)
 
 
 def draw_curve(history: list[dict[str, Any]], path: Path) -> None:

@@ -138,3 +138,12 @@ def greatest(number: int, device: torch.device) -> int:
     most = torch.tensor(number, device=device)
     torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
     return int(most)
+
+
+def mean_of_all(value: torch.Tensor) -> float:
+    """The mean of a number over all processes of a run."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value.item()
+    total = value.detach().clone()
+    torch.distributed.all_reduce(total)
+    return total.item() / torch.distributed.get_world_size()

@@ -39,7 +39,7 @@ from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.training.components import PICTURES, fit_coarse_basis, needs_basis
-from arr_coc.training.curves import Curve, draw_curve
+from arr_coc.training.curves import Curve, Window, draw_curve
 from arr_coc.training.fields import PARTS
 from arr_coc.training.folder import PLOT, check, is_main_process, last_checkpoint, opened
 from arr_coc.training.interruption import Deadline, Interruption, StopAt
@@ -152,6 +152,7 @@ def train(
         if stop_at is not None:
             trainer.add_callback(StopAt(stop_at))
         trainer.add_callback(deadline)
+        trainer.add_callback(Window(trainer))  # after those that ask for a checkpoint
         if progress and is_main_process():
             each = f"{counted(images, 'image')} with at most {counted(recipe.questions, 'question')}"
             each += " an image" if images > 1 else ""
