@@ -44,6 +44,14 @@ def test_control_characters_are_written_out() -> None:
     assert terminal.printable(plain) == plain
 
 
+def test_what_is_piped_is_not_padded(capsys: Capture) -> None:
+    terminal.print_rows([("name", "short"), ("other", "a value that is much longer " * 4)])
+    terminal.print_table(("method", "ms"), [("a", "1.0"), ("much longer", "200.0")])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines == [line.rstrip() for line in lines]
+
+
 @pytest.mark.slow
 def test_a_file_name_a_question_and_an_answer_command_no_terminal(
     capsys: Capture, folder: str, monkeypatch: pytest.MonkeyPatch

@@ -274,6 +274,14 @@ class TestTable:
         found = [record(i, {"full": float(i % 4 > 0)}, "ab"[i % 2]) for i in range(8)]
         assert "| full | 75.0% | **50.0%** | 100.0% |" in table(summarise({}, found), "families")
 
+    @pytest.mark.parametrize("columns", ["budgets", "families"])
+    def test_nothing_is_bold_that_is_0(self, columns):
+        scores = {"full": 0.0, "arr-coc@64": 0.0, "random@64": 0.0}
+        found = [record(i, scores, "ab"[i % 2], tokens=dict.fromkeys(scores, 64.0)) for i in range(8)]
+        text = table(summarise({}, found), columns)
+        assert "0.0%" in text
+        assert "**0.0%" not in text
+
     def test_what_cannot_be_shown_is_refused(self):
         summary = summarise({}, [{"id": "0", "image": "a", "score": {"full": 1.0}}])
         with pytest.raises(ValueError, match="'long'"):

@@ -97,7 +97,7 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
     from arr_coc.evaluate.plot import plot
     from arr_coc.store.results.files import writing
     from arr_coc.store.results.kinds import kind
-    from arr_coc.store.results.table import table
+    from arr_coc.store.results.table import BOLD, table
 
     text = table(summary, columns)
     drawn = any(kind(method) != "full" for method in summary["methods"])  # alone it is no trade to draw
@@ -107,6 +107,8 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
     if as_json:
         terminal.print_json(summary)
         return
+    if "**" in text:
+        text += f"\n\n{BOLD[columns]}"
     print(fitted(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
     terminal.print_rows([("questions", f"{summary['questions']:,}, images {summary['images']:,}")])
     if drawn:

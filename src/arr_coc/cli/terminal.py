@@ -167,7 +167,7 @@ def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None
     for name, value in rows:  # as Text, since an answer may look like markup
         words = printable(value, lines=name == "answer")
         table.add_row(Text(printable(name)), Text(words, style="bold" if name == "answer" else ""))
-    console.print(table)
+    _show(console, table)
 
 
 def print_evidence(scored: Scored) -> None:
@@ -187,7 +187,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console, gap = _stdout(), 2
     widths = [max(cell_len(text) for text in column) for column in zip(head, *rows, strict=True)]
     if sum(widths) + gap * len(widths) <= console.width:
-        console.print(_table(head, rows, gap))
+        _show(console, _table(head, rows, gap))
         return
     names = max(cell_len(name) for name in head)
     blocks: list[list[Sequence[str]]] = []
@@ -203,7 +203,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if number:
             console.print()
         first, *others = zip(head, *block, strict=True)
-        console.print(_table(first, others, gap))
+        _show(console, _table(first, others, gap))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Table:
@@ -317,6 +317,17 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
 def _stdout() -> Console:
     console = Console()
     return console if console.is_terminal else Console(width=200)  # a file or a pipe has no edge to wrap at
+
+
+def _show(console: Console, table: Table) -> None:
+    """Print a table; the lines of a file or a pipe are as long as their text."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def _share(kept: int, total: int) -> str:

@@ -2,7 +2,8 @@
 
     table(summary, "short" | "budgets" | "families" | "time") -> text;  markdown(head, rows) -> text
 
-Laws: a table reads the summary alone; ours are in bold; columns that nothing was measured for are left out.
+Laws: a table reads the summary alone; ours are in bold, of families the weakest of a row (`BOLD` says it),
+but nothing that is 0; columns that nothing was measured for are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from arr_coc.store.validation import nearest
 
 COLUMNS = ("short", "budgets", "families", "time")
 """What a table may show."""
+
+
+BOLD = {name: "In bold: the methods of arr-coc." for name in COLUMNS} | {
+    "families": "In bold: the weakest family of each method."
+}
+"""What bold means in each table, for who reads one alone."""
 
 
 def percent(value: float) -> str:
@@ -105,7 +112,7 @@ def _family_table(rows: Sequence[tuple[str, Figures]]) -> str:
         scores = {name: family["score"] for name, family in row["families"].items()}
         weakest = min(scores, key=lambda name: scores[name], default=None)
         texts = [percent(scores[name]) if name in scores else "-" for name in names]
-        cells = [f"**{text}**" if name == weakest else text for name, text in zip(names, texts, strict=True)]
+        cells = [_bold(text) if name == weakest else text for name, text in zip(names, texts, strict=True)]
         lines.append((method, percent(row["score"]), *cells))
     return markdown(["method", "all", *names], lines)
 
@@ -139,6 +146,11 @@ def plain(text: str) -> str:
     return printable.replace("|", "\\|")
 
 
+def _bold(text: str) -> str:
+    """A cell in bold; what was not measured and a score of nothing are nothing to look at first."""
+    return text if text == "-" or text.startswith(percent(0)) else f"**{text}**"
+
+
 def _budget_table(summary: Summary) -> str:
     """A row per method, best with the smallest budget first; the scores of all tokens in the heading."""
     methods, header, groups = summary["methods"], summary["header"], by_budget(summary)
@@ -168,7 +180,7 @@ def _budget_table(summary: Summary) -> str:
         scores = ["-" if row is None else percent(row["score"]) for row in rows]
         line = [name, *scores, *(cells[i] or "-" for cells in columns.values())]
         if kind(name, header) == "ours":
-            line = [text if text == "-" else f"**{text}**" for text in line]
+            line = [_bold(text) for text in line]
         lines.append(line)
     head = [f"{summary['metric']} @{budget}" if i == 0 else f"@{budget}" for i, budget in enumerate(budgets)]
     text = markdown(["method", *head, *columns], lines)
@@ -208,8 +220,7 @@ def _time_table(summary: Summary) -> str:
     lines = []
     for name in on_time:
         texts = [name, *(best_score(name, column) for column in best)]
-        bold = kind(name, header) == "ours"
-        lines.append([f"**{text}**" if bold and text != "-" else text for text in texts])
+        lines.append([_bold(text) for text in texts] if kind(name, header) == "ours" else texts)
     head = [f"in {methods[m]['ttft_ms']:,.0f} ms ({m})" for m in references]
     text = markdown(["method", *head], lines)
     return f"{text}\n\nlater than all of these, with any budget: {', '.join(late)}." if late else text
