@@ -121,7 +121,7 @@ def test_no_page_reaches_a_server(counted, tmp_path, monkeypatch, lock):
     page = tmp_path / "page.html"
     # The gate alone keeps a page from being left; the flags only let it lead nowhere.
     refresh = "" if lock == "flags" else '<meta http-equiv="refresh" content="0;url=URL/refresh">'
-    page.write_text(counted.written(refresh + WAYS))
+    page.write_text(counted.written(WAYS if lock == "flags" else refresh + WAYS))
     with Chromium() as chromium:
         chromium.page().set_content(counted.written(WAYS + SCRIPTS))
         chromium.page().wait_for_timeout(700)

@@ -186,13 +186,17 @@ def _work(
                 else:
                     assert html is not None
                     page = render_interface(chromium, number - VIEWS, split, html)
-                cache.write(folder / split / str(number), page)
                 done = Done(number)
-            except OSError as error:
-                queue.put(Done(number, refused=error))
-                return
             except Exception as error:  # of the browser: any at all, and one page is no reason to stop
                 done = Done(number, f"{type(error).__name__}: {error}".splitlines()[0])
+                if isinstance(error, chromium.error):  # it may have died with that page
+                    chromium.restart()
+            else:
+                try:
+                    cache.write(folder / split / str(number), page)
+                except OSError as error:
+                    queue.put(Done(number, refused=error))
+                    return
             new = {path: why for path, why in chromium.unloadable.items() if path not in told}
             told |= set(new)
             queue.put(done._replace(unloadable=tuple(f"{path}: {why}" for path, why in new.items())))
