@@ -186,7 +186,7 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
     made_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
     digest = _digest(folder / WEIGHTS_NAME)
-    settings = {"layer": layer.config.to_dict(), "trained": layer.trained, DIGEST: digest, **base}
+    settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base, DIGEST: digest}
     if layer.trained_on:
         settings = {"trained_on": layer.trained_on, **settings}
     if layer.basis is not None:
