@@ -105,9 +105,9 @@ def try_question(model: Any, source: str) -> None:
     Raises:
         ValueError: the question fails.
     """
-    device = model.device.type
-    if device == "cpu" and sum(each.numel() for each in model.base.parameters()) > MOST_ON_CPU:
-        return  # it would take as long as the user's own first question
+    device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
+    if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
+        return  # no numbers to ask, or it would take as long as the user's own first question
     odd = "; ".join(
         f"{key} is {short(getattr(config, key))}"
         for config in (model.base.config, model.base.config.get_text_config(), model.base.generation_config)
