@@ -62,6 +62,19 @@ class TestUpload:
         tab.take("new.png")
         assert handlers.on_no_clip(tab) == [None, "", ""]
 
+    @pytest.mark.slow
+    def test_of_a_pdf_the_first_page_is_the_image(self, tmp_path: Path) -> None:
+        pytest.importorskip("pypdfium2", reason="PDFs are an extra: pip install 'arr-coc[pdf]'")
+        sheets = [picture(number, (100, 50)) for number in range(3)]
+        sheets[0].save(tmp_path / "paper.pdf", save_all=True, append_images=sheets[1:])
+        (tmp_path / "cut.pdf").write_bytes((tmp_path / "paper.pdf").read_bytes()[:200])
+        tab = Tab(form_image="old.png", view={"kept": 1})
+        clip, frames, image, status, stale, problem = handlers.on_clip(tab, str(tmp_path / "paper.pdf"))
+        assert (clip, frames, image.size, problem) == (None, "", (200, 100), "")
+        assert (status, stale) == ("Page 1 of 3: ask something about it.", handlers.STALE)
+        assert tab.form_image is image
+        self.refused(str(tmp_path / "cut.pdf"), "'cut.pdf' is a PDF that cannot be read")
+
     def test_taken_out(self, video: str) -> None:
         tab = Tab()
         handlers.on_clip(tab, video)
@@ -121,8 +134,10 @@ class TestUpload:
         there = parts()
         assert there["clip"]["visible"] is True
         assert clips.LIMITS in there["clip"]["label"]
-        assert (there["clip"]["file_types"], there["no-clips"]["value"]) == (["video"], "")
+        assert (there["clip"]["file_types"], there["no-clips"]["value"]) == (["video", ".pdf"], "")
         monkeypatch.setattr(screen, "can_open", lambda: False)
+        assert parts()["clip"]["file_types"] == [".pdf"]
+        monkeypatch.setattr(screen, "can_draw", lambda: False)
         missing = parts()
         assert missing["clip"]["visible"] is False
         assert "pip install" in missing["no-clips"]["value"]

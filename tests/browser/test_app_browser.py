@@ -21,7 +21,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 
 import arr_coc
-from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE
+from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
 from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL, pictures
 from arr_coc.core.guide.store import FILE, FOLDER
 from arr_coc.core.video import write_clip
@@ -45,7 +45,7 @@ CASE = {
     "score": {"full": 1.0, "arr-coc@4": 0.0},
 }  # fmt: skip
 PHONE = {"width": 390, "height": 844}
-PATIENCE = 40_000
+PATIENCE = 30_000
 """Milliseconds: a machine may be busy with other tests, and none of these is about time."""
 Open = Callable[..., "Page"]
 
@@ -215,6 +215,28 @@ def paste_picture(page: Page, path: Path) -> None:
     page.wait_for_function("document.querySelector('#sight').innerText.includes('of 500 cells')")
 
 
+def drop(page: Page, path: Path, kind: str) -> None:
+    """Drop a file on the box for pictures."""
+    page.wait_for_selector("#clip input[type=file]", state="attached")
+    page.evaluate(
+        """([data, name, type]) => {
+          const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+          const files = new DataTransfer();
+          files.items.add(new File([bytes], name, {type}));
+          const event = new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: files});
+          document.querySelector("#image img, #image button").dispatchEvent(event);
+        }""",
+        [base64.b64encode(path.read_bytes()).decode(), path.name, kind],
+    )
+
+
+def drop_pdf(page: Page, path: Path) -> None:
+    pytest.importorskip("pypdfium2", reason="PDFs are an extra: pip install 'arr-coc[pdf]'")
+    Image.open(path).save(path.with_suffix(".pdf"), resolution=144)
+    drop(page, path.with_suffix(".pdf"), "application/pdf")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('of 500 cells')")
+
+
 def choose_first(page: Page, path: Path) -> None:
     page.locator("#samples button").first.click()
     page.wait_for_selector("#canvas canvas")
@@ -262,8 +284,8 @@ def refresh(page: Page, path: Path) -> None:
 
 
 WAYS = (
-    choose_first, choose_gray, choose_drawn, upload_picture, paste_picture, stop_first, be_refused_first,
-    fail_first, refresh,
+    choose_first, choose_gray, choose_drawn, upload_picture, paste_picture, drop_pdf, stop_first,
+    be_refused_first, fail_first, refresh,
 )  # fmt: skip
 
 
@@ -573,6 +595,11 @@ def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     page = open_app(viewport={"width": 380, "height": 844}, color_scheme="dark")
     assert "at most 5 minutes, 64 MB" in page.inner_text("#clip")
+    drop(page, video, "video/mp4")  # the live view says in a line where clips go
+    page.wait_for_selector("#clip-preview img")
+    page.wait_for_function(f"document.querySelector('#looking-status').innerText === {OF_CLIPS!r}")
+    page.locator("#clip button[aria-label*='emove' i], #clip button[aria-label*='lear' i]").first.click()
+    page.wait_for_selector("#clip-preview img", state="detached")
     show_answer(page)
     page.set_input_files("#clip input[type=file]", tmp_path / "broken.mp4")
     assert "Clip 'broken.mp4' is no video that can be read" in problem(page, "clip")

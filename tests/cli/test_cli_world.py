@@ -102,7 +102,7 @@ def test_a_full_disk_ends_the_run_with_a_line(capsys, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", str(place))
 
     class Browser:
-        error, unloadable = KeyError, {}  # noqa: RUF012
+        error, unloadable = KeyError, {}
 
         def __enter__(self):
             return self

@@ -24,6 +24,7 @@ from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
 from arr_coc.app.worst import WorstCases, caption
 from arr_coc.core.images import ImageSource, open_image
+from arr_coc.core.pdf import first_page, is_pdf
 from arr_coc.modes import MODES
 
 logger = logging.getLogger(__name__)
@@ -188,12 +189,18 @@ def on_clear(tab: Tab) -> list[Any]:
 
 
 def on_clip(tab: Tab, path: str) -> list[Any]:
-    """An uploaded clip, which takes the image's place; one that can't be read is refused.
+    """An uploaded clip, which takes the image's place, or a PDF, whose first page is the image from now on.
+
+    One that can't be read is refused.
 
     Returns:
         The clip, its preview, the image, the status, whether the view is stale, the problem of the clip.
     """
     try:
+        if is_pdf(path):
+            page, pages = first_page(path, f"'{Path(path).name}'")
+            tab.take(page)
+            return [None, "", page, f"Page 1 of {pages}: ask something about it.", stale(tab), ""]
         clip = open_upload(path)
         frames = preview(clip)
     except ValueError as error:

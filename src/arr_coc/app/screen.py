@@ -59,6 +59,7 @@ from arr_coc.app.tab import TABS, Tab
 from arr_coc.app.uploads import Upload, UploadClip, UploadTrace
 from arr_coc.app.visits import Visits
 from arr_coc.app.worst import WorstCases
+from arr_coc.core.pdf import can_draw
 from arr_coc.inspect.clip_trace import ClipTrace
 from arr_coc.modes import MODES
 from arr_coc.viewer import assets
@@ -80,6 +81,20 @@ LOOK, ANSWER = "look", "answer"
 """The tabs of the results."""
 MOST = 1024
 """Tokens at the end of the slider; more can be typed."""
+DROPPED = """
+document.addEventListener("drop", (event) => {
+  const file = event.dataTransfer?.files[0];
+  const input = document.querySelector("#clip input[type=file]");
+  if (!event.target.closest?.("#image") || !file || file.type.startsWith("image/") || !input) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  const files = new DataTransfer();
+  files.items.add(file);
+  input.files = files.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}, true);
+"""
+"""A clip or a PDF dropped on the box for pictures, which ignores it, goes to the box for files."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
@@ -126,7 +141,7 @@ def look() -> dict[str, Any]:
         font=SYSTEM_FONTS,
         font_mono=["ui-monospace", "monospace"],
     )
-    head = f"<style>{style}\n{own}</style><script>{script}</script>"
+    head = f"<style>{style}\n{own}</style><script>{script}{DROPPED}</script>"
     settings = {"theme": theme, "head": head, "max_file_size": FILES, "footer_links": []}
     return settings | {"run_history": False, "state_session_capacity": TABS}
 
@@ -211,9 +226,11 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                     label="Or one of these", components=["html"], type="index", samples_per_page=100,
                     samples=[[chip(sample)] for sample in samples], elem_id="samples",
                 )  # fmt: skip
+                kinds = [*["video"] * can_open(), *[".pdf"] * can_draw()]
+                taken_here = [f"a clip ({LIMITS})"] * can_open() + ["a PDF"] * can_draw()
                 clip = UploadClip(
-                    label=f"Or a clip ({LIMITS})", file_types=["video"], height=170, buttons=[],
-                    visible=can_open(), elem_id="clip",
+                    label="Or " + " or ".join(taken_here), file_types=kinds or None, height=170, buttons=[],
+                    visible=bool(kinds), elem_id="clip",
                 )  # fmt: skip
                 problems["clip"] = Problem(elem_id="clip-problem")
                 StatusLine("" if can_open() else MISSING, elem_id="no-clips")
@@ -317,7 +334,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         uploaded.then(**no_clip)
         uploaded.then(**guided)
         taken = [clip, frames, image, status, stale, problems["clip"]]
-        in_place = clip.upload(on_clip, [tab, clip], taken, **decoding)
+        in_place = clip.upload(**fresh).then(on_clip, [tab, clip], taken, **decoding)
         in_place.then(lambda: "", None, [problems["image"]], **quick)
         in_place.then(**guided)
         clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick).then(**guided)

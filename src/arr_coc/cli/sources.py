@@ -43,10 +43,10 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
     """
     from arr_coc.core.images import open_image
-    from arr_coc.core.pdf import open_page
+    from arr_coc.core.pdf import is_pdf, open_page
 
     source, title = (name, shorten(name)) if name != STDIN else (_standard_input(), "standard input")
-    if _is_pdf(source):
+    if is_pdf(source):
         return open_page(source, page, title)
     if page is not None:
         raise ValueError(f"{title} is no PDF, so it has no page {page}: leave --page out")
@@ -121,17 +121,3 @@ def _standard_input() -> bytes:
     if len(data) > MOST_BYTES:
         raise ValueError(f"standard input is longer than {MOST_BYTES >> 20} MiB: give the image as a file")
     return data
-
-
-def _is_pdf(source: str | bytes) -> bool:
-    """Whether a file or its bytes begin as a PDF does."""
-    if isinstance(source, bytes):
-        return b"%PDF-" in source[:1024]
-    path = local_path(source)
-    if not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            return b"%PDF-" in file.read(1024)
-    except OSError:  # `open_image` says why
-        return False
