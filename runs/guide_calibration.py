@@ -1,10 +1,9 @@
-"""Fits what the guide's verdicts are worth, on validation pages: `coupling.CALIBRATION` and the constants of `trust`.
+"""Fits what the guide's verdicts are worth, on validation pages: the constants of `trust`.
 
     arr-coc world validation-pages --split validation --pages 150 --documents 90
     python runs/guide_calibration.py validation-pages --out runs/results/guide-calibration.json
 
-Presence: factor and offset on its logit under which questions with an answer on the page and those without are most
-likely. "auto": of all settings of `trust.enough_cells` the one that spends fewest cells while all evidence is kept of
+Presence: how well its logit tells questions with an answer from those without (`guide_matches.py` fits it). "auto": of all settings of `trust.enough_cells` the one that spends fewest cells while all evidence is kept of
 95 % of the questions. Trust: recall of the guide alone beside that of the whole selector, by confidence.
 """
 
@@ -17,12 +16,11 @@ from statistics import fmean
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, optim
+from torch import Tensor
 
 from arr_coc.core.attending import AUTO_RANGE
 from arr_coc.core.guide import trust
-from arr_coc.core.guide.coupling import CALIBRATION, couple, view
+from arr_coc.core.guide.coupling import couple, view
 from arr_coc.core.guide.store import load_guide
 from arr_coc.core.selector import Selector
 from arr_coc.data.evidence import evidence_cells
@@ -37,28 +35,6 @@ WHOLE = 0.95
 SETTINGS = tuple(product((0.5, 0.75, 1.0, 1.5), (0.8, 0.9, 0.95, 0.98, 0.99), (1.0, 1.25, 1.5, 2.0, 3.0)))
 BUDGETS = (64, 273)
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-
-
-def fit_presence(yes: list[float], no: list[float]) -> tuple[float, float]:
-    """Factor and offset of logistic regression; both classes count alike."""
-    values = torch.tensor([*yes, *no])
-    target = torch.tensor([1.0] * len(yes) + [0.0] * len(no))
-    weight = torch.where(target > 0, 0.5 / len(yes), 0.5 / len(no))
-    scale = torch.tensor([1.0, 0.0], requires_grad=True)
-    optimizer = optim.LBFGS([scale], max_iter=100)
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = (
-            F.binary_cross_entropy_with_logits(values * scale[0] + scale[1], target, reduction="none")
-            * weight
-        ).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    factor, offset = scale.tolist()
-    return factor, offset
 
 
 def spent(maps: list[Tensor], sharpness: float, enough: float, margin: float) -> list[float]:
@@ -82,7 +58,6 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     guide, selector = load_guide(), Selector()
-    factor, offset = CALIBRATION
     presence: dict[bool, list[float]] = {True: [], False: []}
     maps: list[Tensor] = []
     needed: list[int] = []
@@ -92,8 +67,8 @@ def main() -> None:
         for question in sample.questions:
             coupling = couple(guide, page, question.text, sample.grid)
             if question.kind not in ("global", "anomaly"):
-                logit = torch.logit(torch.tensor(coupling.confidence), eps=1e-6).item()
-                presence[question.kind != "unanswerable"].append((logit - offset) / factor)
+                logit = float(guide.judge(page, [question.text]).present)
+                presence[question.kind != "unanswerable"].append(logit)
             evidence = evidence_cells(question.evidence, sample.grid, sample.padded).flatten()
             if not evidence.any():
                 continue
@@ -125,7 +100,6 @@ def main() -> None:
         "guide": load(None)[1],
         "presence": {
             "yes": len(presence[True]), "no": len(presence[False]), "auc": auc(presence[True], presence[False]),
-            "fit": fit_presence(presence[True], presence[False]),
         },
         "auto": {"questions": len(maps), "best": min(good, key=lambda one: one["cells"]), "all": table},
         "trust": trusted,

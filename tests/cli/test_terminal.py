@@ -203,10 +203,10 @@ def test_weights_of_a_layer_that_had_no_say_are_left_out(capsys: Capture, image:
 @pytest.mark.parametrize(
     ("numbers", "expected", "missing"),
     [
-        ((0.8, 0.0, 0.0), "80%: the guide is sure", "guide  "),
-        ((0.3, 0.0, 0.0), "30%: the guide is unsure", "sure\n\n"),
-        ((0.8, 0.9, 0.0), "about the whole page", "confidence"),
-        ((0.8, 0.0, 0.9), "about what stands out", "words"),
+        ((0.8, 0.0, 0.0), "80%: the picture probably holds", "guide  "),
+        ((0.3, 0.0, 0.0), "30%: the picture may not hold", "probably"),
+        ((0.8, 0.9, 0.0), "about the whole picture", "confidence"),
+        ((0.8, 0.0, 0.9), "asks for what stands out", "words"),
     ],
 )
 def test_what_the_guide_says(

@@ -276,7 +276,7 @@ class TestView:
         assert (clip["grid"], clip["spans"][5], clip["cuts"]) == ([6, 6, 8], [5.0, 5.5], [0, 3])
         assert (image["grid"], image["spans"], image["cuts"]) == ([1, 6, 8], [], [])
         assert (clip["width"], clip["height"], clip["side"]) == (64, 48, [64, 48])
-        assert clip["guidance"]["about"] == "The guide is sure that the clip holds what is asked for."
+        assert clip["guidance"]["about"] == "70%: the clip probably holds what is asked for."
         kept = trace.strips[0].allocation
         assert (clip["keep"], clip["order"]) == (kept.keep.tolist(), kept.order.tolist())
         data = next(layer["data"] for layer in clip["layers"] if layer["id"] == "balanced")

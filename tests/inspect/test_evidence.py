@@ -8,10 +8,10 @@ import torch
 from arr_coc.core.guide.coupling import couple, view
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import prepared
+from arr_coc.core.guide.trust import SENTENCES
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.inspect.evidence import scaled, score
-from arr_coc.inspect.guidance import ABOUT, Guidance, Spot, read_guidance
-from arr_coc.inspect.marks import SAYS
+from arr_coc.inspect.guidance import Guidance, Spot, read_guidance
 from records import record
 
 SIZE = (64, 64)
@@ -49,7 +49,8 @@ class TestGuidance:
         ("numbers", "likeness", "says"),
         [
             ((0.9, 0.0, 0.0), 0.9, "sure"),
-            ((0.4, 0.0, 0.0), 0.1, "unsure"),
+            ((0.9, 0.0, 0.0), 0.1, "sure"),
+            ((0.4, 0.0, 0.0), 0.1, "nothing"),
             ((0.1, 0.0, 0.0), 0.9, "unsure"),
             ((0.1, 0.0, 0.0), 0.1, "nothing"),
             ((0.9, 0.9, 0.0), 0.9, "whole"),
@@ -59,7 +60,7 @@ class TestGuidance:
     def test_says(self, numbers: tuple[float, float, float], likeness: float, says: str) -> None:
         spot = Spot("a", "a", likeness, (0.5, 0.5), torch.zeros(2, 2))
         assert Guidance(*numbers, (spot,)).says == says
-        assert says in ABOUT.keys() & SAYS.keys()
+        assert SENTENCES[says] in Guidance(*numbers, (spot,)).sentence
 
     def test_words_and_where_they_match(self) -> None:
         torch.manual_seed(0)

@@ -16,7 +16,7 @@ from torch import Tensor
 from arr_coc.core.guide.coupling import Coupling
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import FILE, load_guide, save_guide
-from arr_coc.core.guide.trust import LOST
+from arr_coc.core.guide.trust import SENTENCES
 from arr_coc.core.selector import Selector, image_pixels
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided, whole
@@ -75,7 +75,7 @@ def test_a_lost_guide_asks_the_models_own_layers(relevance: str, monkeypatch: py
     monkeypatch.setattr(whole, "gaze", lambda *a, **k: (calls.append(1), look(*a, **k))[1])
     prepared = prepared_for(build(kind="guide", relevance=relevance), inputs_of(), "sparse")
     assert bool(calls) == (relevance != "guide")
-    assert (prepared.note == LOST) == (relevance != "gaze")
+    assert (prepared.note == SENTENCES["nothing"]) == (relevance != "gaze")
 
 
 def test_a_second_question_costs_the_head_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_an_answer_has_what_the_guide_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(guided, "couple", sure(confidence=0.0))
     answer = build(kind="guide").session(IMAGES).ask("What?", max_new_tokens=1, budget=5)
     assert len(answer.couplings) == len(answer.allocations) == 2
-    assert answer.note.count(LOST) == 1
+    assert answer.note.count(SENTENCES["nothing"]) == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

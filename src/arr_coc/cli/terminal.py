@@ -260,20 +260,20 @@ def print_allocation(
         rows.append(("tensions", ", ".join(tensions)))
     if coupling is not None:
         rows += _guided(coupling)
-    if allocation.note is not None:
+    if allocation.note is not None and not any(allocation.note in value for _, value in rows):
         rows.append(("note", allocation.note))
     print_rows(rows)
 
 
 def _guided(coupling: Coupling) -> list[tuple[str, str]]:
     """What the guide says of a question: the words that are on the picture, and how sure it is."""
-    from arr_coc.inspect.guidance import GENERAL, Guidance
-    from arr_coc.inspect.marks import SAYS
+    from arr_coc.core.guide.trust import GENERAL, sentence, verdict_of
 
-    says = Guidance.of(coupling).says
-    if says in GENERAL:  # confidence and words say nothing of such questions
-        return [("guide", SAYS[says])]
-    return [("words", _words(coupling)), ("confidence", f"{coupling.confidence:.0%}: {SAYS[says]}")]
+    kind = verdict_of(coupling)
+    line = sentence(kind, coupling.confidence, coupling.words)
+    if kind in (*GENERAL, "unread"):  # confidence and words say nothing of such questions
+        return [("guide", line)]
+    return [("words", _words(coupling)), ("confidence", line)]
 
 
 def _words(coupling: Coupling) -> str:

@@ -1,7 +1,8 @@
 """Guidance: what the guide read of a question on a page, word by word, and how sure it is.
 
     guidance = read_guidance(guide, page, question, coupling, (32, 32))
-    guidance.says              "sure", "unsure", ...
+    guidance.says              "sure", "unsure", ...: a verdict of `core.guide.trust`
+    guidance.sentence          "82%: the picture probably holds what is asked for"
     guidance.spots[0].heat     where the first word matches, float [H, W]
 
 For each content word of the question that word, or one of the lexicon that stands for it: what fits best.
@@ -16,20 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import COLOUR, LIKELY, Coupling, within
+from arr_coc.core.guide.coupling import COLOUR, LIKELY, Coupling, printed, within
 from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.trust import SCOPE, SURE
-
-ABOUT = {
-    "sure": "The guide is sure that the page holds what is asked for.",
-    "unsure": "The guide is unsure, so some of the budget is spread over the page.",
-    "nothing": "Nothing on this page matches, so the budget is spread over the page.",
-    "whole": "The question is about the whole page, so the budget is spread over it.",
-    "odd": "The question asks for what stands out, so the guide leaves the choice to that.",
-}
-"""What the guide says of itself, in a sentence."""
-GENERAL = frozenset({"whole", "odd"})
-"""What is said of questions about no place: words that match and confidence say nothing of them."""
+from arr_coc.core.guide.trust import GENERAL, sentence, verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +29,7 @@ class Spot:
     Attributes:
         word: of the question.
         term: what was found there: the word, or another that stands for it.
-        likeness: in [0, 1], that the best place shows the term.
+        likeness: in [0, 1], the probability that the best place shows the term.
         place: (y, x) of that place in shares of the picture's height and width.
         heat: float [H, W] in [0, 1], the most likeness in each cell, of the word and all that stands for it;
             empty of `Guidance.of`.
@@ -62,7 +52,7 @@ class Guidance:
     """What the guide says of one picture and one question; `core.guide.coupling.Coupling` has the numbers.
 
     Attributes:
-        confidence: in [0, 1], that the picture holds what is asked for.
+        confidence: in [0, 1], the probability that the picture holds what is asked for.
         whole: in [0, 1], that the question is about all of the picture.
         odd: in [0, 1], that it asks for what stands out.
         spots: of each content word of the question, in order.
@@ -75,15 +65,18 @@ class Guidance:
 
     @property
     def says(self) -> str:
-        """One of ABOUT, by the bounds at which the balancer begins and ends to trust the guide."""
-        middle = sum(SCOPE) / 2
-        if self.whole > middle:
-            return "whole"
-        if self.odd > middle:
-            return "odd"
-        if self.confidence >= SURE[1] and (self._likely or not self.spots):
-            return "sure"  # never on no word of those that were looked for
-        return "unsure" if self.confidence > SURE[0] or self._likely else "nothing"
+        """The verdict, as of the coupling that this is from."""
+        return verdict(self.confidence, self.whole, self.odd, self._words, bool(self._likely))
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with its confidence."""
+        return sentence(self.says, self.confidence, self._words)
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        """The content words of the question."""
+        return tuple(spot.word for spot in self.spots)
 
     @property
     def matched(self) -> tuple[Spot, ...]:
@@ -138,23 +131,24 @@ def read_guidance(
     words = search.terms.words
     plain = Guidance.of(coupling)
     spots = tuple(
-        replace(spot, heat=_heat(guide, page, search, words.index(spot.word), spot.term, grid))
+        replace(spot, heat=_heat(page, search, words.index(spot.word), spot.term, grid))
         for spot in plain.spots
     )
     return replace(plain, spots=spots)
 
 
-def _heat(guide: Guide, page: Page, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
+def _heat(page: Page, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
     """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W].
 
     Of the words that it is only related to, the one that matched best counts, `term`.
     """
     words, others, stands_for, strengths = search.terms
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
-    rows = [word, *(i for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term))]
+    rows = [(word, 1.0)]
+    rows += [(i, bond) for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term)]
     if term == COLOUR.format(words[word]):
         colour = within(search.colours[word], page.size).float()
         return F.adaptive_max_pool2d(colour[None], grid)[0].cpu()
-    cosines = within(search.cosines[rows], page.size).amax(0).float()
-    likeness = guide.likeness(cosines).sigmoid()
+    maps = [printed(within(search.cosines[row], page.size), row == word, bond) for row, bond in rows]
+    likeness = torch.stack(maps).amax(0)
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()

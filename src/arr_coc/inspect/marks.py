@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 Evidence: TypeAlias = "Sequence[tuple[Box, bool]]"
 """Boxes in shares of the picture's sides, each with whether all of its cells were kept."""
 _Px: TypeAlias = "tuple[int, int, int, int]"  # left, top, right, bottom; the last two are inside
-SAYS = {
-    "sure": "the guide is sure",
-    "unsure": "the guide is unsure",
-    "nothing": "nothing here matches, says the guide",
-    "whole": "about the whole page, says the guide",
-    "odd": "about what stands out, says the guide",
-}
-"""What the guide says of itself, in few words."""
 AROUND = 0.005
 """Between a box and its outline, in shares of the picture's sides, so that it covers no print."""
 HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"

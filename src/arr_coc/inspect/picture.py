@@ -20,7 +20,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFilter
 from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.evidence import check_boxes, scaled, score
 from arr_coc.inspect.lettering import DPI, font, text_width, wrap
-from arr_coc.inspect.marks import SAYS, Evidence, draw_evidence, draw_spots
+from arr_coc.inspect.marks import Evidence, draw_evidence, draw_spots
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,8 +61,13 @@ class _Truth:
         """The panel of the image, with both."""
         if self.guidance is None:
             return _Panel("image", note, base, evidence=self.evidence)
-        spots = self.guidance.matched
-        return _Panel("image", SAYS[self.guidance.says], base, evidence=self.evidence, spots=spots)
+        return _Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
+
+
+def _verdict(guidance: Guidance) -> str:
+    """The guide's verdict in few words; the note has the sentence."""
+    general = {"whole": "about the whole picture", "odd": "about what stands out", "unread": "not read"}
+    return general.get(guidance.says, f"confidence {guidance.confidence:.0%}")
 
 
 def draw_allocation(

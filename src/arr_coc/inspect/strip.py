@@ -126,7 +126,7 @@ class Strip:
         guidance = guidance_view(self.guidance)
         if guidance is not None and self.is_clip:
             about = guidance["about"].replace("on this page", "in this clip")
-            guidance["about"] = about.replace("page", "clip")
+            guidance["about"] = about.replace("picture", "clip")
         return allocation_view(record) | {
             "grid": list(record.grid),
             "images": [picture_url(picture, "webp") for picture in self.pictures],

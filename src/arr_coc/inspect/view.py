@@ -22,7 +22,7 @@ from arr_coc.core.allocation import Allocation, Reason
 from arr_coc.data.record import Box
 from arr_coc.inspect.colours import PALETTE
 from arr_coc.inspect.evidence import score
-from arr_coc.inspect.guidance import ABOUT, LIKELY, Guidance
+from arr_coc.inspect.guidance import LIKELY, Guidance
 from arr_coc.modes import MODES
 
 VIEW_FORMAT, CLIP_VIEW_FORMAT = "arr-coc view 1", "arr-coc clip view 1"
@@ -90,7 +90,7 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
     plain = guidance.to_dict()
     for spot, source in zip(plain["spots"], guidance.spots, strict=True):
         spot |= {"label": source.label, "matches": source.likeness >= LIKELY, "data": encode(source.heat)}
-    return plain | {"says": guidance.says, "about": ABOUT[guidance.says]}
+    return plain | {"says": guidance.says, "about": f"{guidance.sentence}."}
 
 
 def look_view(

@@ -45,11 +45,11 @@ function recallLine(record, store) {
   return element;
 }
 
-const SAYS = { sure: "Sure", unsure: "Unsure", nothing: "Nothing on this page matches", whole: "The whole page", odd: "What stands out" };
+const SAYS = { sure: "Probably here", unsure: "Perhaps not here", nothing: "No word recognised", dense: "No word recognised", unread: "Not read", whole: "The whole picture", odd: "What stands out" };
 
 /** What the guide says of itself. */
 function assurance({ says, about }, ofClip = false) {
-  const said = ofClip ? SAYS[says].replace("on this page", "in this clip").replace("page", "clip") : SAYS[says];
+  const said = ofClip ? SAYS[says].replace("picture", "clip") : SAYS[says];
   const badge = el(`span.ac-badge.ac-says-${says}`, {}, said);
   return el("p.ac-assurance", {}, badge, el("span.ac-quiet", {}, about));
 }

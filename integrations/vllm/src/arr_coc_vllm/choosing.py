@@ -25,7 +25,7 @@ from vllm.logger import init_logger
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.trust import SHARPNESS, SURE
+from arr_coc.core.guide.trust import SHARPNESS
 from arr_coc.core.images import open_image, picture_digest
 from arr_coc.core.question import check_question
 from arr_coc.core.selector import Selector
@@ -35,6 +35,8 @@ from arr_coc_vllm.settings import Settings
 logger = init_logger(__name__)
 COVERED = 0.8
 """Share of what a later question needs that the cells of an earlier one have to hold to serve it, too."""
+UNASKED = 0.2
+"""Confidence of the guide below which a question is about nothing in the picture."""
 RECORDS = 256
 """Decisions that are remembered, some ten kilobytes each."""
 
@@ -191,7 +193,7 @@ class Chooser:
 
 def _unasked(guided: Coupling) -> bool:
     """Whether a question is about nothing that the guide can see in the picture ("Thanks!")."""
-    return guided.confidence < SURE[0] and max(guided.whole, guided.odd) < 0.5
+    return guided.confidence < UNASKED and max(guided.whole, guided.odd) < 0.5
 
 
 def covered(keep: Tensor, guided: Coupling) -> float:

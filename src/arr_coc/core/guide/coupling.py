@@ -28,16 +28,23 @@ PIXELS = 2048**2
 """The most pixels of a picture that the guide looks at; larger ones are scaled down."""
 LONGEST = 8192
 """The longest side in px of such a picture: a page of many screens in one shot is read as it is."""
-CALIBRATION: tuple[float, float] = (0.70, -0.44)
-"""Factor and offset on the logit of presence that make `confidence` a probability; fitted on validation pages
-(`runs/guide_calibration.py`)."""
-
+CALIBRATION: tuple[float, float, float] = (0.83, -1.69, 1.38)
+"""Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
+probability; fitted on validation pages (`runs/guide_matches.py`), like the next two."""
+PRINTED: dict[str, tuple[float, float]] = {
+    "itself": (75.8, -51.7),
+    "listed": (54.6, -38.9),
+    "related": (65.5, -47.4),
+}
+"""Factor and offset on the best cosine of a word with a place that make `Match.likeness` a probability: of a
+word of the question itself, of one that the lexicon lists for it, and of one that is merely related. What a
+question names is there more often than not, and of the dozens of words that may stand for it few are."""
+LIKELY = 0.85
+"""The least likeness of a match that counts as recognised: of those at least 95 % are there."""
 
 VOCABULARY = 12
 """Different common words that are read on a picture with print (measured: at most 8 on 48 splatters of 60 to
 1,500 strokes, as "light" and "heart", 16 and more on 18 clouds of 20 to 90 scattered words)."""
-LIKELY = 0.5
-"""The least weight at which a match counts as recognised."""
 COLOUR = "the colour {}"
 """What is looked for where a word names a colour, beside the word itself."""
 OVERVIEW = 0.9
@@ -50,7 +57,7 @@ class Match(NamedTuple):
     Attributes:
         word: of the question.
         term: what was looked for: the word, another that stands for it, or the colour that it names.
-        likeness: in [0, 1], that the best place shows the term.
+        likeness: in [0, 1], the probability that the best place shows the term.
         place: (y, x) of that place's middle, in shares of the picture's height and width.
         strength: in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon
             lists.
@@ -62,11 +69,6 @@ class Match(NamedTuple):
     place: tuple[float, float]
     strength: float = 1.0
 
-    @property
-    def weight(self) -> float:
-        """What a match counts beside others of its word: likeness times strength."""
-        return self.likeness * self.strength
-
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
@@ -74,7 +76,8 @@ class Coupling:
 
     Attributes:
         logits: Float [H, W], one per cell: that the question needs it.
-        confidence: in [0, 1], that the picture holds what is asked for; says nothing where `whole` is high.
+        confidence: in [0, 1], the probability that the picture holds what is asked for; says nothing where
+            `whole` or `odd` is high.
         whole: in [0, 1], that the question is about all of the picture ("Describe the image.").
         odd: in [0, 1], that it asks for what stands out ("What is unusual here?").
         matches: content words of the question in order, each followed by what stands for it, if it is there.
@@ -89,12 +92,18 @@ class Coupling:
     printed: bool = False
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
-        """Of each word of the question its best match, if its weight is at least `least`."""
+        """Of each word of the question its best match, if its likeness is at least `least`."""
         best: dict[str, Match] = {}
         for match in self.matches:
-            if match.weight >= max(least, best[match.word].weight if match.word in best else 0.0):
+            before = best[match.word].likeness if match.word in best else -1.0
+            if match.likeness >= least and match.likeness > before:
                 best[match.word] = match
         return tuple(best.values())
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The content words of the question."""
+        return tuple(dict.fromkeys(match.word for match in self.matches))
 
     def to_dict(self) -> dict[str, object]:
         """All but the logits, JSON-safe."""
@@ -131,13 +140,31 @@ def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Co
     """
     (search,) = guide.search(page, [question])
     judged = guide.weigh(page, [search])
-    factor, offset = CALIBRATION
     words = search.terms.words
-    spots = matches(guide, page, search)
-    confidence = float(torch.sigmoid(judged.present * factor + offset)) * readable(words)
+    spots = matches(page, search)
+    recognised = any(match.likeness >= LIKELY for match in spots)
+    confidence = probability(float(judged.present), recognised) * readable(words)
     whole, odd = _scope(guide, words, search.own)
     logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
     return Coupling(logits, confidence, whole, odd, spots, page.vocabulary >= VOCABULARY)
+
+
+def probability(present: float, recognised: bool) -> float:
+    """The confidence of a logit of presence, and of whether a word of the question was recognised."""
+    factor, offset, more = CALIBRATION
+    return float(torch.sigmoid(torch.tensor(present * factor + offset + more * recognised)))
+
+
+def printed(cosines: Tensor, itself: bool, strength: float) -> Tensor:
+    """The probability that places show a term, from its cosines with them.
+
+    Args:
+        cosines: any shape.
+        itself: the term is the word of the question.
+        strength: of the bond between the two, as of `Match`.
+    """
+    factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
+    return torch.sigmoid(cosines.float() * factor + offset)
 
 
 def within(maps: Tensor, size: tuple[int, int]) -> Tensor:
@@ -199,14 +226,13 @@ def _samples(side: int, cells: int, place: int) -> Tensor:
     return (middles / place).long().view(cells, n)
 
 
-def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
+def matches(page: Page, search: Search) -> tuple[Match, ...]:
     """The content words of a question and what stands for them, each with its best place: print, or what has
     the colour that a word names.
     """
     words, others, stands_for, strengths = search.terms
     cosines = within(search.cosines, page.size)
     width, best = cosines.shape[-1], cosines.flatten(1).max(1)
-    likeness = guide.likeness(best.values).sigmoid().tolist()
     colours = within(search.colours, page.size).flatten(1).max(1)
 
     def middle(index: int) -> tuple[float, float]:
@@ -221,7 +247,8 @@ def matches(guide: Guide, page: Page, search: Search) -> tuple[Match, ...]:
         for index in group:
             term = (*words, *others)[index]
             strength = 1.0 if index < len(words) else strengths[index - len(words)]
-            listed.append(Match(word, term, likeness[index], middle(int(best.indices[index])), strength))
+            likeness = float(printed(best.values[index], index < len(words), strength))
+            listed.append(Match(word, term, likeness, middle(int(best.indices[index])), strength))
         if float(colours.values[number]) > 0:
             place = middle(int(colours.indices[number]))
             listed.append(Match(word, COLOUR.format(word), float(colours.values[number]), place))

@@ -18,6 +18,8 @@ Fixed, untrained; a policy net that is trained adds to it.
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -38,8 +40,9 @@ sure, a tenth if odd, dense or lost, half if the question is about everything.
 On validation pages a quarter for coverage, and the mixture of an untrained balancer, kept a sixth less of the
 evidence of questions with little confidence than the guide alone: even where it is lost it knows best.
 """
-SURE: tuple[float, float] = (0.2, 0.5)
-"""Confidence at which trust in the guide begins, and at which it is full."""
+SURE = 0.5
+"""Confidence from which the guide is fully trusted, and the one threshold of what is said of it: below it the
+cells are spread more widely, the more the lower it is."""
 SCOPE: tuple[float, float] = (0.3, 0.7)
 """The same of `whole` and `odd`."""
 DENSE = frozenset(
@@ -51,12 +54,21 @@ READING = frozenset("copy extract ocr read recite say says transcribe transcript
 """Verbs of questions for print, as opposed to a description of it."""
 SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
 """See `needed`; chosen on validation pages (`runs/guide_calibration.py`)."""
-LOST = "no word of the question was recognised on this picture, so the cells are spread more widely"
-"""What is said beside an allocation that rests on little."""
-UNSURE = "the guide doubts that this picture holds what is asked for, so the cells are spread more widely"
-"""The same, where a word was recognised."""
-CROWDED = "no word of the question was recognised on this picture, so the cells are those that hold most"
-"""What is said where cells that hold much are a fair guess."""
+SENTENCES = {
+    "sure": "the picture probably holds what is asked for",
+    "unsure": "the picture may not hold what is asked for, so the cells are spread more widely",
+    "nothing": "no word of the question was recognised on the picture, so the cells are spread more widely",
+    "dense": "no word of the question was recognised on the picture, so the cells are those that hold most",
+    "unread": "the guide reads Latin script alone and can't read the question, so the cells are spread more "
+    "widely",
+    "whole": "the question is about the whole picture, so the cells are spread over it",
+    "odd": "the question asks for what stands out, so the most salient cells are kept",
+}
+"""What is said of each verdict, in a sentence."""
+GENERAL = frozenset({"whole", "odd"})
+"""Verdicts about questions for no place: words that match and confidence say nothing of them."""
+PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
+"""What is said beside a verdict where some words of a question are in another script."""
 
 
 class Stance(NamedTuple):
@@ -95,7 +107,7 @@ def shares(coupling: Coupling) -> Shares:
     odd = (1 - whole) * _ramp(coupling.odd, *SCOPE)
     local = 1 - whole - odd
     dense = local * _unprinted(coupling)
-    sure = (local - dense) * _ramp(coupling.confidence, *SURE)
+    sure = (local - dense) * _ramp(coupling.confidence, 0.0, SURE)
     return Shares(sure, odd, whole, dense, local - dense - sure)
 
 
@@ -147,12 +159,59 @@ def start(coupling: Coupling) -> Tensor:
     return torch.logit(torch.tensor(shares(coupling), dtype=torch.float32) @ stances, eps=1e-4)
 
 
+def verdict(confidence: float, whole: float, odd: float, words: Sequence[str], recognised: bool) -> str:
+    """What the guide makes of a question and a picture: one of SENTENCES.
+
+    Args:
+        confidence: of a `Coupling`, like the next two.
+        whole: as there.
+        odd: as there.
+        words: the content words of the question.
+        recognised: whether one of them was, on the picture.
+    """
+    middle = sum(SCOPE) / 2
+    if whole > middle:
+        return "whole"
+    if odd > middle:
+        return "odd"
+    if words and all(map(in_other_script, words)):
+        return "unread"
+    if words and not recognised and DENSE.issuperset(words):
+        return "dense"
+    if confidence >= SURE:
+        return "sure"
+    return "unsure" if recognised else "nothing"
+
+
+def verdict_of(coupling: Coupling) -> str:
+    """The verdict of a coupling."""
+    c = coupling
+    return verdict(c.confidence, c.whole, c.odd, c.words, bool(c.best()))
+
+
+def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
+    """What is said of a verdict wherever one is shown: its confidence, and what follows from it."""
+    numbered = kind not in (*GENERAL, "unread")
+    parts = [f"{confidence:.0%}: {SENTENCES[kind]}" if numbered else SENTENCES[kind]]
+    return "; ".join(parts + _passed_over(kind, words))
+
+
 def note(coupling: Coupling) -> str | None:
     """What must be said beside an allocation; None where the guide knows its way."""
-    kinds = shares(coupling)
-    if kinds.lost > 0.5:
-        return UNSURE if coupling.best() else LOST
-    return CROWDED if kinds.dense > 0.5 else None
+    kind = verdict_of(coupling)
+    parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
+    return "; ".join(parts + _passed_over(kind, coupling.words)) or None
+
+
+def _passed_over(kind: str, words: Sequence[str]) -> list[str]:
+    """The remark about words in another script, where there are some and the verdict says nothing of them."""
+    return [PASSED_OVER] if kind != "unread" and any(map(in_other_script, words)) else []
+
+
+def in_other_script(word: str) -> bool:
+    """Whether a word has letters, and none of them is Latin."""
+    letters = [letter for letter in word if letter.isalpha()]
+    return bool(letters) and not any("LATIN" in unicodedata.name(letter, "") for letter in letters)
 
 
 def blend(coupling: Coupling, own: Tensor) -> Tensor:
