@@ -37,7 +37,6 @@ from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
     Generated,
-    check_prompt,
     generate_whole,
     named_arguments,
     refuse_arguments,
@@ -46,6 +45,7 @@ from arr_coc.seam.decoding import (
     with_inferred_mask,
 )
 from arr_coc.seam.frozen import freeze, restore
+from arr_coc.seam.inputs import check_inputs, check_without_images
 from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Answer, Session, VisualSource
 from arr_coc.store import checkpoint
@@ -267,7 +267,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """
         wanted = find_mode(self.mode if mode is None else mode)
         check_budget(budget)  # before any work is done
-        check_prompt(inputs)
+        check_inputs(self.adapter, inputs)
         framed, frames = as_frames(self.adapter, inputs)
         call = Call(
             framed,
@@ -290,7 +290,10 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
         check_budget(budget)  # also where nothing is chosen
         refuse_continuation(inputs, stock := find_mode(mode).stock)
-        return stock or not self.adapter.has_images(inputs)
+        if stock or self.adapter.has_images(inputs):
+            return stock
+        check_without_images(self.adapter, inputs)
+        return True
 
     def forward(
         self,
@@ -310,7 +313,9 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             inputs: ordinary processor inputs, `labels`, and whatever else the base model takes.
 
         Returns:
-            The base model's own output. Its logits are those of the kept sequence. It also has
+            The base model's own output. Its logits are those of the kept sequence, and so are hidden states
+            and attentions; `logits_to_keep` names columns of the whole prompt, or counts the last that are
+            kept. It also has
             `allocations` (one per image or clip), `allocation` (the first, or None), `fallback` (bool) and
             `columns` (long [B, S'], the original column of each position, -1 for padding, -2 for
             a gestalt, -3 for crops; None if nothing was decided). With `return_dict=False` its tuple alone.

@@ -27,7 +27,6 @@ from arr_coc.seam import Compacted
 from arr_coc.seam.decoding import (
     REFUSED,
     check_length,
-    check_prompt,
     generate_whole,
     named_arguments,
     refuse_settings,
@@ -289,13 +288,6 @@ def test_chunked_prefill_is_refused_where_stock_is_wrong(monkeypatch: pytest.Mon
     for installed in ("5.23.0", "5.24.0"):
         monkeypatch.setattr(transformers, "__version__", installed)
         refuse_settings(Base(), {"prefill_chunk_size": 8})
-
-
-def test_a_call_has_a_prompt() -> None:
-    check_prompt({"input_ids": torch.zeros(1, 3)})
-    for inputs in ({"pixel_values": torch.zeros(3, 4)}, {"input_ids": None}):
-        with pytest.raises(ValueError, match=r"input_ids is missing.* pass all that the processor makes"):
-            check_prompt(inputs)
 
 
 def test_a_length_is_a_whole_number() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from arr_coc.core.images import ImageSource, open_image
+from arr_coc.seam.inputs import reading
 
 if TYPE_CHECKING:
     from arr_coc.modes.call import Call, EncodedImages
@@ -94,7 +95,8 @@ def opened(
     if frames:
         raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
     early = adapter.early_layout
-    images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
+    with reading(adapter):
+        images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
     return replace(encoded, sources=[open_image(picture) for picture in pictures])

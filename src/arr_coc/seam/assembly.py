@@ -12,6 +12,7 @@ newline tokens, always stay).
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from arr_coc.seam.compaction import (
     image_spans,
     in_order,
     kept_columns,
+    moved_columns,
 )
 from arr_coc.seam.features import Compacted, Layout, VisualFeatures
 from arr_coc.seam.loaded import attention_window, warn_of_window
@@ -93,6 +95,10 @@ class PromptAssembly(ABC):
         position_ids = inputs.get("position_ids")
         if position_ids is None:
             return self.prompt_positions(inputs, self.attention_mask(inputs))
+        # As the model takes them: one row stands for all, and plain positions for each of three.
+        position_ids = position_ids.expand(*position_ids.shape[:-2], *inputs["input_ids"].shape)
+        if position_ids.ndim == 2 and not self.plain_positions:
+            return position_ids.expand(3, -1, -1)
         numbered = self.text_row and position_ids.ndim == 3 and position_ids.shape[0] == 4
         return position_ids[1:] if numbered else position_ids
 
@@ -264,6 +270,14 @@ class PromptAssembly(ABC):
         ):
             if kwargs.get(name) is not None:
                 kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
+        last = kwargs.get("logits_to_keep")
+        if last is not None and not isinstance(last, int):
+            try:
+                kwargs["logits_to_keep"] = moved_columns(
+                    last, columns, inputs["input_ids"].shape[1], takes_rows_of_columns(self.model)
+                )
+            except ValueError as error:
+                raise ValueError(f"logits_to_keep: {error}, or use mode='full'") from error
         if kwargs.get("labels") is not None:  # no loss at what follows padding
             kwargs["labels"][:, 1:].masked_fill_(columns[:, :-1] == PAD, -100)
         kwargs |= {
@@ -287,6 +301,11 @@ class PromptAssembly(ABC):
         generation, text = self.model.generation_config, self.model.config.get_text_config()
         configured = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
         return next(i for i in [*configured, 0, 1] if i != self.image_token_id)
+
+
+def takes_rows_of_columns(model: Any) -> bool:
+    """Whether the installed release lets a model's `logits_to_keep` name other columns for each row."""
+    return hasattr(sys.modules[type(model).__module__], "slice_logits_to_keep")
 
 
 def joined_tokens(

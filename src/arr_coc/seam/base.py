@@ -16,6 +16,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -27,6 +28,7 @@ from transformers import PreTrainedModel
 from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.seam.compaction import consecutive_positions
 from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures, handing_back
+from arr_coc.seam.inputs import REMEDY, reading
 from arr_coc.seam.loaded import has_recurrence
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, outside, question_tokens, template_markers
@@ -53,6 +55,8 @@ class FamilyAdapter(PromptAssembly):
         remark: what of it is not offered, or what to know; "" for nothing.
         visual_names: processor outputs that belong to the images, not to the prompt; by default what the
             model's `get_image_features` takes.
+        needed: of these the ones that must stand beside the pixels; by default those that have no default
+            there, and the grids of patches.
         mean: per channel, of the image processor's normalisation, where no processor is at hand.
         std: likewise.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S]; by default those of
@@ -134,6 +138,13 @@ class FamilyAdapter(PromptAssembly):
         return tuple(name for name in names if name not in ("args", "kwargs"))
 
     @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Of `visual_names` those that must stand beside `pixel_values`."""
+        names = inspect.signature(self._model_with("get_image_features").get_image_features).parameters
+        required = {name for name, one in names.items() if one.default is one.empty} | {"image_grid_thw"}
+        return tuple(name for name in self.visual_names if name in required and name != "pixel_values")
+
+    @cached_property
     def plain_positions(self) -> bool:
         """Whether the model leaves positions to be counted along the prompt."""
         return not hasattr(self._model_with("get_rope_index", self.model), "get_rope_index")
@@ -163,6 +174,10 @@ class FamilyAdapter(PromptAssembly):
             lengths: tokens of each piece.
         """
         return lengths
+
+    def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int] | None:
+        """The placeholders of each image, told before anything is encoded; None where they can't be."""
+        return self.layout(inputs).in_prompt if self.early_layout else None
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
         """`IMAGE` where a token of an image stands, `VIDEO` where one of a clip does, else 0: int [B, S]."""
@@ -327,7 +342,15 @@ class FamilyAdapter(PromptAssembly):
     # ---- images ---------------------------------------------------------------------------------------
 
     def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encode the images with the model's own encoder, exactly as the stock model does."""
+        """Encode the images with the model's own encoder, exactly as the stock model does.
+
+        Raises:
+            ValueError: images that it can't read, or that don't fit the prompt.
+        """
+        with reading(self):
+            return self._features(inputs)
+
+    def _features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
         output = self.encode(inputs)
         pieces = list(output.pooler_output)
         counts = list(self.token_counts(inputs, [len(piece) for piece in pieces]))
@@ -335,6 +358,9 @@ class FamilyAdapter(PromptAssembly):
         deepstack = getattr(output, "deepstack_features", None) or []
         levels = [split_by_image(list(level), counts) for level in deepstack]
         layout = self.cell_layout(inputs, [len(image) for image in tokens])
+        for (grid, index), image in zip(layout, tokens, strict=True):
+            if prod(grid) != len(index) or (len(index) and int(index.max()) >= len(image)):
+                raise ValueError(f"an image of {len(image)} tokens has no grid {grid} of cells; {REMEDY}")
         cells = [index.to(tokens[0].device) for _, index in layout]
         packed = isinstance(output.pooler_output, Tensor)
         beside = {name: output[name] for name in BESIDE if getattr(output, name, None) is not None}
@@ -345,12 +371,16 @@ class FamilyAdapter(PromptAssembly):
         """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
 
         The patch layout and the normalisation, if there was one, are undone; no original image is needed.
+
+        Raises:
+            ValueError: pixels that are no pictures, or that don't fit the prompt.
         """
         processor = getattr(self.processor, "image_processor", None)
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
         std = torch.tensor(getattr(processor, "image_std", None) or self.std).view(3, 1, 1)
         usual = getattr(processor, "do_normalize", True) is not False
-        pictures = [picture.float() for picture in self.patches(inputs, features)]
+        with reading(self):
+            pictures = [picture.float() for picture in self.patches(inputs, features)]
         return undo_normalisation(pictures, mean, std, usual)
 
     # ---- the question ---------------------------------------------------------------------------------

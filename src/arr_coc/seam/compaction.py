@@ -156,6 +156,54 @@ def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | No
     return gathered if gestalt is None else gathered.masked_fill(columns < PAD, gestalt)
 
 
+def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Tensor:
+    """Where columns of whole prompts stand in the compacted ones, as `logits_to_keep` names them.
+
+    Args:
+        named: numbers of columns, also from the end, a mask or a slice, the same for all rows; or those of
+            each row, numbers [B, n] or a mask [B, S].
+        columns: long [B, S'], the record of a compaction.
+        length: S of the whole prompts.
+        by_row: whether the model takes other columns for each row.
+
+    Returns:
+        Long [n] where they are the same in each row, else long [B, n]; of a mask [B, S] a mask [B, S'].
+
+    Raises:
+        ValueError: no columns of the prompt, one that is dropped, or one that stands at different places in
+            the rows, where the model takes no others for each.
+    """
+    rows = len(columns)
+    try:
+        if isinstance(named, Tensor) and named.ndim == 2:
+            named = named.to(columns.device)
+            if named.dtype == torch.bool and named.shape == (rows, length):
+                kept = gather_columns(named, columns, fill=0)
+                _refuse_lost(kept.sum(1) < named.sum(1), kept)
+                return kept
+            wanted = torch.arange(length, device=columns.device)[named].expand(rows, -1)
+        else:
+            index = named if isinstance(named, Tensor | slice) else torch.as_tensor(named)
+            wanted = torch.arange(length, device=columns.device)[index].expand(1, -1).expand(rows, -1)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"these are no columns of {rows} prompts of {length} tokens") from error
+    matches = columns[:, None] == wanted[..., None]  # (B, n, S')
+    _refuse_lost(~matches.any(-1), wanted)
+    places = matches.int().argmax(-1)
+    if bool((places == places[:1]).all()):
+        return places[0]
+    if not by_row:
+        raise ValueError("these columns stand elsewhere in each row once tokens are dropped: pass one row")
+    return places
+
+
+def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
+    """Raise a ValueError where some of the columns that were asked for are not kept."""
+    if bool(lost.any()):
+        which = wanted[lost].unique().tolist() if wanted.dtype != torch.bool else "of the mask"
+        raise ValueError(f"columns {which} are dropped or padding: name columns of text")
+
+
 def gestalt_positions(
     positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
 ) -> Tensor:

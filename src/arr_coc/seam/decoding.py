@@ -39,6 +39,16 @@ REFUSED = {
     "token_healing": "healing rewrites the end of the prompt",
     "inputs_embeds": "tokens to drop are found by their ids, pass input_ids",
     "mm_encoder_outputs": "images are encoded here, pass pixel_values",
+    "per_layer_inputs": "they are made of the tokens that are kept, leave them out",
+    "visual_pos_masks": "the model finds the visual tokens that are kept, leave them out",
+    "deepstack_visual_embeds": "images are encoded here, pass pixel_values",
+    "cache_position": "columns are numbered anew, leave it out",
+    "rope_deltas": "they belong to the whole prompt, leave them out",
+    "position_embeddings": "they belong to the whole prompt, pass position_ids",
+    "shift_labels": "labels of the kept tokens are shifted by the model, pass labels",
+    "cu_seq_lens_q": "packed prompts can't be divided anew, pad them",
+    "cu_seq_lens_k": "packed prompts can't be divided anew, pad them",
+    "seq_idx": "packed prompts can't be divided anew, pad them",
 }
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
 
@@ -82,8 +92,12 @@ def named_arguments(
         All of them by name. A prompt that came as `inputs` is `input_ids`.
 
     Raises:
-        ValueError: too many positional arguments, or an argument given twice.
+        ValueError: too many positional arguments, an argument given twice, or a prompt that isn't ids, such
+            as a picture or all processor inputs in one object.
     """
+    name = getattr(call, "__name__", "the call")
+    if args:
+        _check_ids(args[0], name)
     parameters = inspect.signature(call).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(args) > len(names):
@@ -93,6 +107,8 @@ def named_arguments(
         raise ValueError(f"{', '.join(twice)} was given twice, by position and by name; pass it once")
     named = {**positional, **kwargs}
     prompt = named.pop("inputs", None)
+    for value in (prompt, named.get("input_ids")):
+        _check_ids(value, name)
     if prompt is not None:
         if named.get("input_ids") is not None:
             raise ValueError("inputs and input_ids were both given, and both are the prompt; pass input_ids")
@@ -100,17 +116,22 @@ def named_arguments(
     return named
 
 
-def check_prompt(inputs: Mapping[str, Any]) -> None:
-    """Check that a call has its prompt beside its images.
+def _check_ids(prompt: Any, name: str) -> None:
+    """Raise a ValueError where something else than ids stands in the place of a call's prompt.
 
-    Raises:
-        ValueError: there are no `input_ids`.
+    Args:
+        prompt: what does; None: nothing.
+        name: of the call.
     """
-    if inputs.get("input_ids") is None:
-        raise ValueError(
-            "input_ids is missing, by which tokens to drop are found: pass all that the processor makes of a "
-            "prompt and its images"
-        )
+    if prompt is None or isinstance(prompt, Tensor):
+        return
+    kind = type(prompt).__name__
+    if isinstance(prompt, Mapping):
+        raise ValueError(f"{name} got a {kind} in place of input_ids: unpack it, {name}(**inputs)")
+    raise ValueError(
+        f"{name} got a {kind} in place of input_ids: use ask(image, question), or pass all that the "
+        f"processor makes of a prompt and its images, {name}(**inputs)"
+    )
 
 
 def check_length(count: object) -> None:
@@ -159,6 +180,8 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
     Raises:
         ValueError: names the setting, the reason and the remedy.
     """
+    if not isinstance(kwargs.get("logits_to_keep", 0), int | None):
+        raise ValueError("logits_to_keep of columns is for one forward: leave it out of generate")
     names = (*REFUSED, "cache_implementation", "prefill_chunk_size")
     refuse_arguments({name: setting(base, kwargs, name) for name in names})
 

@@ -33,6 +33,7 @@ class Gemma4Adapter(FamilyAdapter):
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
     sparse = True
+    needed = ("image_position_ids",)
 
     @property
     def pool(self) -> int:

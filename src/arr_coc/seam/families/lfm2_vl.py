@@ -7,13 +7,16 @@ and with some tokens dropped these are others. With all tokens kept, results are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_groups, raster
+from arr_coc.seam.inputs import REMEDY
 from arr_coc.seam.patching import to_picture
 
 
@@ -30,6 +33,21 @@ class Lfm2VLAdapter(FamilyAdapter):
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's views: their placeholders stand a single token apart."""
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
+
+    def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
+        """As `token_counts`.
+
+        Raises:
+            ValueError: the prompt's placeholders are not those of the views.
+        """
+        unit = self.model.config.downsample_factor**2
+        tokens = [height * width // unit for height, width in inputs["spatial_shapes"].tolist()]
+        image_spans(inputs["input_ids"] == self.image_token_id, tokens)
+        counts = self.token_counts(inputs, ())
+        ends = {*accumulate(tokens)}
+        if not ends.issuperset(accumulate(counts)):
+            raise ValueError(f"the prompt has images of {counts} tokens and views of {tokens}; {REMEDY}")
+        return counts
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The raster of all tiles, or of the one view."""

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.families.tiles import by_gaps, run_spans
+from arr_coc.seam.families.tiles import by_gaps, placeholder_runs, run_spans
+from arr_coc.seam.inputs import REMEDY
 
 
 class Slices(NamedTuple):
@@ -41,6 +42,10 @@ class MiniCPMVAdapter(FamilyAdapter):
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each picture's views."""
         return [sum(picture.tokens) for picture in self.slices(inputs)]
+
+    def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
+        """As `token_counts`."""
+        return self.token_counts(inputs, ())
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The raster of all slices, or of the one view."""
@@ -70,9 +75,12 @@ class MiniCPMVAdapter(FamilyAdapter):
         """How each picture was cut, as the prompt says.
 
         Raises:
-            ValueError: slices that make no raster of one size.
+            ValueError: slices that make no raster of one size, or more or fewer views than the pixels have.
         """
         sizes = [(height, width) for height, width in inputs["target_sizes"].tolist()]
+        views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
+        if views != len(sizes):
+            raise ValueError(f"the prompt has {views} views and the pixels {len(sizes)}; {REMEDY}")
         pictures = []
         for ids in inputs["input_ids"]:
             runs = run_spans(ids == self.image_token_id)

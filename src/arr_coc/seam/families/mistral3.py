@@ -48,6 +48,18 @@ class Mistral3Adapter(FamilyAdapter):
         """Every token is a cell: the picture's size in merged patches."""
         return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
 
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """The model's own output; a picture of one token goes in twice, since alone it loses a dimension."""
+        sizes = inputs["image_sizes"]
+        if len(sizes) != 1 or self._grids(inputs) != [(1, 1, 1)]:
+            return super().encode(inputs)
+        twice = {
+            name: torch.cat([torch.as_tensor(inputs[name])] * 2) for name in ("pixel_values", "image_sizes")
+        }
+        output = super().encode({**inputs, **twice})
+        output.pooler_output = list(output.pooler_output)[:1]
+        return output
+
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures, without the padding to the size of the largest in the call."""
         sizes = [(int(h), int(w)) for h, w in inputs["image_sizes"]]

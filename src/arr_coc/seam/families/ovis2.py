@@ -12,7 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_groups, raster
+from arr_coc.seam.inputs import REMEDY
 
 
 class Ovis2Adapter(FamilyAdapter):
@@ -31,6 +33,18 @@ class Ovis2Adapter(FamilyAdapter):
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's views: their placeholders stand a single token apart."""
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
+
+    def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
+        """As `token_counts`.
+
+        Raises:
+            ValueError: the prompt's placeholders are not those of the views.
+        """
+        counts, unit = self.token_counts(inputs, ()), self.side**2
+        image_spans(inputs["input_ids"] == self.image_token_id, [unit] * len(inputs["pixel_values"]))
+        if any(count % unit for count in counts):
+            raise ValueError(f"the prompt has images of {counts} tokens, and a view has {unit}; {REMEDY}")
+        return counts
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The raster of all tiles, or of the one view."""

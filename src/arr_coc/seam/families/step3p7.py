@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.families.tiles import by_gaps, joined, raster, run_spans
+from arr_coc.seam.families.tiles import by_gaps, joined, placeholder_runs, raster, run_spans
+from arr_coc.seam.inputs import REMEDY
 
 
 class Step3p7Adapter(FamilyAdapter):
@@ -24,6 +25,24 @@ class Step3p7Adapter(FamilyAdapter):
     model_types = ("step3p7",)
     title = "Step 3.7"
     remark = "the view of the whole, behind the windows, always stays"
+    needed = ("num_local_patches",)
+
+    def early_counts(self, inputs: Mapping[str, Any]) -> None:
+        """None: the encoder says.
+
+        Raises:
+            ValueError: the prompt has more or fewer views than the pixels, or others.
+        """
+        numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
+        local = inputs.get("pixel_values_local")
+        views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
+        own = len(inputs["pixel_values"]), 0 if local is None else len(local)
+        if views != sum(own) or own != (len(numbers), sum(numbers)):
+            raise ValueError(
+                f"the prompt has {views} views of pictures and the pixels {own[0]} of the whole and {own[1]} "
+                f"windows, for {numbers}; {REMEDY}"
+            )
+        self.windows(inputs)
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The raster of all windows, or of the one view."""

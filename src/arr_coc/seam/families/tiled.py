@@ -20,8 +20,10 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.families.tiles import arranged, joined, raster
 from arr_coc.seam.features import handing_back
+from arr_coc.seam.inputs import REMEDY
 from arr_coc.seam.partial import numbered_cells
 
 
@@ -71,6 +73,18 @@ class TiledAdapter(FamilyAdapter):
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's tiles and view of the whole, however many the encoder took together."""
         return [number * self.side(inputs) ** 2 for number in self._numbers(inputs)]
+
+    def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
+        """As `token_counts`.
+
+        Raises:
+            ValueError: the prompt's placeholders are not those of the views.
+        """
+        ids, views = inputs["input_ids"], self.views(inputs)
+        image_spans(ids == self.image_token_id, [self.side(inputs) ** 2] * len(views))
+        if (numbers := self._numbers(inputs)) and sum(numbers) == len(views):
+            return self.token_counts(inputs, ())
+        raise ValueError(f"the prompt has images of {numbers} tiles and views for {len(views)}; {REMEDY}")
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The raster of all tiles, the view of the whole left out."""
