@@ -19,6 +19,7 @@ from torch import Tensor
 
 from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.features import KIND_NAMES
+from arr_coc.seam.steps import StepPixels
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter
@@ -132,7 +133,7 @@ def _check_positions(adapter: FamilyAdapter, positions: Any, shape: tuple[int, .
 def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) -> None:
     """Raise a ValueError for pixels that are empty, or that lack what a family needs beside them."""
     pixels = inputs.get(name)
-    if pixels is None:
+    if pixels is None or isinstance(pixels, StepPixels):  # those are our own
         return
     if not len(pixels):
         raise ValueError(f"{name} is empty; leave it out of a prompt without images, or {REMEDY}")
