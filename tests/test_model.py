@@ -477,3 +477,28 @@ class TestMaking:
         out = model(**inputs_of())
         assert out.logits.dtype == torch.bfloat16
         assert [allocation.kept for allocation in out.allocations] == [9, 9]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_autocast_cells_are_chosen_in_the_weights_own_precision(
+    dtype: torch.dtype, model: ARRCOCModel
+) -> None:
+    """Parts of the guide know no half precision; what the base model computes stays under autocast."""
+    inputs = inputs_of()
+    with torch.no_grad():
+        plain = model(**inputs, mode="sparse")
+        with torch.autocast("cpu", dtype=dtype):
+            output = model(**inputs, mode="sparse")
+            stock = tiny("qwen3_vl").model(**inputs).logits
+            whole = model(**inputs, budget=1.0, mode="prune")
+    assert not output.fallback
+    assert [a.kept for a in output.allocations] == [a.kept for a in plain.allocations]
+    assert output.logits.dtype == stock.dtype
+    assert torch.equal(whole.logits, stock)
+
+
+def test_a_fallback_is_noted(model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.modes.whole.decide", lambda *_: 1 / 0)
+    out = model.generate(**inputs_of(), mode="prune", max_new_tokens=1, return_allocation=True)
+    assert out.fallback
+    assert out.note == "choosing cells failed, so all were kept: the log says why"

@@ -411,13 +411,20 @@ def guarded(
 ) -> T | None:
     """What some work returns, a decision say; None where it failed, unless failures are to be raised.
 
+    It runs in the precision of its own weights, also under `torch.autocast`: decisions are of single cells,
+    and parts of them know no half precision. What is encoded or answered stays under it.
+
     Args:
         chooser: says whether they are.
         work: what the answer doesn't depend on.
         failure: what the log says then.
     """
+    device = next(chooser.layer.parameters()).device.type
     try:
-        return work()
+        if not torch.is_autocast_enabled(device):
+            return work()
+        with torch.autocast(device, enabled=False):
+            return work()
     except Exception:  # whatever goes wrong in deciding, the answer must still come
         if chooser.strict:
             raise

@@ -37,6 +37,8 @@ def remarks(
     """
     from arr_coc.core.attending import DEFAULT_BUDGET
 
+    if prepared.fallback:
+        return "choosing cells failed, so all were kept: the log says why"
     mode = find_mode(prepared.mode)
     allowed = own if budget is None else budget
     of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
