@@ -72,7 +72,7 @@ def ask(page: Page) -> float:
     """Seconds from the click to the answer."""
     begun = time.monotonic()
     page.click("#ask")
-    page.wait_for_function("document.querySelector('#status').innerText.startsWith('Answered in')")
+    page.wait_for_function("document.querySelector('#status')?.innerText.startsWith('Answered in')")
     took = time.monotonic() - begun
     page.wait_for_selector("#ask:enabled")
     return took
@@ -114,7 +114,7 @@ def time_pages(rounds: int, pictures: Path | None) -> dict[str, Any]:
             page = browser.new_context(viewport=SIZE).new_page()
             begun = time.monotonic()
             page.goto(address)
-            page.wait_for_selector("#canvas canvas")
+            page.wait_for_selector("#sight canvas")
             paints.append(time.monotonic() - begun)
             page.wait_for_timeout(500)
             answers.append(ask(page))

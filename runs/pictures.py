@@ -1,4 +1,4 @@
-"""Draw the pictures of the app's pane "Where would it look?" and of the README: an invoice, settings, a chart, a ticket.
+"""Draw the pictures that the app has to choose from, and those of the README: an invoice, settings, a chart, a ticket.
 
     python runs/pictures.py                          runs/pictures/*.html -> src/arr_coc/app/pictures
     python runs/pictures.py --figure docs/look.png   the README's figure, of the pictures that are there

@@ -5,8 +5,10 @@ Run: pytest tests/test_model.py
 
 from __future__ import annotations
 
+import inspect
 import logging
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,9 @@ import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor
-from transformers import DynamicCache, GenerationConfig
+from transformers import DynamicCache, GenerationConfig, Trainer, TrainingArguments
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils.generic import find_labels
 
 from arr_coc.core.allocation import Reason
 from arr_coc.core.attending import NonFiniteScores
@@ -502,3 +505,33 @@ def test_a_fallback_is_noted(model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
     out = model.generate(**inputs_of(), mode="prune", max_new_tokens=1, return_allocation=True)
     assert out.fallback
     assert out.note == "choosing cells failed, so all were kept: the log says why"
+
+
+# ---- transformers' Trainer --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_forward_names_what_processors_return(family: str) -> None:
+    """What isn't named is cut out of the data by transformers' Trainer, and labels aren't found."""
+    names = inspect.signature(wrapped(family).forward).parameters
+    assert names.keys() >= {*inputs_of(family), "labels"}
+    assert "labels" in find_labels(ARRCOCModel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_trainer_measures_the_loss_of_pruned_prompts(bf16: bool, tmp_path: Path) -> None:
+    model, inputs = wrapped(), inputs_of()
+    inputs["labels"] = inputs["input_ids"].clone()
+    inputs["labels"][:, :-4] = -100  # what is taught is the answer: visual tokens have no labels
+    with torch.no_grad():
+        expected = float(model(**inputs).loss)
+    settings: dict[str, Any] = {"output_dir": str(tmp_path), "report_to": [], "use_cpu": True, "bf16": bf16}
+    trainer = Trainer(model, TrainingArguments(**settings), lambda rows: rows[0], eval_dataset=[inputs])
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=0.05 if bf16 else 1e-5)
+
+
+def test_gradient_checkpointing_is_refused() -> None:
+    """transformers' Trainer calls it where its arguments ask for checkpointing."""
+    with pytest.raises(ValueError, match="has no effect on a frozen base model: leave it out, or"):
+        wrapped().gradient_checkpointing_enable(gradient_checkpointing_kwargs={})

@@ -39,11 +39,13 @@ from arr_coc.seam.decoding import (
     Generated,
     generate_whole,
     named_arguments,
+    naming,
     refuse_arguments,
     refuse_settings,
     setting,
     with_inferred_mask,
 )
+from arr_coc.seam.features import PROCESSOR_NAMES
 from arr_coc.seam.frozen import freeze, restore
 from arr_coc.seam.inputs import check_inputs, check_without_images
 from arr_coc.seam.lora import LoRAs
@@ -295,6 +297,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         check_without_images(self.adapter, inputs)
         return True
 
+    @naming(*PROCESSOR_NAMES)
     def forward(
         self,
         *args: Any,

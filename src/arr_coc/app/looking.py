@@ -55,7 +55,7 @@ class Sight:
 
 
 class Looking:
-    """The pane's work; one picture or question at a time.
+    """The live view's work; one picture or question at a time.
 
     Args:
         encoded: the memory that the pictures of all tabs share.

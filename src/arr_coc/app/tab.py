@@ -56,8 +56,8 @@ class Tab:
         clip: in the form, where it takes the image's place; None: there is none.
         truths: answers that are known to be true of it, by question.
         evidence: boxes that show the answer to a question, by question.
-        sight: of the picture in the pane "Where would it look?"; None: nothing is kept of it.
-        pictures: how many that pane was given; what is found in one is not shown once another is there.
+        sight: that the live view has of the picture in the form; None: nothing is kept of it.
+        pictures: how many the form was given; what is found in one is not shown once another is there.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
         settings: of the form, with which the answer on the page was made; None: as the form begins.

@@ -15,7 +15,7 @@ import numbers
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import transformers
@@ -27,6 +27,8 @@ from arr_coc.core.allocation import Allocation
 from arr_coc.seam.caches import cache_of, mark_caches
 from arr_coc.seam.callbacks import show_whole_prompt
 from arr_coc.seam.features import Compacted
+
+T = TypeVar("T")
 
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
@@ -113,6 +115,22 @@ def named_arguments(
         if named.get("input_ids") is not None:
             raise ValueError("inputs and input_ids were both given, and both are the prompt; pass input_ids")
         named["input_ids"] = prompt
+    return named
+
+
+def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A decorator: the signature of a function that takes any arguments names these, each None by default.
+
+    transformers' Trainer reads it: what it doesn't name is left out of the data, and labels aren't found.
+    """
+
+    def named(function: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(function)
+        *own, last = signature.parameters.values()
+        new = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
+        vars(function)["__signature__"] = signature.replace(parameters=[*own, *new, last])
+        return function
+
     return named
 
 

@@ -21,6 +21,28 @@ KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
 PROMPT_NAMES = ("input_ids", "attention_mask", *KIND_NAMES)
 """The processor's outputs with a value for every token of a prompt."""
 
+PROCESSOR_NAMES = (
+    *PROMPT_NAMES,
+    "labels",
+    "pixel_values",
+    "pixel_values_videos",
+    "pixel_values_local",
+    "pixel_attention_mask",
+    "image_grid_thw",
+    "video_grid_thw",
+    "second_per_grid_ts",
+    "image_sizes",
+    "image_position_ids",
+    "image_token_pooling",
+    "image_grids",
+    "image_num_crops",
+    "batch_num_images",
+    "num_local_patches",
+    "spatial_shapes",
+    "target_sizes",
+)
+"""The outputs of the processors of all families, and labels: what a data set for a model may have."""
+
 CROP_VALUES, CROP_GRIDS = "crop_values", "crop_grids"
 """Inputs beside the processor's own: crops of pictures, and per image their rows and columns."""
 

@@ -55,3 +55,16 @@ class BaseProperties:
     def can_generate(self) -> bool:
         """Always: a model without a generation head isn't wrapped."""
         return True
+
+    def activation_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """Refused: the base model stays in evaluation mode, in which transformers keeps every activation.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "gradient_checkpointing has no effect on a frozen base model: leave it out, or train with "
+            "`arr-coc train ... checkpointing=true`"
+        )
+
+    gradient_checkpointing_enable = activation_checkpointing_enable
