@@ -17,7 +17,8 @@ from torch import Tensor
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import REFUSED
 from arr_coc.seam.features import PROMPT_NAMES
-from arr_coc.seam.inputs import BY_TOKEN, check_prompt, reading
+from arr_coc.seam.inputs import BY_TOKEN, check_prompt
+from arr_coc.seam.misfits import reading
 from tiny import KINDS, apart, picture, prompts, tiny
 
 ROWS = [("Where is it?", [picture(1, (144, 96))])]
@@ -153,11 +154,11 @@ def test_a_call_has_a_prompt() -> None:
 def test_errors_of_the_machine_and_our_own_stay_what_they_are() -> None:
     adapter = wrapped().adapter
     for error in (torch.OutOfMemoryError("full"), NotImplementedError("no"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), reading(adapter):
+        with pytest.raises(type(error)), reading(adapter.model.config.model_type):
             raise error
     with (
         pytest.raises(ValueError, match=r"can't read these images .*\(IndexError: 3\); pass all"),
-        reading(adapter),
+        reading(adapter.model.config.model_type),
     ):
         raise IndexError(3)
 

@@ -9,12 +9,12 @@ question costs the guide's head alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from arr_coc.app.tab import Sight
 from arr_coc.core.images import open_image
 
 if TYPE_CHECKING:
@@ -22,36 +22,11 @@ if TYPE_CHECKING:
 
     from arr_coc.app.tab import Encoded, Tab
     from arr_coc.core.images import ImageSource
-    from arr_coc.core.selector import Selector
 
 LONGEST_QUESTION = 2000
 """Characters of a question that are read while it is being typed."""
 SHOWN = 1024
 """The longest side in px at which the picture is sent to the page."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sight:
-    """What a tab keeps of the picture that it looks at.
-
-    Attributes:
-        source: the picture as it came, to tell it from the next.
-        image: opened, at most as large as the guide reads it.
-        grid: (H, W) cells, of the picture as it came.
-        selector: has looked at it.
-        picture: what the viewer draws of it.
-    """
-
-    source: ImageSource
-    image: Image.Image
-    grid: tuple[int, int]
-    selector: Selector
-    picture: dict[str, Any]
-
-    @property
-    def megapixels(self) -> float:
-        """Of the picture."""
-        return self.image.width * self.image.height / 1e6
 
 
 class Looking:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from arr_coc.app.clips import megapixels
 
 if TYPE_CHECKING:
-    from arr_coc.app.looking import Sight
+    from PIL import Image
+
     from arr_coc.core.images import ImageSource
+    from arr_coc.core.selector import Selector
     from arr_coc.core.video import FrameSource
     from arr_coc.data.record import Box
     from arr_coc.inspect.clip_trace import ClipTrace
@@ -38,6 +40,30 @@ HISTORY = 50
 """Questions of a tab whose balance is kept, at most."""
 DRAWN = ("format", "question", "weights", "tensions")
 """What the viewer draws of a question in the history."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """What a tab keeps of the picture that it looks at.
+
+    Attributes:
+        source: the picture as it came, to tell it from the next.
+        image: opened, at most as large as the guide reads it.
+        grid: (H, W) cells, of the picture as it came.
+        selector: has looked at it.
+        picture: what the viewer draws of it.
+    """
+
+    source: ImageSource
+    image: Image.Image
+    grid: tuple[int, int]
+    selector: Selector
+    picture: dict[str, Any]
+
+    @property
+    def megapixels(self) -> float:
+        """Of the picture."""
+        return self.image.width * self.image.height / 1e6
 
 
 @dataclass(eq=False)

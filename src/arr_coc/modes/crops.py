@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from arr_coc.core.images import ImageSource, open_image
-from arr_coc.seam.inputs import reading
+from arr_coc.seam.misfits import reading
 
 if TYPE_CHECKING:
     from arr_coc.modes.call import Call, EncodedImages
@@ -95,7 +95,7 @@ def opened(
     if frames:
         raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
     early = adapter.early_layout
-    with reading(adapter):
+    with reading(adapter.model.config.model_type):
         images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")

@@ -27,8 +27,8 @@ from arr_coc.modes.guided import changes_for
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import coarse_maps, fall_back, gestalt_of, kept_cells, untaught
 from arr_coc.seam import Layout, VisualFeatures
-from arr_coc.seam.inputs import reading
 from arr_coc.seam.lora import PARTIAL
+from arr_coc.seam.misfits import reading
 
 
 def before_encoding(
@@ -63,7 +63,7 @@ def before_encoding(
     if decision is None:
         return fall_back(chooser, call)
     keep = [index.to(layout.cells[0].device) for index in decision.keep]
-    with call.watch("encode"), reading(adapter):
+    with call.watch("encode"), reading(adapter.model.config.model_type):
         fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.sizes)
     if decision.gates is not None:
         fine = gated(fine, layout, keep, decision.gates)

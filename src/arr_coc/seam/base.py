@@ -28,8 +28,8 @@ from transformers import PreTrainedModel
 from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.seam.compaction import consecutive_positions
 from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures, handing_back
-from arr_coc.seam.inputs import REMEDY, reading
 from arr_coc.seam.loaded import has_recurrence
+from arr_coc.seam.misfits import REMEDY, reading
 from arr_coc.seam.pixels import undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, outside, question_tokens, template_markers
 
@@ -347,7 +347,7 @@ class FamilyAdapter(PromptAssembly):
         Raises:
             ValueError: images that it can't read, or that don't fit the prompt.
         """
-        with reading(self):
+        with reading(self.model.config.model_type):
             return self._features(inputs)
 
     def _features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
@@ -379,7 +379,7 @@ class FamilyAdapter(PromptAssembly):
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
         std = torch.tensor(getattr(processor, "image_std", None) or self.std).view(3, 1, 1)
         usual = getattr(processor, "do_normalize", True) is not False
-        with reading(self):
+        with reading(self.model.config.model_type):
             pictures = [picture.float() for picture in self.patches(inputs, features)]
         return undo_normalisation(pictures, mean, std, usual)
 

@@ -1,7 +1,6 @@
 """The check of a call's inputs, one for all families: the prompt, what stands beside it, and its images.
 
     check_inputs(adapter, inputs)   before anything is encoded
-    reading(adapter)                around what reads pixels, for the errors that no check foresees
 
 Whatever doesn't fit is one ValueError with the remedy. Mode "full" is the stock model: its inputs aren't
 checked.
@@ -10,39 +9,25 @@ checked.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.features import KIND_NAMES
+from arr_coc.seam.misfits import REMEDY, reading
 from arr_coc.seam.steps import StepPixels
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter
 
-REMEDY = "pass all that the model's own processor makes of a prompt and its images, unchanged"
 BY_TOKEN = ("attention_mask", *KIND_NAMES, "labels")
 """Arguments with one value per token of the prompt: [B, S]."""
 BY_PICTURE = ("image_sizes", "spatial_shapes", "image_position_ids", "pixel_attention_mask")
 """Arguments with one row for each row of `pixel_values`."""
 GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
 """Pixels that some processors cut into patches, and the grid [images, 3] of these."""
-OUTSIDE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
-"""RuntimeErrors that are the machine's, whatever the inputs."""
-MISFITS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    StopIteration,
-    TypeError,
-    ValueError,
-)
-"""What a model raises of pixels that it can't read."""
 
 
 def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
@@ -172,37 +157,7 @@ def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> No
         return
     if not count:
         raise ValueError(f"the prompt has no image token (id {image}) for its pixel_values; {REMEDY}")
-    with reading(adapter):
+    with reading(adapter.model.config.model_type):
         counts = adapter.early_counts(inputs)
     if counts is not None:
         image_spans(ids == image, counts)
-
-
-@contextmanager
-def reading(adapter: FamilyAdapter) -> Generator[None]:
-    """Turn what goes wrong in reading a call's pixels into a ValueError: they, or the prompt, don't fit.
-
-    Raises:
-        ValueError: names the error that it comes from.
-    """
-    try:
-        yield
-    except (*OUTSIDE, NotImplementedError):
-        raise
-    except MISFITS as error:
-        if isinstance(error, ValueError) and _is_own(error):
-            raise
-        what = " ".join(str(error).split()) or "too few of something"
-        raise ValueError(
-            f"{adapter.model.config.model_type} can't read these images with this prompt "
-            f"({type(error).__name__}: {what}); {REMEDY}"
-        ) from error
-
-
-def _is_own(error: BaseException) -> bool:
-    """Whether an error was raised by this package, whose messages have their remedy."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
-    return name.startswith("arr_coc.")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.families.tiles import by_gaps, placeholder_runs, run_spans
-from arr_coc.seam.inputs import REMEDY
+from arr_coc.seam.misfits import REMEDY
 
 
 class Slices(NamedTuple):

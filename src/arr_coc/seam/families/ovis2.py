@@ -14,7 +14,7 @@ from torch import Tensor
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.families.tiles import arrangement, joined, placeholder_groups, raster
-from arr_coc.seam.inputs import REMEDY
+from arr_coc.seam.misfits import REMEDY
 
 
 class Ovis2Adapter(FamilyAdapter):

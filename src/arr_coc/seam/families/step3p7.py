@@ -16,7 +16,7 @@ from torch import Tensor
 
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.families.tiles import by_gaps, joined, placeholder_runs, raster, run_spans
-from arr_coc.seam.inputs import REMEDY
+from arr_coc.seam.misfits import REMEDY
 
 
 class Step3p7Adapter(FamilyAdapter):

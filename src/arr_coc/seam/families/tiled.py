@@ -23,7 +23,7 @@ from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.compaction import image_spans
 from arr_coc.seam.families.tiles import arranged, joined, raster
 from arr_coc.seam.features import handing_back
-from arr_coc.seam.inputs import REMEDY
+from arr_coc.seam.misfits import REMEDY
 from arr_coc.seam.partial import numbered_cells
 
 
