@@ -5,6 +5,7 @@ Run: pytest tests/test_model.py
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from functools import cache, partial
@@ -24,6 +25,7 @@ from arr_coc.core.allocation import Reason
 from arr_coc.core.attending import NonFiniteScores
 from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
 from arr_coc.modes import MODES
+from arr_coc.modes.notes import NO_NUMBERS
 from arr_coc.seam import PAD
 from arr_coc.seam.caches import CACHE
 from arr_coc.seam.decoding import CHUNKED_PREFILL, REFUSED, heeding_positions
@@ -535,3 +537,19 @@ def test_gradient_checkpointing_is_refused() -> None:
     """transformers' Trainer calls it where its arguments ask for checkpointing."""
     with pytest.raises(ValueError, match="has no effect on a frozen base model: leave it out, or"):
         wrapped().gradient_checkpointing_enable(gradient_checkpointing_kwargs={})
+
+
+@pytest.mark.parametrize("mode", ["prune", "weight", "full"])
+def test_a_model_that_computes_no_numbers_says_so(mode: str) -> None:
+    """Its answer is the vocabulary's first token, again and again, like any other text."""
+    built = tiny("qwen3_vl")
+    base = copy.deepcopy(built.model)
+    with torch.no_grad():
+        base.get_output_embeddings().weight.fill_(float("nan"))
+    broken, whole = ARRCOCModel.wrap(base, built.processor, budget=0.3), wrapped()
+    notes = [m.ask(picture(1), "What?", mode=mode, max_new_tokens=2).note or "" for m in (broken, whole)]
+    if mode != "full":  # which is the stock model's own `generate`
+        notes += [
+            greedy(m, inputs_of(), mode=mode, return_allocation=True).note or "" for m in (broken, whole)
+        ]
+    assert [NO_NUMBERS in note for note in notes] == [True, False] * (len(notes) // 2)

@@ -30,9 +30,10 @@ from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
 from arr_coc.modes.crops import opened
 from arr_coc.modes.default import DefaultMode
-from arr_coc.modes.notes import joined, remarks, unused
+from arr_coc.modes.notes import NO_NUMBERS, joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
 from arr_coc.seam.caches import cache_of, mark_caches, refuse_continuation
+from arr_coc.seam.callbacks import FirstLogits
 from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import (
@@ -381,7 +382,11 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             inputs = with_inferred_mask(self.base, inputs)
             prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures)
             mode, note = prepared.mode, prepared.note
-            output = generate_whole(prepared.model, inputs, prepared.compacted)
+            first, more = FirstLogits(), {}
+            if return_allocation:  # else there is nowhere to say it
+                more = {"logits_processor": [*(inputs.get("logits_processor") or ()), first]}
+            output = generate_whole(prepared.model, inputs, prepared.compacted, **more)
+            note = joined(note, None if first.numbers else NO_NUMBERS)
             allocations, fallback = prepared.allocations, prepared.fallback
         if not return_allocation:
             return output

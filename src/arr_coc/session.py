@@ -37,10 +37,10 @@ from arr_coc.modes.again import directed, once, rising
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, layout_of, runs_as
 from arr_coc.modes.crops import looks_at_crops
 from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
-from arr_coc.modes.notes import joined, too_large
+from arr_coc.modes.notes import NO_NUMBERS, joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.batching import left_padded, with_answer
-from arr_coc.seam.callbacks import NewTokens
+from arr_coc.seam.callbacks import FirstLogits, NewTokens
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings, setting
 from arr_coc.seam.kept import KeptPrompts, check_keeping
@@ -289,7 +289,8 @@ class Session:
                 )
                 if MODES[prepared.mode].chooses and not prepared.fallback:
                     encoded.remember(question, prepared.allocations, model.layer)
-            how, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens), 1
+            logits = FirstLogits()
+            how, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits), 1
             new = self._read(prepared, *how)
             while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
                 prepared, looked = replace(again, note=prepared.note), looked + 1
@@ -308,7 +309,14 @@ class Session:
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),
-            note=joined(prepared.note, aside, once(prepared, looks), large, FOREIGN if foreign else None),
+            note=joined(
+                None if logits.numbers else NO_NUMBERS,
+                prepared.note,
+                aside,
+                once(prepared, looks),
+                large,
+                FOREIGN if foreign else None,
+            ),
             foreign=foreign,
             allocations=tuple(prepared.allocations),
             question=question,
@@ -326,6 +334,7 @@ class Session:
         watch: Stopwatch,
         on_text: Callable[[str], None] | None,
         most: int,
+        logits: FirstLogits,
     ) -> list[int]:
         """The ids of the answer to a prepared call."""
         model, first = self.model, NewTokens(watch.now, self._text, on_text)
@@ -344,7 +353,8 @@ class Session:
         kept = self._kept if stock and not own_cache else None
         if kept is not None:
             compacted = kept.continued(model.adapter, compacted)
-        ids = generate_whole(prepared.model, inputs, compacted, streamer=first, max_new_tokens=most, **GREEDY)
+        callbacks = {"streamer": first, "logits_processor": [logits], "max_new_tokens": most}
+        ids = generate_whole(prepared.model, inputs, compacted, **callbacks, **GREEDY)
         end = watch.now()
         if kept is not None:
             kept.keep(ids[0], compacted)

@@ -379,7 +379,7 @@ def test_a_choice_without_an_answer(blank: Page) -> None:
     assert blank.locator(".ac-verdict").count() == 0
     blank.evaluate("view => window.handle.update(view)", guided(20) | {"evidence": []})
     blank.get_by_text("20 of 64 cells kept").first.wait_for()
-    assert blank.locator(".arrcoc-live").inner_text().startswith("Sure.")
+    assert blank.locator(".arrcoc-live").inner_text().startswith("Probably here.")
 
 
 def test_contenders_show_what_they_keep(blank: Page) -> None:

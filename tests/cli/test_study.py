@@ -335,7 +335,7 @@ class TestReport:
 
     def test_a_picture_that_cannot_be_written(self, capsys: Capture, measured: Path) -> None:
         message = refused(capsys, "report", str(measured / "run.json"), "--out", "nowhere/a.png")
-        assert "choose another with --out" in message
+        assert "choose another place with --out" in message
 
 
 # ---- public data sets, in their own formats ------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.core.saved import BUNDLED
 from arr_coc.core.selector import Selector
 from arr_coc.model import ARRCOCModel
 
@@ -107,8 +108,14 @@ def test_a_trained_allocator_leaves_such_questions_to_the_guide(question: str, m
 
 
 def test_a_trained_allocator_answers_a_question_about_a_place_itself() -> None:
-    ours, trained = (model(relevance).look(page(), TOTAL, budget=64, mode="sparse") for relevance in KINDS)
+    """Where the picture is of its own world; elsewhere the guide chooses."""
+    own = BUNDLED / "sample.png"
+    ours, trained = (
+        model(relevance).look(own, "What is the title?", budget=64, mode="sparse") for relevance in KINDS
+    )
     assert torch.equal(ours.keep, trained.keep)
+    ours, trained = (model(relevance).look(page(), TOTAL, budget=64, mode="sparse") for relevance in KINDS)
+    assert ours.iou(look(TOTAL)) > 0.9 > trained.iou(look(TOTAL))
 
 
 KINDS = ("auto", "trained")

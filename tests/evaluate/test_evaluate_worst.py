@@ -186,7 +186,7 @@ def test_a_page_is_drawn_again(path: Path) -> None:
         ({}, "1", "no drawn page"),
         ({"data": None}, "test:1", "has no `data`"),
         ({"data": "jsonl:"}, "jsonl:a.png", "not NAME:DIR"),
-        ({"data": "jsonl:{}/.."}, "jsonl:secret.png", "has no test.jsonl or questions.jsonl"),
+        ({"data": "jsonl:{}/.."}, "jsonl:secret.png", "put the data set"),
         ({"data": "jsonl:{}"}, "jsonl:../secret.png", "put the data set"),
         ({"data": "jsonl:{}"}, "jsonl:/etc/hostname", "put the data set"),
         ({"data": "jsonl:{}"}, "coco:a.png", "put the data set"),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.guide.trust import LOST, UNSURE
+from arr_coc.core.guide.trust import SENTENCES
 from arr_coc.inspect.observe import observe
 from arr_coc.seam import ADAPTERS, FamilyAdapter, adapter_for
 from arr_coc.seam.families import tiled
@@ -194,7 +194,7 @@ class TestMode:
         ]  # a gaze takes the view of the whole twice: as its map, and as it stands
         said, *doubts = prepared.note.split("; ")
         assert said == f"cells are encoded by whole tiles: {used} of {views} were"
-        assert set(doubts) <= {UNSURE, LOST}
+        assert set(doubts) <= {SENTENCES["unsure"], SENTENCES["nothing"]}
 
     def test_saccade_runs_as_sparse(self, family: str) -> None:
         model, inputs = tile_model(family, "guide", budget=9), setup(family)[2]

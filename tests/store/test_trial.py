@@ -127,6 +127,13 @@ def test_what_held_is_not_tried_again(folder: Path, tmp_path: Path, monkeypatch:
 
 
 def test_the_bundled_model_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts, ask = set(), Worker.ask
+
+    def watched(self: Worker, request: object) -> object:
+        scripts.add(self.script.name)
+        return ask(self, request)
+
     monkeypatch.setattr(Worker, "start", lambda self: pytest.fail("a child was started"))
-    monkeypatch.setattr(Worker, "ask", lambda self, request: pytest.fail("a child was asked"))
+    monkeypatch.setattr(Worker, "ask", watched)
     checkpoint.load_base("bundled")
+    assert scripts <= {"template_worker.py"}  # which renders every chat template

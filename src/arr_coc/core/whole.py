@@ -30,7 +30,8 @@ def write_whole(content: bytes, path: Path) -> None:
         beside.write_bytes(content)
         os.replace(beside, path)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # a full disk names no file
+        if error.errno is not None:
+            error.filename, error.filename2 = str(path), None  # a full disk names no file
         raise
     finally:
         beside.unlink(missing_ok=True)

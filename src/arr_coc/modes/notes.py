@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING
 from arr_coc.modes import Mode, find_mode
 from arr_coc.seam.lora import COARSE
 
+NO_NUMBERS = (
+    "the model computed NaN in place of numbers, so its answer means nothing: load whole weights again, or "
+    "with dtype 'float32'"
+)
+"""What an answer says whose model, or weights, hold NaN."""
+
 if TYPE_CHECKING:
     from arr_coc.core.attending import Budget
     from arr_coc.modes.call import Prepared

@@ -94,7 +94,7 @@ def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wra
                 setattr(callback, attribute, (count - dropped).clamp_min(0))
             elif count is not None:
                 setattr(callback, attribute, max(count - dropped, 0))
-        elif type(callback).__module__ not in (stopping_criteria.__name__, logits_process.__name__):
+        elif type(callback).__module__ not in (stopping_criteria.__name__, logits_process.__name__, __name__):
             callback = wrapper(callback, whole)
         ready.append(callback)
     return ready
@@ -156,6 +156,28 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
         )
     if (allowed := kwargs.get("prefix_allowed_tokens_fn")) is not None:
         kwargs["prefix_allowed_tokens_fn"] = whole_prefix(allowed, ids, length, copies)
+
+
+class FirstLogits(logits_process.LogitsProcessor):
+    """A logits processor that changes nothing, and records whether a model's first logits are numbers.
+
+    A model with NaN among its weights generates as any other does: the first token of the vocabulary, again
+    and again. Nothing is read back from the device before `numbers` is asked for, after the answer.
+    """
+
+    def __init__(self) -> None:
+        self._lacking: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Called by `generate` before each new token."""
+        if self._lacking is None:
+            self._lacking = scores.isnan().any()
+        return scores
+
+    @property
+    def numbers(self) -> bool:
+        """Whether none of the first logits is NaN; True before there are any."""
+        return self._lacking is None or not bool(self._lacking)
 
 
 class NewTokens(BaseStreamer):

@@ -175,7 +175,7 @@ def _work(
     """Render pages and tell of each; a page that fails is left out."""
     start_worker(0)
     import_modules(modules)
-    told: set[Path] = set()
+    noted: set[Path] = set()
     with Chromium() as chromium:
         for number in wanted:
             try:
@@ -197,6 +197,6 @@ def _work(
                 except OSError as error:
                     queue.put(Done(number, refused=error))
                     return
-            new = {path: why for path, why in chromium.unloadable.items() if path not in told}
-            told |= set(new)
+            new = {path: why for path, why in chromium.unloadable.items() if path not in noted}
+            noted |= set(new)
             queue.put(done._replace(unloadable=tuple(f"{path}: {why}" for path, why in new.items())))
