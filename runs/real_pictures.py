@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.guide.trust import verdict
+from arr_coc.core.guide.trust import verdict_of
 from arr_coc.core.selector import Selector
 from arr_coc.core.stem_selector import StemSelector
 from arr_coc.data.evidence import evidence_cells
@@ -80,7 +80,7 @@ def measure(selectors: dict[str, Selector], image: Image.Image, question: dict[s
                 row[f"{name} spends"] = decision.allocations[0].kept / len(evidence)
         if name == "guide":
             coupling = decision.couplings[0]
-            row |= {"confidence": coupling.confidence, "verdict": verdict(coupling)}
+            row |= {"confidence": coupling.confidence, "verdict": verdict_of(coupling)}
             row["matches"] = [f"{one.term} {one.likeness:.2f}" for one in coupling.best()]
     return row
 
