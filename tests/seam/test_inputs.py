@@ -122,6 +122,25 @@ class TestMisfits:
         refused(family, inputs | {"pixel_values": torch.zeros(1, 1, 24, 24)}, mode)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", [True, False], ids=["from the first", "from the second"])
+@pytest.mark.parametrize("family", apart(KINDS))
+def test_placeholders_in_the_wrong_picture(family: str, moved: bool) -> None:
+    """As many as all pictures need, but one has a place too few and the next one too many."""
+    model = wrapped(family)
+    inputs = inputs_of(family, [("Where is it?", [picture(1, (144, 96)), picture(2, (144, 96))])])
+    ids = inputs["input_ids"][0]
+    places = (ids == model.adapter.image_token_id).nonzero().flatten().tolist()
+    out, twice = (places[0], places[-1]) if moved else (places[-1], places[0])
+    columns = sorted([column for column in range(len(ids)) if column != out] + [twice])
+    message = ""
+    try:
+        model.generate(**at_columns(inputs, columns), mode="prune", max_new_tokens=1)
+    except ValueError as error:
+        message = str(error)
+    assert "\n" not in message
+
+
 @pytest.mark.parametrize("family", apart(KINDS))
 def test_a_picture_of_one_cell_is_read(family: str) -> None:
     model, inputs = wrapped(family), inputs_of(family, [("Where?", [picture(1, (1, 1))])])

@@ -90,8 +90,11 @@ class MiniCPMVAdapter(FamilyAdapter):
                 own, sizes = sizes[: right - left], sizes[right - left :]
                 if len({*own[1:]}) > 1:
                     raise ValueError(f"slices of {own[1:]} patches are no raster; use mode='full'")
+                tokens = [stop - start for start, stop in runs[left:right]]
+                if any(n * isqrt(h * w // n) ** 2 != h * w for (h, w), n in zip(own, tokens, strict=True)):
+                    raise ValueError(f"the prompt has {tokens} tokens for views of {own} patches; {REMEDY}")
                 rows, columns = by_gaps(runs[left + 1 : right] or runs[left:right])
-                pictures.append(Slices(rows, columns, [b - a for a, b in runs[left:right]], own))
+                pictures.append(Slices(rows, columns, tokens, own))
         return pictures
 
     @property

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from arr_coc.seam.families.qwen2_5_vl import Qwen2_5VLAdapter
 from arr_coc.seam.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.seam.misfits import REMEDY
 
 
 class Thinker:
@@ -47,6 +48,9 @@ def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor
     A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left
     out behind one. With images alone the rule is the grid of each image at the end of the text before it;
     with sound, which has a rule of its own, the thinker is asked.
+
+    Raises:
+        ValueError: image tokens stand in other numbers side by side than the images have.
     """
     ids, grids = inputs["input_ids"], inputs.get("image_grid_thw")
     sound = inputs.get("feature_attention_mask")
@@ -67,7 +71,9 @@ def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor
         start = 0
         for visual, count in zip(*(values.tolist() for values in runs), strict=True):
             while visual and count:  # images may stand side by side
-                height, width = next(sizes)
+                height, width = next(sizes, (0, 0))
+                if not 0 < height * width <= count:
+                    raise ValueError(f"{count} image tokens of the prompt are those of no image; {REMEDY}")
                 places = torch.cartesian_prod(torch.arange(1), torch.arange(height), torch.arange(width)).T
                 parts.append(places + start)
                 start += max(height, width)
