@@ -53,6 +53,17 @@ def test_it_keeps_the_words_that_are_asked_for() -> None:
     assert allocation.mask()[0, 7:9, 1:5].float().mean() > 0.7, "Invoice"
 
 
+def test_auto_spends_little_on_one_circle_of_another_colour() -> None:
+    image = Image.new("RGB", (1024, 1024), "white")
+    pen = ImageDraw.Draw(image)
+    for y in range(34, 1024, 128):
+        for x in range(34, 1024, 128):
+            pen.ellipse((x, y, x + 60, y + 60), fill="red" if (x, y) == (674, 546) else "blue")
+    allocation = selector()(image, "Where is the red circle?", "auto")
+    assert allocation.kept <= 100
+    assert allocation.mask()[0, 17:19, 21:23].all()
+
+
 def test_paths_bytes_and_pictures_are_one(tmp_path: Path) -> None:
     image, path, file = sample((320, 256)), tmp_path / "page.png", io.BytesIO()
     image.save(path)

@@ -11,10 +11,8 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.core.attending import TokenAllocator
-from arr_coc.core.guide.coupling import Coupling
+from arr_coc.core.attending import TokenAllocator, enough_cells
 from arr_coc.core.guide.head import PLACE, Judgement
-from arr_coc.core.guide.trust import needed
 from arr_coc.evaluate.guide import (
     FOREIGN,
     GUIDE,
@@ -176,8 +174,7 @@ def test_ink_is_where_print_is():
 def test_auto_is_what_the_product_spends():
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(3, 20, 20, generator=generator) - torch.tensor([0.0, 6.0, 12.0])[:, None, None]
-    wanted = torch.tensor([needed(Coupling(one, 0.9, 0.0, 0.0)) for one in logits])
-    spent = [len(chosen.keep) for chosen in TokenAllocator()(logits, "auto", needed=wanted)]
+    spent = [len(chosen.keep) for chosen in TokenAllocator()(logits, "auto", needed=enough_cells(logits))]
     assert auto_cells(logits).tolist() == spent
 
 

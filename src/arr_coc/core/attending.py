@@ -31,6 +31,11 @@ DEFAULT_BUDGET = 273
 AUTO_RANGE: tuple[int, int] = (64, 400)
 PARTICULARIZE = 16.0
 """By what "auto" is multiplied at the particularizing end of the compress tension."""
+SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
+"""See `enough_cells`; chosen on validation pages (`runs/guide_calibration.py`)."""
+PEAKED = 8.0
+"""The most cells that "auto" spends on a map with a peak of probability 1, in effective cells of that map. On
+validation pages less than 6 costs evidence, and 8 changes nothing there but the number of cells."""
 COHERENT = 0.25
 """Autocorrelation, two cells apart, of structure (measured: noise 0.03, splatter 0.22, pages 0.4)."""
 ALIGNED = 3.9
@@ -137,6 +142,23 @@ def effective_cells(scores: Tensor) -> Tensor:
     """
     mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
+
+
+@torch.no_grad()
+def enough_cells(logits: Tensor) -> Tensor:
+    """How many cells [Q] "auto" spends on each balanced map [Q, H, W], in logits, at a neutral compress
+    tension: as many as hold ENOUGH of all probability, times MARGIN.
+
+    Probabilities are raised to SHARPNESS before they are added up: the small ones of a thousand cells that
+    hold nothing would outweigh those of the ten that do. Where four cells stand far above the rest they still
+    can, as those of 63 blue circles do where one is red; so a map with a peak p is worth at most
+    PEAKED / p^4 times its effective cells, which binds where the peak is high and its neighbours are few.
+    """
+    mass = (F.logsigmoid(logits.flatten(1).float()) * SHARPNESS).exp()
+    rising = mass.sort(1, descending=True).values.cumsum(1)
+    holding = MARGIN * ((rising < ENOUGH * rising[:, -1:]).sum(1) + 1)
+    chances = logits.flatten(1).float().sigmoid()
+    return torch.minimum(holding, PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:

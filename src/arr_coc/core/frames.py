@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation, Grid
-from arr_coc.core.guide.trust import enough_cells
+from arr_coc.core.attending import enough_cells
 from arr_coc.core.layer import Relevance
 from arr_coc.core.temporal import Changes, relevance_over_time
 
@@ -63,7 +63,7 @@ def _under(group: Sequence[Relevance]) -> Relevance:
     parts: dict[str, Tensor] = {}
     for name in ("information", "perspectival", "participatory", "balanced", "logits"):
         parts[name] = torch.cat([getattr(one, name) for one in group], dim=1)
-    for name in ("weights", "tensions", "explore"):
+    for name in ("weights", "tensions", "explore", "needed"):
         values = [getattr(one, name) for one in group]
         if values[0] is not None:
             parts[name] = torch.stack(values).mean(0)
@@ -84,7 +84,7 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
         relevance = visuals[i]
         logits = relevance_over_time(relevance.logits[0].unflatten(0, (count, -1)), one)
         flat = logits.flatten(0, 1)[None].to(relevance.logits)
-        needed = None if maps[0].needed is None else enough_cells(flat)
+        needed = None if relevance.needed is None else enough_cells(flat)
         structured = relevance.structured
         if structured is not None and not bool(one.new.all()):  # what repeats is not to be kept evenly
             structured = torch.ones_like(structured)

@@ -28,6 +28,7 @@ from arr_coc.core.attending import (
     DEFAULT_BUDGET,
     Budget,
     TokenAllocator,
+    enough_cells,
     gate,
     has_structure,
     parse_budget,
@@ -204,11 +205,12 @@ class ARRCOCLayer(nn.Module):
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
-        start = explore = needed = None
-        if guided is not None:
-            start, explore, needed = trust.start(guided), trust.EXPLORE, trust.needed(guided)
-            explore, needed = (logit_maps.new_full((len(logit_maps),), one) for one in (explore, needed))
+        start = None if guided is None else trust.start(guided)
         logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt, start)
+        explore = needed = None
+        if guided is not None:
+            explore = logit_maps.new_full((len(logit_maps),), trust.EXPLORE)
+            needed = enough_cells(logits)  # not of the guide's own map, which does not always lead
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         if guided is not None and guided.printed:
@@ -266,8 +268,9 @@ class ARRCOCLayer(nn.Module):
         requested = parse_budget(self.config.budget if budget is None else budget)
         clamped = budget is None and requested == DEFAULT_BUDGET
         tensions, weights = relevance.tensions.detach(), relevance.weights.detach().float()
+        counted = requested == "auto" and relevance.needed is None  # of a map in [0, 1] alone
         chosen = self.allocator(
-            relevance.balanced if requested == "auto" else relevance.logits,  # logits rank what saturates
+            relevance.balanced if counted else relevance.logits,  # logits rank what saturates
             None if clamped else requested,
             compress=tensions[:, 0],
             exploit=tensions[:, 1],

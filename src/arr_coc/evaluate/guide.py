@@ -22,12 +22,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.attending import Budget, even_grid, expected_tokens
+from arr_coc.core.attending import Budget, enough_cells, even_grid, expected_tokens
 from arr_coc.core.guide.coupling import cell_logits
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.head import PLACE, Judgement
 from arr_coc.core.guide.print_runs import complete
-from arr_coc.core.guide.trust import enough_cells
 from arr_coc.core.knowing import saliency
 from arr_coc.core.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells

@@ -13,17 +13,15 @@ import torch
 from torch import Tensor
 
 from arr_coc.core.allocation import Reason
+from arr_coc.core.attending import ENOUGH, MARGIN, PEAKED, enough_cells, expected_tokens
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.coupling import Coupling, Match
 from arr_coc.core.guide.trust import (
-    ENOUGH,
     GENERAL,
-    MARGIN,
     PASSED_OVER,
     SENTENCES,
     SURE,
     blend,
-    enough_cells,
     in_other_script,
     note,
     sentence,
@@ -164,6 +162,27 @@ def test_auto_spends_what_is_needed() -> None:
     assert decided(TOTAL, "auto", Coupling(spread, 0.9, 0.0, 0.0)).kept == pytest.approx(
         MARGIN * ENOUGH * 149, abs=2
     )
+
+
+@pytest.mark.parametrize("question", SAYS)
+@pytest.mark.parametrize("lift", [-1.0, 3.0])
+def test_auto_counts_the_map_that_leads(question: str, lift: float) -> None:
+    coupling = replace(says(question), logits=LOGITS + lift)
+    allocation = decided(question, "auto", coupling)
+    counted = enough_cells(torch.logit(allocation.balanced, eps=1e-7))
+    compress = allocation.tensions["compress"]
+    spent = expected_tokens(allocation.balanced.flatten(1), compress, counted)
+    assert allocation.kept == pytest.approx(float(spent), abs=1)
+    assert torch.equal(allocation.keep, decided(question, allocation.kept, coupling).keep)
+
+
+def test_a_faint_crowd_does_not_outweigh_the_few_cells_that_stand_out() -> None:
+    crowd = torch.full((1, 32, 32), -7.0)
+    crowd[0, ::2] = -2.5  # as many cells of blue circles as of white
+    clear, dim = crowd.clone(), crowd.clone()
+    clear[0, 3, 3:7], dim[0, 3, 3:7] = 1.6, -1.0
+    assert enough_cells(clear)[0] < 3 * 4 * PEAKED
+    assert enough_cells(dim)[0] > 400, "nothing stands out clearly, so the crowd counts"
 
 
 def test_weights_move_without_a_jump() -> None:

@@ -24,8 +24,8 @@ from torch import Tensor
 from vllm.logger import init_logger
 
 from arr_coc.core.allocation import Allocation
+from arr_coc.core.attending import SHARPNESS
 from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.trust import SHARPNESS
 from arr_coc.core.images import open_image, picture_digest
 from arr_coc.core.question import check_question
 from arr_coc.core.selector import Selector

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.core.balancing import MAX_EXPLORE
@@ -52,8 +51,6 @@ DENSE = frozenset(
 """What is known by how much is inside its cells, whatever is printed there."""
 READING = frozenset("copy extract ocr read recite say says transcribe transcription translate".split())
 """Verbs of questions for print, as opposed to a description of it."""
-SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
-"""See `needed`; chosen on validation pages (`runs/guide_calibration.py`)."""
 SENTENCES = {
     "sure": "the picture probably holds what is asked for",
     "unsure": "the picture may not hold what is asked for, so the cells are spread more widely",
@@ -109,24 +106,6 @@ def shares(coupling: Coupling) -> Shares:
     dense = local * _unprinted(coupling)
     sure = (local - dense) * _ramp(coupling.confidence, 0.0, SURE)
     return Shares(sure, odd, whole, dense, local - dense - sure)
-
-
-def needed(coupling: Coupling) -> float:
-    """How many cells "auto" spends at a neutral compress tension: as many as hold nearly all that is needed.
-
-    Probabilities are raised to SHARPNESS before they are added up: the small ones of a thousand cells that
-    hold nothing would outweigh those of the ten that do.
-    """
-    return float(enough_cells(coupling.logits[None])[0])
-
-
-def enough_cells(logits: Tensor) -> Tensor:
-    """The cells [Q] of each map of logits [Q, H, W] that hold ENOUGH of all sharpened probability, times
-    MARGIN.
-    """
-    mass = (F.logsigmoid(logits.flatten(1).float()) * SHARPNESS).exp()
-    rising = mass.sort(1, descending=True).values.cumsum(1)
-    return MARGIN * ((rising < ENOUGH * rising[:, -1:]).sum(1) + 1)
 
 
 def _unprinted(coupling: Coupling) -> float:
