@@ -30,14 +30,13 @@ from arr_coc.app.models import Models
 from arr_coc.app.server import (
     FOLDER,
     OWN_ORIGIN,
-    OWNER,
     BodyLimit,
     OwnOriginOnly,
-    own_folder,
     own_names,
     own_origin,
 )
 from arr_coc.cli import main
+from arr_coc.core.whole import OWNER, own_folder
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
 
@@ -371,7 +370,7 @@ class TestEnd:
     ) -> None:
         pytest.importorskip("fcntl")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        code = "import os\nfrom arr_coc.app.server import own_folder\nwith own_folder():\n    os._exit(9)"
+        code = f"import os\nfrom arr_coc.core.whole import own_folder\nwith own_folder({FOLDER!r}):\n    os._exit(9)"
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
         (killed,) = tmp_path.iterdir()
         (killed / "upload.png").write_bytes(b"")
@@ -380,8 +379,8 @@ class TestEnd:
         (tmp_path / "another" / OWNER).touch()
         (tmp_path / f"{FOLDER}link").symlink_to(tmp_path / "another")
         others = set(tmp_path.iterdir()) - {killed}
-        with own_folder() as first, own_folder() as second:
-            assert set(tmp_path.iterdir()) == {*others, Path(first), Path(second)}
+        with own_folder(FOLDER) as first, own_folder(FOLDER) as second:
+            assert set(tmp_path.iterdir()) == {*others, first, second}
         assert set(tmp_path.iterdir()) == others
 
     def test_a_model_that_is_still_at_work_is_told(self, model: ARRCOCModel) -> None:

@@ -18,7 +18,7 @@ from arr_coc.core.saved import read_layer
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.store import checkpoint
-from arr_coc.store.card import MADE, model_card, save_card
+from arr_coc.store.card import MADE, card_file, model_card
 from arr_coc.store.results.files import read_results, write_results
 from arr_coc.store.results.fingerprint import fingerprint
 from arr_coc.store.results.summary import summarise
@@ -241,11 +241,11 @@ class TestSaving:
 
     def test_saved_again(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         first, second = (model_card(build(), name="a", data=data) for data in ("One.", "Two."))
-        save_card(first, tmp_path)
-        save_card(second, tmp_path)
+        for card in (first, second):
+            for name, content in card_file(card, tmp_path).items():
+                (tmp_path / name).write_bytes(content)
         assert "Two." in (tmp_path / "README.md").read_text()
         (tmp_path / "README.md").write_text("By hand.")
         with caplog.at_level(logging.WARNING):
-            save_card(first, tmp_path)
-        assert (tmp_path / "README.md").read_text() == "By hand."
+            assert card_file(first, tmp_path) == {}
         assert "stays as it is" in caplog.text

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable, Collection, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from ipaddress import ip_address
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from arr_coc.app.clips import MOST_MB
+from arr_coc.core.whole import own_folder
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
@@ -52,8 +49,8 @@ MOST_UPLOAD, MOST_BODY = (MOST_MB + 1) * 2**20, 4 * 2**20
 """Bytes of a request that uploads a file, which has some words around it, and of any other."""
 PATIENCE = 5.0
 """Seconds for which the end waits for what a model is doing, and for the guide."""
-FOLDER, OWNER = "arr-coc-app-", "owner"
-"""How the names of folders for a server's files begin, and a file in each that its server keeps locked."""
+FOLDER = "arr-coc-app-"
+"""How the names of folders for a server's files begin."""
 ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that end the server."""
 
@@ -212,10 +209,10 @@ def serve(
     app: App | None = None
     with (
         _interruptible(),
-        own_folder() as folder,
+        own_folder(FOLDER) as folder,
     ):
         # Gradio reads these when it is imported and when a component is made.
-        os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False"}
+        os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}
         app = build()
         try:
             policy = {"app_kwargs": refusals()} if share else own_origin(host, allow_hosts)
@@ -267,40 +264,6 @@ def refusals() -> dict[str, Any]:
 
     handlers = {FnIndexInferError: unknown, KeyError: missing}
     return {"exception_handlers": handlers, "middleware": [Middleware(BodyLimit)]}
-
-
-@contextmanager
-def own_folder() -> Generator[str]:
-    """A folder for the files of one server; it is deleted at the end, and those of killed servers now.
-
-    Where files can't be locked (Windows), the folders of killed servers stay.
-    """
-    try:
-        fcntl: Any = import_module("fcntl")
-    except ImportError:
-        fcntl = None
-    with tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True) as folder:
-        if fcntl is None:
-            yield folder
-            return
-        with Path(folder, f"{OWNER}.new").open("wb") as owner:
-            fcntl.flock(owner, fcntl.LOCK_EX)
-            Path(owner.name).rename(Path(folder, OWNER))  # it is never there unlocked
-            for other in Path(folder).parent.glob(f"{FOLDER}*"):
-                _delete_left_behind(other, fcntl)
-            yield folder
-
-
-def _delete_left_behind(folder: Path, fcntl: Any) -> None:
-    """Delete the folder of a server of this user that has ended without deleting it."""
-    try:
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return
-        with (folder / OWNER).open("rb") as owner:
-            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except OSError:  # its server runs, or another one deletes it
-        return
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from arr_coc import __version__
+from arr_coc.core.whole import move_files, own_folder, write_whole
 
 PYTHON = "3.12"
 APP = '''\
@@ -152,9 +153,11 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
                 f"{str(folder)!r} has another {', '.join(differ)}: choose another folder, or --force to "
                 "overwrite"
             )
-        for path, content in paths.items():
-            path.write_bytes(content)
+        with own_folder(".saving-", folder) as new:
+            for name, content in contents.items():
+                write_whole(content, new / name)
+            move_files(new, folder, list(contents))
     except OSError as error:
         raise ValueError(
-            f"folder {str(folder)!r} can't be written ({error.strerror}): choose another"
+            f"folder {str(folder)!r} can't be written ({error.strerror or error}): choose another"
         ) from error

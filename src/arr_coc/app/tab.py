@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from arr_coc.app.clips import megapixels
+from arr_coc.core.whole import write_whole
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -201,7 +202,7 @@ class Tab:
             self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         html, record = self.folder / "arr-coc.html", self.folder / "arr-coc.safetensors"
-        html.write_text(page([self.view], title=self.trace.question), encoding="utf-8")
+        write_whole(page([self.view], title=self.trace.question).encode(), html)
         self.trace.save(record)
         return str(html), str(record)
 

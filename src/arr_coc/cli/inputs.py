@@ -11,6 +11,7 @@ from arr_coc.cli import strips, terminal
 from arr_coc.cli.sources import STDIN, is_folder, open_picture
 from arr_coc.core.paths import local_path
 from arr_coc.core.question import check_question
+from arr_coc.core.whole import check_place
 
 if TYPE_CHECKING:
     from arr_coc.core.attending import Budget
@@ -141,13 +142,10 @@ def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequenc
             raise ValueError(f"{option} {str(target)!r} is not a regular file: choose another place")
         if existed and any(_is_file(image) and target.samefile(local_path(image)) for image in images):
             raise ValueError(f"{option} {str(target)!r} is the image itself: choose another place")
-        with target.open("ab"):
-            pass
+        check_place(target)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}): choose another place"
         raise ValueError(f"{option} {str(target)!r} {reason}") from error
-    if not existed:
-        target.unlink()
     return target
 
 

@@ -8,6 +8,7 @@ import typer
 
 from arr_coc.cli import inputs, options, terminal
 from arr_coc.core.paths import input_file
+from arr_coc.core.whole import write_whole
 
 
 def command(
@@ -27,7 +28,7 @@ def command(
         from arr_coc.viewer import page
 
         views = [load_trace(input_file(trace)).view() for trace in traces]
-    target.write_text(page(views), encoding="utf-8")
+    write_whole(page(views).encode(), target)
     size = target.stat().st_size
     if as_json:
         terminal.print_json({"page": str(target), "traces": len(views), "bytes": size})

@@ -11,6 +11,7 @@ import typer
 
 from arr_coc.cli import options, terminal
 from arr_coc.core.paths import local_path
+from arr_coc.core.whole import whole_file
 
 MEASURED, PATIENCE = 20, 60.0
 """Pages whose time says what the others will take, and seconds between two lines about it."""
@@ -111,7 +112,8 @@ def command(
     if show:
         picture = place / f"overview-{split}.png"
         count = min(show, len(stored))
-        overview([stored[i * len(stored) // count] for i in range(count)]).save(picture)
+        with whole_file(picture) as part:
+            overview([stored[i * len(stored) // count] for i in range(count)]).save(part, "PNG")
         result["picture"] = str(picture)
     if as_json:
         terminal.print_json(result)

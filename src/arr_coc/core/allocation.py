@@ -22,6 +22,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.core.drawing import figure, relevance_picture
+from arr_coc.core.whole import write_whole
 
 Grid = tuple[int, int, int]
 """(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
@@ -195,14 +196,15 @@ class Allocation:
         """Write the record as one safetensors file (floats in float32).
 
         Raises:
-            OSError: the path cannot be written.
+            OSError: the path cannot be written; an older file there is as it was.
         """
         plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
         plain |= {} if self.note is None else {"note": self.note}
         # Maps may be one tensor or views of one; the file holds each on its own.
         whole = torch.contiguous_format
         tensors = {k: v.cpu().clone(memory_format=whole) for k, v in self._tensors().items()}
-        Path(path).write_bytes(to_safetensors(tensors, {"format": _FORMAT, "plain": json.dumps(plain)}))
+        about = {"format": _FORMAT, "plain": json.dumps(plain)}
+        write_whole(to_safetensors(tensors, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Allocation:

@@ -1,10 +1,48 @@
-"""Files that are written whole or not at all, and errors in one line; without torch."""
+"""Files and folders that are written whole or not at all, and errors in one line; without torch.
+
+    write_whole(content, path)                  a file from its bytes
+    with whole_file(path) as part: ...          a file that something else writes, under the name it is told
+    with own_folder(".saving-", folder) as new:
+        ...                                     files that belong together, written into `new` and then moved
+        move_files(new, folder, names)
+    with alone(folder): ...                     one process at a time; with shared=True, readers together
+
+What a killed process left is removed by the next one that writes to the same place: each part is locked
+(flock) while its writer lives. Where files can't be locked (Windows, some network disks) leftovers stay, and
+files of two writers that save into one folder at the same moment may mix.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
+
+
+def _locks() -> Any:
+    """The module `fcntl`; None on Windows, which has no such locks."""
+    try:
+        return import_module("fcntl")
+    except ImportError:
+        return None
+
+
+fcntl = _locks()
+OWNER = "owner"
+"""The file in a process's own folder that it keeps locked."""
+PATIENCE = 60.0
+"""Seconds for which a folder is waited for that another process reads or writes."""
+_PARTS = 4
+"""Names of parts beside one file: so many writers at once leave nothing behind when they are killed."""
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
@@ -13,10 +51,11 @@ def one_line(error: BaseException, most: int = 300) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def write_whole(content: bytes, path: Path) -> None:
-    """Write a file under another name beside its own, then rename it: a reader sees the old one or the new.
+# ---- a file -------------------------------------------------------------------------------------------
 
-    It gets the mode that the umask allows, as any new file does.
+
+def write_whole(content: bytes, path: Path) -> None:
+    """Write a file by `whole_file`.
 
     Args:
         content: all of the file.
@@ -25,13 +64,229 @@ def write_whole(content: bytes, path: Path) -> None:
     Raises:
         OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
     """
-    beside = path.with_name(f".{uuid4().hex}.part")  # `path` may have the longest name that a file can have
+    with whole_file(path) as part:
+        part.write_bytes(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Generator[Path]:
+    """A file beside another, to be written in the block and then renamed to it: a reader sees old or new.
+
+    It gets the mode that the umask allows, as any new file does. A link is replaced, not followed. What
+    killed writers of the same file left is removed first.
+
+    Args:
+        path: a name in a folder that exists; an older file of that name is replaced.
+
+    Yields:
+        The name to write under: an empty file.
+
+    Raises:
+        OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
+    """
+    part, owner = _new_part(path)
     try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    except OSError as error:
-        if error.errno is not None:
-            error.filename, error.filename2 = str(path), None  # a full disk names no file
+        yield part
+        os.replace(part, path)
+    except BaseException as error:
+        with suppress(OSError):  # its folder is gone, or the disk: the first error tells
+            part.unlink()
+        if isinstance(error, OSError) and error.filename in (None, str(part)):
+            _name_file(error, path)
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        if owner is not None:
+            os.close(owner)  # after the renaming, up to which another writer would take it for a leftover
+
+
+def _name_file(error: OSError, path: Path) -> None:
+    """Name the file that was to be written in an error of the system: a full disk names none."""
+    if error.errno is not None:
+        error.filename, error.filename2 = str(path), None
+
+
+def check_place(path: Path) -> None:
+    """Try whether a file can be written by `whole_file`, and leave everything as it is.
+
+    Raises:
+        OSError: its folder is missing or can't be written to, or `path` is a folder.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    part, owner = _new_part(path)
+    part.unlink()
+    if owner is not None:
+        os.close(owner)
+
+
+def _new_part(path: Path) -> tuple[Path, int | None]:
+    """A new file beside another, and its open descriptor with the lock; without locks, None.
+
+    Names are of one length: `path` may have the longest name that a file can have. They are few, so that
+    leftovers are met by name, and a folder of 100,000 files isn't listed for each that is written.
+    """
+    digest = hashlib.blake2b(path.name.encode(errors="surrogateescape"), digest_size=12).hexdigest()
+    usual = [path.with_name(f".{digest}-{number}.part") for number in range(_PARTS)]
+    for part in usual if fcntl else ():
+        _remove_left_part(part)
+    while True:
+        for part in (*usual, path.with_name(f".{uuid4().hex}.part")):
+            try:
+                owner = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                _name_file(error, path)
+                raise
+            if fcntl is None:
+                os.close(owner)  # Windows renames no file that is open
+                return part, None
+            try:
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another writer is removing it as a leftover
+                os.close(owner)
+                continue
+            except OSError:  # this disk has no locks
+                return part, owner
+            if _is_at(owner, part):
+                return part, owner
+            os.close(owner)
+
+
+def _remove_left_part(part: Path) -> None:
+    """Remove a part if its writer has ended."""
+    try:
+        left = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # nearly always: there is none
+        return
+    try:
+        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(left, part):
+            part.unlink()
+    except OSError:  # its writer lives, or it is another user's
+        return
+    finally:
+        os.close(left)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file is still the one of a name."""
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+# ---- a folder -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def own_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
+    """A new folder for what one process is writing; deleted at the end, and those of killed ones now.
+
+    Args:
+        prefix: how its name begins, and that of the others that are looked for.
+        place: where; None: the folder for temporary files.
+
+    Raises:
+        OSError: none can be made there.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if fcntl is None:
+            yield folder
+            return
+        with Path(folder, f"{OWNER}.new").open("wb") as owner:
+            with suppress(OSError):  # this disk has no locks
+                fcntl.flock(owner, fcntl.LOCK_EX)
+                Path(owner.name).rename(folder / OWNER)  # it is never there unlocked
+            for other in folder.parent.glob(f"{prefix}*"):
+                _delete_left_behind(other)
+            yield folder
+
+
+def _delete_left_behind(folder: Path) -> None:
+    """Delete the folder of a process of this user that has ended without deleting it."""
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        with (folder / OWNER).open("rb") as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # its process runs, or another one deletes it
+        return
+
+
+def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
+    """Move written files into a folder in place of those of the same names, all or none.
+
+    Args:
+        new: has them; of `own_folder`, in `folder`.
+        folder: those that it has of `names` and `new` has not are removed.
+        names: of files that belong together, in the order of moving; they may be in folders below.
+
+    Raises:
+        OSError: one can't be moved, or another process has the folder for `PATIENCE`; all are as they were.
+    """
+    old = new / "replaced"
+    taken: list[str] = []
+    placed: list[str] = []
+    with alone(folder):
+        try:
+            for name in names:
+                target = folder / name
+                if target.is_dir() and not target.is_symlink():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+                if os.path.lexists(target):
+                    (old / name).parent.mkdir(parents=True, exist_ok=True)
+                    target.replace(old / name)
+                    taken.append(name)
+                if (new / name).exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    (new / name).replace(target)
+                    placed.append(name)
+        except BaseException:
+            for name in placed:
+                (folder / name).unlink()
+            for name in taken:
+                (old / name).replace(folder / name)
+            raise
+
+
+@contextmanager
+def alone(folder: Path, shared: bool = False) -> Generator[None]:
+    """Keep other processes out of a folder that do the same; nothing is written there.
+
+    Args:
+        folder: that exists.
+        shared: let others in that share it, as readers do.
+
+    Raises:
+        TimeoutError: another process has it for `PATIENCE`.
+    """
+    if fcntl is None:
+        yield
+        return
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise TimeoutError(
+                        f"another process has been reading or saving there for {PATIENCE:g} s"
+                    ) from None
+                time.sleep(0.01)
+            except OSError:  # this disk has no locks
+                break
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # there was no lock
+                fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile would keep it
+    finally:
+        os.close(lock)

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from arr_coc.core.whole import write_whole
 from arr_coc.evaluate.clips import COVERED, READ, Scored
 from arr_coc.rivals.clips import CLIP_METHODS
 from arr_coc.store.results.intervals import bootstrap_interval
@@ -158,5 +159,5 @@ def table(summary: Mapping[str, Any], figures: Sequence[str] = ("recall", "whole
 
 
 def write_summary(summary: Mapping[str, Any], path: Path) -> None:
-    """Write a summary as JSON."""
-    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    """Write a summary as JSON; an older file is replaced."""
+    write_whole((json.dumps(summary, indent=1) + "\n").encode(), path)

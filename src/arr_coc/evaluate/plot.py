@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
+from arr_coc.core.whole import whole_file
 from arr_coc.evaluate.methods import METHODS
 from arr_coc.rivals.method import Style
 from arr_coc.store.results.kinds import FULL, OURS, kind, split_method
@@ -105,7 +106,9 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
     if summary.get("filter"):
         heading += ", those alone that downsampling fails"
     figure.text(left, 0.93, heading, fontsize=12, weight="bold", color=_INK)
-    figure.savefig(path)
+    place = Path(path) if Path(path).suffix else Path(f"{path}.png")
+    with whole_file(place) as part:
+        figure.savefig(part, format=place.suffix[1:])
 
 
 def _lines(summary: Summary) -> list[_Line]:

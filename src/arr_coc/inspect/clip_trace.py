@@ -20,7 +20,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
-from arr_coc.core.whole import one_line
+from arr_coc.core.whole import one_line, write_whole
 from arr_coc.inspect.answer_trace import AnswerTrace, Reply, check_plain
 from arr_coc.inspect.strip import Strip, check_amount, strip_of
 from arr_coc.inspect.trace import Trace
@@ -75,7 +75,7 @@ class ClipTrace(AnswerTrace):
         """Write the trace as one safetensors file: pictures as WebP, maps float32, the rest JSON.
 
         Raises:
-            OSError: the path cannot be written.
+            OSError: the path cannot be written; an older file there is as it was.
         """
         tensors: dict[str, Tensor] = {}
         for number, strip in enumerate(self.strips):
@@ -85,7 +85,7 @@ class ClipTrace(AnswerTrace):
             whole = torch.contiguous_format
             tensors |= {f"{number}.{name}": part.clone(memory_format=whole) for name, part in own.items()}
         about = {"format": CLIP_FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
-        Path(path).write_bytes(to_safetensors(tensors, about))
+        write_whole(to_safetensors(tensors, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> ClipTrace:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from arr_coc.core.allocation import Allocation
 from arr_coc.core.images import MAX_PIXELS
+from arr_coc.core.whole import write_whole
 from arr_coc.data.record import Box
 from arr_coc.inspect.answer_trace import AnswerTrace, Reply, check_plain
 from arr_coc.inspect.evidence import Scored, check_boxes, score
@@ -142,7 +143,7 @@ class Trace(AnswerTrace):
         """Write the trace as one safetensors file: picture uint8 [h, w, 3], maps float32, the rest JSON.
 
         Raises:
-            OSError: the path cannot be written.
+            OSError: the path cannot be written; an older file there is as it was.
         """
         tensors = _tensors(self.allocation) | {"picture": torch.from_numpy(np.array(self.picture))}
         if self.texture is not None:
@@ -154,7 +155,7 @@ class Trace(AnswerTrace):
         # Maps may share storage, which safetensors refuses; each is saved as a copy.
         own = {name: part.clone(memory_format=torch.contiguous_format) for name, part in tensors.items()}
         about = {"format": FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
-        Path(path).write_bytes(to_safetensors(own, about))
+        write_whole(to_safetensors(own, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

@@ -20,6 +20,7 @@ import typer
 
 from arr_coc.core.images import open_image
 from arr_coc.core.paths import local_path
+from arr_coc.core.whole import move_files, own_folder
 from arr_coc.data.metrics import exact_match
 
 TASK = Path(__file__).with_name("arr_coc_pages.yaml")
@@ -73,10 +74,12 @@ def write_task(folder: Path, questions: int, size: int, seed: int, split: str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         data = Dataset.from_list(rows, features=Features(features | {"image": Image()}))
-        data.to_parquet(folder / PAGES)
-        shutil.copyfile(TASK, folder / TASK.name)
+        with own_folder(".saving-", folder) as new:
+            data.to_parquet(new / PAGES)
+            shutil.copyfile(TASK, new / TASK.name)
+            move_files(new, folder, (PAGES, TASK.name))
     except OSError as error:
-        reason = f"cannot be written ({error.strerror}): choose another with --out"
+        reason = f"cannot be written ({error.strerror or error}): choose another with --out"
         raise ValueError(f"folder {str(folder)!r} {reason}") from error
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -23,7 +22,7 @@ from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.location import written
 from arr_coc.core.saved import CONFIG_NAME, made_folder, save_layer
 from arr_coc.core.stem import Stem, load_stem, save_stem
-from arr_coc.core.whole import one_line, write_whole
+from arr_coc.core.whole import alone, move_files, one_line, own_folder, write_whole
 from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
 from arr_coc.seam.lora_files import FILES as LORA_FILES
@@ -37,6 +36,9 @@ from arr_coc.store.checkpoint import (
 )
 from arr_coc.store.vetting import check_file
 
+SAVING = ".saving-"
+"""How the name of the folder begins into which an allocator is written first."""
+
 
 def save_learned(
     layer: ARRCOCLayer,
@@ -47,11 +49,12 @@ def save_learned(
     folder: Path,
     base_name: str | None,
     guide: Path | None = None,
+    more: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write everything learned, and the name, commit and shape of its base model; not the base model itself.
 
     Files of an older allocator in the folder are replaced once all are written, and those it has no more are
-    removed: what fails before leaves it as it was.
+    removed: what fails leaves it as it was. Two processes that save there leave the files of one of them.
 
     Args:
         layer: scorers, balancer, allocator.
@@ -62,6 +65,7 @@ def save_learned(
         folder: made if it is missing.
         base_name: the name to load the base model by.
         guide: folder of a guide that goes with it; None: the bundled one, which doesn't.
+        more: other files to write with them, by name.
 
     Raises:
         ValueError: the folder can't be made or written to, or holds an adapter that is no allocator's.
@@ -76,8 +80,7 @@ def save_learned(
         "base_dim": config.get_text_config().hidden_size,
     }
     try:
-        with TemporaryDirectory(prefix=".saving-", dir=folder) as beside:
-            new = Path(beside)
+        with own_folder(SAVING, folder) as new:
             save_layer(layer, new, named)
             if stem is not None:
                 save_stem(stem, new)
@@ -85,7 +88,12 @@ def save_learned(
             loras.save(new)
             if guide is not None:  # it may lie in this folder
                 write_whole((guide / FILE).read_bytes(), made_folder(new / PLACE) / FILE)
-            _replace_files(folder, new)
+            for name, content in (more or {}).items():
+                write_whole(content, new / name)
+            # The settings last: they name the weights' digest, and the weights are the first. So files that
+            # a kill left half moved are refused.
+            names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
+            move_files(new, folder, names)
     except OSError as error:
         raise ValueError(
             f"the allocator can't be written into {str(folder)!r} ({one_line(error)}); make room there, or "
@@ -101,16 +109,6 @@ def _refuse_strangers(folder: Path) -> None:
             f"{str(folder)!r} has an adapter of its own ({names[0]}), which an allocator would replace: "
             "name another folder"
         )
-
-
-def _replace_files(folder: Path, new: Path) -> None:
-    """Move the files of a written allocator into a folder, in place of an older one's; the settings last."""
-    for name in sorted(ALLOCATOR_FILES, key=lambda name: name == CONFIG_NAME):
-        if (new / name).exists():
-            made_folder((folder / name).parent)
-            (new / name).replace(folder / name)
-        else:
-            (folder / name).unlink(missing_ok=True)
 
 
 def load_learned(
@@ -132,6 +130,15 @@ def load_learned(
     """
     if folder is None:
         return {"guide": guide}
+    try:
+        with alone(folder, shared=True):
+            return _read(folder, base, guide)
+    except TimeoutError as error:
+        raise ValueError(f"the allocator {str(folder)!r} can't be read ({error}): try again later") from error
+
+
+def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict[str, Any]:
+    """Read an allocator folder that nobody writes meanwhile."""
     for name in ALLOCATOR_FILES:
         if (folder / name).exists():
             check_file(folder / name, folder)

@@ -121,13 +121,13 @@ def model_card(
     return ModelCard(f"---\n{metadata.to_yaml()}\n---\n{MADE}\n\n# {name}\n\n{opening}\n\n{body}\n")
 
 
-def save_card(card: ModelCard, folder: Path) -> None:
-    """Write a card into an allocator folder; one that was written by hand is not overwritten."""
+def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
+    """The file of a card by name, to be saved in an allocator folder; none where one was written by hand."""
     path = folder / CARD
     if path.is_file() and MADE not in path.read_text(encoding="utf-8"):
         logger.warning("%s is not of arr-coc's making and stays as it is", path)
-        return
-    card.save(path)
+        return {}
+    return {CARD: str(card).encode()}
 
 
 def _base(model: Described) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from arr_coc.store.allocator import save_learned
-from arr_coc.store.card import SHARED, Facts, model_card, save_card
+from arr_coc.store.card import SHARED, Facts, card_file, model_card
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_ABOUT
 from arr_coc.store.hub import check_shared, upload
 
@@ -40,8 +40,8 @@ class Shareable:
         """
         text = model_card(self, **({"name": Path(folder).resolve().name} | card))
         parts = (self.layer, self.stem, dict(self.convs), self.loras)
-        save_learned(*parts, self.base, Path(folder), self.base_name, self.guide)
-        save_card(text, Path(folder))
+        card_text = card_file(text, Path(folder))
+        save_learned(*parts, self.base, Path(folder), self.base_name, self.guide, card_text)
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None, **card: Unpack[Facts]

@@ -10,7 +10,7 @@ import numpy as np
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from arr_coc.core.whole import write_whole
+from arr_coc.core.whole import whole_file, write_whole
 from arr_coc.training.folder import CURVE, claim
 from arr_coc.training.interruption import mean_of_all
 from arr_coc.training.recipe import Recipe
@@ -91,4 +91,5 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_ylim(bottom=0)
-    figure.savefig(path, dpi=130)
+    with whole_file(path) as part:
+        figure.savefig(part, dpi=130, format=path.suffix[1:])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from arr_coc.core.whole import whole_file
 from arr_coc.store.results.files import ERROR, Record
 from arr_coc.store.results.intervals import paired_interval
 from arr_coc.store.results.kinds import FULL, split_method
@@ -153,4 +154,5 @@ def draw_gain(figures: Gain, path: Path) -> None:
     picture.suptitle(
         f"{figures['questions']:,} held-out questions about {figures['images']:,} images", fontsize=10
     )
-    picture.savefig(path, dpi=130)
+    with whole_file(path) as part:
+        picture.savefig(part, dpi=130, format=path.suffix[1:])

@@ -34,9 +34,10 @@ from arr_coc.core.device import resolve_device
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.provenance import MOST, plain
 from arr_coc.core.saved import write_tensors
+from arr_coc.core.whole import move_files, own_folder
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
-from arr_coc.store.allocator import load_learned
+from arr_coc.store.allocator import SAVING, load_learned
 from arr_coc.store.hub import BUNDLED, is_local
 from arr_coc.training.components import PICTURES, fit_coarse_basis, needs_basis
 from arr_coc.training.curves import Curve, Window, draw_curve
@@ -252,8 +253,12 @@ def write_learned(
     record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
     learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
     if recipe.top_layers:  # another base model: it is written whole
-        model.base.save_pretrained(out / "base", state_dict=weights)
-        model.processor.save_pretrained(out / "base")
+        with own_folder(SAVING, out) as new:
+            model.base.save_pretrained(new / "base", state_dict=weights)
+            model.processor.save_pretrained(new / "base")
+            files = {path.relative_to(new) for path in (new / "base").rglob("*") if path.is_file()}
+            files |= {path.relative_to(out) for path in (out / "base").glob("*.safetensors*")}  # of an older
+            move_files(new, out, sorted(map(str, files)))
         model.base_name = str(out / "base")
     model.save_pretrained(out)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.paths import local_path, shorten
 from arr_coc.core.video.sampling import check_rate
 from arr_coc.core.video.source import check_size
+from arr_coc.core.whole import whole_file
 
 CODEC = "libx264"
 LARGEST_RATE = 1000.0
@@ -57,17 +56,12 @@ def write_clip(
         av: Any = import_module("av")
     except ImportError as error:
         raise ValueError("writing a clip needs PyAV: pip install 'arr-coc[video]'") from error
-    part = target.with_name(f".{uuid4().hex}.part")  # short: beside the longest name there is room for it
     try:
-        with part.open("wb") as file:
+        with whole_file(target) as part, part.open("wb") as file:
             _encode(av, file, frames, _fraction(fps), quality)
-        part.replace(target)
     except OSError as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ValueError(f"path {shorten(target)} cannot be written ({reason}): give another") from error
-    finally:
-        with suppress(OSError):  # it is gone, or its folder never was one
-            part.unlink()
     return target
 
 
