@@ -35,6 +35,7 @@ from torch import Tensor
 from arr_coc.core.familiarity import Familiarity, statistics
 from arr_coc.core.stem import save_stem
 from arr_coc.core.stem_selector import StemSelector
+from arr_coc.core.whole import write_whole
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.training.guide.filling import DOCUMENTS
 from arr_coc.world import draw_page
@@ -152,7 +153,7 @@ def measure_unseen(folder: Path, pages: Path, results: Path) -> None:
     for name, pictures in unseen(pages).items():
         rows = describe(selector, track(pictures, name))
         report[name] = {"pictures": len(rows), "called foreign": share_foreign(unit, rows)}
-    results.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_whole((json.dumps(report, indent=2) + "\n").encode(), results)
     print(json.dumps(report, indent=2))
 
 
@@ -179,7 +180,7 @@ def main(folder: Path, pages: int, others: int, results: Path) -> None:
         name: {"pictures": len(values), "called foreign": share_foreign(unit, values)}
         for name, values in rows.items()
     }
-    results.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_whole((json.dumps(report, indent=2) + "\n").encode(), results)
     print(json.dumps(report, indent=2))
 
 

@@ -370,7 +370,8 @@ class TestEnd:
     ) -> None:
         pytest.importorskip("fcntl")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        code = f"import os\nfrom arr_coc.core.whole import own_folder\nwith own_folder({FOLDER!r}):\n    os._exit(9)"
+        code = "import os\nfrom arr_coc.core.whole import own_folder\n"
+        code += f"with own_folder({FOLDER!r}):\n    os._exit(9)"
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
         (killed,) = tmp_path.iterdir()
         (killed / "upload.png").write_bytes(b"")

@@ -23,6 +23,7 @@ from arr_coc import __version__
 from arr_coc.app.space import space_files, write_space
 from arr_coc.app.wheel import own_wheel
 from arr_coc.cli.space import command
+from disks import contents, small_files
 
 pytest.importorskip("gradio", reason="the extra app is not installed")
 
@@ -139,6 +140,15 @@ class TestWriting:
         write_space(tmp_path / "space", other, force=True)
         assert (tmp_path / "space" / "app.py").read_text() == files["app.py"]
         assert (tmp_path / "space" / "notes.txt").read_text() == "mine"
+
+    def test_a_full_disk_leaves_the_older_one(self, tmp_path: Path) -> None:
+        """Not even the small files change, whichever is the one for which there is no room."""
+        files = space_files()
+        write_space(tmp_path, {name: "old" for name in files})
+        before = contents(tmp_path)
+        with small_files(10_000), pytest.raises(ValueError, match=r"can't be written .File too large"):
+            write_space(tmp_path, files, force=True)
+        assert contents(tmp_path) == before
 
     def test_where_nothing_can_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

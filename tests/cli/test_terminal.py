@@ -15,12 +15,14 @@ from rich.console import Console
 from arr_coc.cli import terminal
 from arr_coc.cli.bench import print_bench
 from arr_coc.core.guide.coupling import Coupling, Match
+from arr_coc.core.images import open_image
 from arr_coc.core.realizing import STAGES, best_kept
 from arr_coc.evaluate.speed import STAGES as BENCH_STAGES
 from arr_coc.evaluate.speed import Row
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from command_line import run, run_json
+from disks import contents, small_files
 from tiny import picture
 
 Capture = pytest.CaptureFixture[str]
@@ -238,3 +240,14 @@ def test_info_says_what_the_model_can_do(
     monkeypatch.setattr(ARRCOCModel, "about", "It reads drawn pages.", raising=False)
     assert run_json(capsys, "info", "-m", folder)["about"] == "It reads drawn pages."
     assert "It reads drawn pages." in run(capsys, "info", "-m", folder)[1]
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "webp"])
+def test_a_full_disk_leaves_the_older_picture(ending: str, tmp_path: Path) -> None:
+    target = tmp_path / f"a.{ending}"
+    target.write_bytes(b"old")
+    with small_files(), pytest.raises(OSError, match="File too large"):
+        terminal.save_picture(picture(1, (64, 64)), target, True, needed=True)
+    assert contents(tmp_path) == {target.name: b"old"}
+    terminal.save_picture(picture(1, (64, 64)), target, True, needed=True)
+    assert open_image(target).size == (64, 64)

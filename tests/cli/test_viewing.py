@@ -12,6 +12,7 @@ import pytest
 
 from arr_coc.cli import main
 from arr_coc.inspect.trace import Trace
+from disks import contents, small_files
 from tiny import picture
 
 
@@ -39,6 +40,15 @@ def test_traces_become_one_page(saved: Path, tmp_path: Path, capsys: pytest.Capt
     assert "<b>it</b>" not in page
     assert main(["view", str(saved), "--out", str(out)]) == 0
     assert "1 trace(s)" in capsys.readouterr().out
+
+
+def test_a_full_disk_leaves_the_older_page(saved: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    out.write_text("old")
+    before = contents(tmp_path)
+    with small_files():
+        assert main(["view", str(saved), "--out", str(out)]) == 1
+    assert contents(tmp_path) == before
 
 
 def test_what_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from arr_coc.core.allocation import TENSIONS, Allocation, Reason, grid_positions
+from disks import contents, small_files
 
 
 def record(grid=(1, 2, 4), keep=(1, 4, 7), order=(7, 1, 4), **changes) -> Allocation:
@@ -141,3 +143,10 @@ class TestRoundTrip:
 
     def test_cpu_keeps_everything(self):
         assert same(record(), record().cpu())
+
+
+def test_a_full_disk_leaves_the_older_record(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"old")
+    with small_files(), pytest.raises(OSError, match="File too large"):
+        record().save(tmp_path / "a.safetensors")
+    assert contents(tmp_path) == {"a.safetensors": b"old"}

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 import pytest
 
 from arr_coc.core import whole
-from arr_coc.core.whole import alone, check_place, move_files, one_line, own_folder, whole_file, write_whole
+from arr_coc.core.whole import (
+    OWNER,
+    alone,
+    check_place,
+    move_files,
+    one_line,
+    own_folder,
+    whole_file,
+    write_whole,
+)
+from disks import contents, small_files
 
 KILLED = """
 import os, signal, sys
@@ -26,18 +35,6 @@ with whole_file(place / "a.json") as part, own_folder(".saving-", place) as new:
     (new / "b.json").write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def child(work: Callable[[], None]) -> int:
-    """The status with which a forked process ends that does some work."""
-    number = os.fork()
-    if number == 0:
-        try:
-            work()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(number, 0)[1]
 
 
 def test_a_name_may_be_as_long_as_a_file_system_takes(tmp_path: Path) -> None:
@@ -72,14 +69,9 @@ def test_a_file_that_may_not_grow_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_whole(b"old", path)
 
-    def grow() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    with small_files(), pytest.raises(OSError, match=r"File too large: '.*a.json'"):
         write_whole(bytes(10_000), path)
-
-    assert os.waitstatus_to_exitcode(child(grow)) == 1
-    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
-    assert path.read_bytes() == b"old"
+    assert contents(tmp_path) == {"a.json": b"old"}
 
 
 def test_what_killed_writers_left_is_removed_by_the_next(tmp_path: Path) -> None:
@@ -95,6 +87,18 @@ def test_what_killed_writers_left_is_removed_by_the_next(tmp_path: Path) -> None
     with own_folder(".saving-", tmp_path):
         pass
     assert {file.name for file in tmp_path.iterdir()} == {"a.json", "another.json"}
+
+
+def test_a_folder_whose_making_was_cut_off_is_removed_after_a_while(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    for name, age in (("old", 1e6), ("new", 0.0)):
+        (tmp_path / f".saving-{name}").mkdir()
+        owner = tmp_path / f".saving-{name}" / f"{OWNER}.new"
+        owner.touch()
+        os.utime(owner, (time.time() - age,) * 2)
+    with own_folder(".saving-", tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [".saving-new"]
 
 
 def test_what_living_writers_write_stays(tmp_path: Path) -> None:

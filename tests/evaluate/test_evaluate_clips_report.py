@@ -6,11 +6,13 @@ Run: pytest tests/evaluate/test_evaluate_clips_report.py
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from arr_coc.evaluate.clips import Kept, Scored
 from arr_coc.evaluate.clips_report import by_clip, summarise, table, write_summary
+from disks import contents, small_files
 
 
 def scored(clip: str, kind: str = "value", **recalls: float) -> Scored:
@@ -101,3 +103,10 @@ def test_exceptions():
         table(summarise(SCORED), ["score"])
     with pytest.raises(ValueError, match="kind 'colour' was not measured: use one of count, value"):
         table(summarise(SCORED), kind="colour")
+
+
+def test_a_full_disk_leaves_the_older_summary(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"old")
+    with small_files(), pytest.raises(OSError, match="File too large"):
+        write_summary(summarise(SCORED, reference="arr-coc"), tmp_path / "a.json")
+    assert contents(tmp_path) == {"a.json": b"old"}

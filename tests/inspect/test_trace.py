@@ -23,6 +23,7 @@ from arr_coc.inspect.guidance import Guidance, Spot
 from arr_coc.inspect.trace import Reply, Trace, Word
 from arr_coc.inspect.trace_file import LATER, MAX_HEADER
 from arr_coc.inspect.view import MAX_WEBP
+from disks import contents, small_files
 
 GRID = (1, 3, 4)
 QUESTION = "Is it, say, red?"
@@ -212,6 +213,13 @@ class TestFile:
         loaded = Trace.load(tmp_path / "a.safetensors")
         assert_same(given, loaded)
         assert loaded.view() == given.view()
+
+    def test_a_full_disk_leaves_the_older_one(self, tmp_path: Path) -> None:
+        trace().save(tmp_path / "a.safetensors")
+        before = contents(tmp_path)
+        with small_files(), pytest.raises(OSError, match=r"File too large: '.*a.safetensors'"):
+            trace(answer="another").save(tmp_path / "a.safetensors")
+        assert contents(tmp_path) == before
 
     def test_maps_that_share_memory(self, tmp_path: Path) -> None:
         one = torch.rand(8, 3, 4)

@@ -5,11 +5,16 @@ Run: pytest tests/test_checkpoint.py
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import shutil
+import signal
+import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -20,6 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from arr_coc.core import whole
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.guide.guide import Guide
 from arr_coc.core.guide.store import save_guide
@@ -27,6 +33,7 @@ from arr_coc.core.layer import ARRCOCLayer
 from arr_coc.core.saved import DIGEST
 from arr_coc.core.stem import Stem, save_stem
 from arr_coc.core.texture import Basis
+from arr_coc.core.whole import alone
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.compressor_files import save_convs
@@ -486,6 +493,62 @@ class TestSavedOver:
         assert self.contents(allocator) == before
         assert not [path for path in allocator.iterdir() if path.name.startswith(".")]
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("call", range(2, 9))  # the first one names the new folder's owner
+    def test_a_kill_at_any_moment_leaves_the_older_one_or_none(self, call: int, allocator: Path) -> None:
+        """Killed at a renaming: before the first of the moves the older one is read, after it a mixture is
+        never taken for an allocator; the next save sweeps what was left."""
+        pytest.importorskip("fcntl")
+        (allocator / "README.md").unlink()
+        model = ARRCOCModel.from_pretrained(allocator, device="cpu")
+        older = load_file(allocator / WEIGHTS_NAME)
+        with torch.no_grad():
+            for parameter in model.layer.parameters():
+                parameter.add_(1)
+        number = os.fork()
+        if number == 0:
+            kill_at_renaming(call)
+            model.save_pretrained(allocator)
+            os._exit(0)
+        killed = os.WIFSIGNALED(os.waitpid(number, 0)[1])
+        hidden = [path for path in allocator.iterdir() if path.name.startswith(".")]
+        assert bool(hidden) == killed
+        layer: ARRCOCLayer | None = None
+        with contextlib.suppress(ValueError):
+            layer = ARRCOCModel.from_pretrained(allocator, device="cpu").layer
+        read = None if layer is None else layer.state_dict()
+        expected = [older, model.layer.state_dict()]
+        assert read is None or any(equal(read, one) for one in expected)
+        if call <= 4:  # of the part of each file that is written beside, none of which was moved yet
+            assert read is not None
+            assert equal(read, older)
+        model.save_pretrained(allocator)
+        assert not [path for path in allocator.iterdir() if path.name.startswith(".")]
+        assert equal(
+            ARRCOCModel.from_pretrained(allocator, device="cpu").layer.state_dict(), model.layer.state_dict()
+        )
+
+    def test_a_reader_waits_until_a_save_is_over(self, allocator: Path) -> None:
+        pytest.importorskip("fcntl")
+        with ThreadPoolExecutor(1) as pool:
+            with alone(allocator):
+                reading = pool.submit(ARRCOCModel.from_pretrained, allocator, device="cpu")
+                with pytest.raises(TimeoutError):
+                    reading.result(timeout=0.2)
+            assert reading.result().layer.trained
+
+    def test_who_never_ends_is_not_waited_for_without_end(
+        self, allocator: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("fcntl")
+        model, before = ARRCOCModel.from_pretrained(allocator, device="cpu"), self.contents(allocator)
+        monkeypatch.setattr(whole, "PATIENCE", 0.01)
+        with alone(allocator), pytest.raises(ValueError, match="another process has been reading or saving"):
+            model.save_pretrained(allocator)
+        with alone(allocator), pytest.raises(ValueError, match=r"can't be read .*: try again later"):
+            ARRCOCModel.from_pretrained(allocator, device="cpu")
+        assert self.contents(allocator) == before
+
     def test_parts_that_are_no_more_are_removed(self, allocator: Path) -> None:
         model = ARRCOCModel.from_pretrained(allocator, device="cpu")
         save_stem(Stem(WIDTH), allocator)
@@ -508,3 +571,19 @@ class TestSavedOver:
 
 def full_disk(*of: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def kill_at_renaming(call: int) -> None:
+    """Kill this process when a file is renamed for that many times."""
+    calls = count(1)
+
+    def watch(event: str, _: Any) -> None:
+        if event == "os.rename" and next(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    """Whether tensors are the same ones by name."""
+    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ import typer
 
 from arr_coc.cli import options, terminal
 from arr_coc.core.paths import local_path
-from arr_coc.core.whole import whole_file
+from arr_coc.core.whole import write_whole
 
 MEASURED, PATIENCE = 20, 60.0
 """Pages whose time says what the others will take, and seconds between two lines about it."""
@@ -112,8 +113,9 @@ def command(
     if show:
         picture = place / f"overview-{split}.png"
         count = min(show, len(stored))
-        with whole_file(picture) as part:
-            overview([stored[i * len(stored) // count] for i in range(count)]).save(part, "PNG")
+        content = io.BytesIO()
+        overview([stored[i * len(stored) // count] for i in range(count)]).save(content, "PNG")
+        write_whole(content.getvalue(), picture)
         result["picture"] = str(picture)
     if as_json:
         terminal.print_json(result)

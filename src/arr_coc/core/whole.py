@@ -197,9 +197,12 @@ def own_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
             yield folder
             return
         with Path(folder, f"{OWNER}.new").open("wb") as owner:
-            with suppress(OSError):  # this disk has no locks
+            try:
                 fcntl.flock(owner, fcntl.LOCK_EX)
-                Path(owner.name).rename(folder / OWNER)  # it is never there unlocked
+            except OSError:  # this disk has no locks: none of its folders will be swept
+                yield folder
+                return
+            Path(owner.name).rename(folder / OWNER)  # it is never there unlocked
             for other in folder.parent.glob(f"{prefix}*"):
                 _delete_left_behind(other)
             yield folder
@@ -210,7 +213,12 @@ def _delete_left_behind(folder: Path) -> None:
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
-        with (folder / OWNER).open("rb") as owner:
+        name, new = OWNER, folder / f"{OWNER}.new"
+        if new.exists():  # it is being made, for which a moment is enough
+            if time.time() - new.stat().st_mtime < PATIENCE:
+                return
+            name = new.name
+        with (folder / name).open("rb") as owner:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:  # its process runs, or another one deletes it

@@ -11,6 +11,7 @@ bounds and controls by another image's question do not count.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from arr_coc.core.whole import whole_file
+from arr_coc.core.whole import write_whole
 from arr_coc.evaluate.methods import METHODS
 from arr_coc.rivals.method import Style
 from arr_coc.store.results.kinds import FULL, OURS, kind, split_method
@@ -107,8 +108,9 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
         heading += ", those alone that downsampling fails"
     figure.text(left, 0.93, heading, fontsize=12, weight="bold", color=_INK)
     place = Path(path) if Path(path).suffix else Path(f"{path}.png")
-    with whole_file(place) as part:
-        figure.savefig(part, format=place.suffix[1:])
+    content = io.BytesIO()
+    figure.savefig(content, format=place.suffix[1:])
+    write_whole(content.getvalue(), place)
 
 
 def _lines(summary: Summary) -> list[_Line]:

@@ -94,6 +94,10 @@ def save_learned(
             # a kill left half moved are refused.
             names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
             move_files(new, folder, names)
+    except TimeoutError as error:
+        raise ValueError(
+            f"the allocator can't be written into {str(folder)!r} ({error}): try again"
+        ) from error
     except OSError as error:
         raise ValueError(
             f"the allocator can't be written into {str(folder)!r} ({one_line(error)}); make room there, or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from arr_coc.core.whole import whole_file, write_whole
+from arr_coc.core.whole import write_whole
 from arr_coc.training.folder import CURVE, claim
 from arr_coc.training.interruption import mean_of_all
 from arr_coc.training.recipe import Recipe
@@ -91,5 +92,6 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_ylim(bottom=0)
-    with whole_file(path) as part:
-        figure.savefig(part, dpi=130, format=path.suffix[1:])
+    content = io.BytesIO()
+    figure.savefig(content, dpi=130, format=path.suffix[1:])
+    write_whole(content.getvalue(), path)

@@ -5,13 +5,14 @@ gain(read_results(before), read_results(after)) -> {"questions", "metric", "reca
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from arr_coc.core.whole import whole_file
+from arr_coc.core.whole import write_whole
 from arr_coc.store.results.files import ERROR, Record
 from arr_coc.store.results.intervals import paired_interval
 from arr_coc.store.results.kinds import FULL, split_method
@@ -154,5 +155,6 @@ def draw_gain(figures: Gain, path: Path) -> None:
     picture.suptitle(
         f"{figures['questions']:,} held-out questions about {figures['images']:,} images", fontsize=10
     )
-    with whole_file(path) as part:
-        picture.savefig(part, dpi=130, format=path.suffix[1:])
+    content = io.BytesIO()
+    picture.savefig(content, dpi=130, format=path.suffix[1:])
+    write_whole(content.getvalue(), path)
