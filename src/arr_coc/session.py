@@ -55,6 +55,11 @@ if TYPE_CHECKING:
 VisualSource: TypeAlias = "ImageSource | FrameSource"
 """What a session opens."""
 TRANSCRIBE = "Transcribe the text."
+UNTAUGHT = (
+    "the bundled model was never taught to transcribe: it answers each part with a word or two, whatever is "
+    "printed there; use a model that can read pages"
+)
+"""The note of a transcription by the bundled model."""
 """What `transcribe` asks of each part of a page."""
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
@@ -365,6 +370,9 @@ class Session:
     def transcribe(self, question: str = TRANSCRIBE, *, budget: int = 273, **how: Any) -> Transcription:
         """Read a whole page, part after part in reading order (`core.reading_order`): a fixation that moves.
 
+        It takes a base model that can transcribe. The bundled one was never taught to: what it returns is
+        no transcript, and its `note` says so.
+
         Args:
             question: asked of each part, within its cells alone.
             budget: the most cells of a part; a single line may have more.
@@ -379,7 +387,8 @@ class Session:
         blocks = reading_order(image_pixels(first_picture(self.image))[0], grid[1:], budget)
         how.setdefault("mode", self.model.default_mode)
         answers = [self.ask(question, cells=block.cells, **how) for block in blocks]
-        return Transcription(tuple(answers), tuple(blocks))
+        untaught = None if self.model.about is None else UNTAUGHT  # only the bundled model has such a line
+        return Transcription(tuple(answers), tuple(blocks), untaught)
 
     def _foreign(self, inputs: Mapping[str, Any], mode: str) -> bool:
         """Whether an image or clip looks unlike all that the model was taught on; False where nobody can say.

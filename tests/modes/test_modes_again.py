@@ -154,6 +154,11 @@ class TestTranscription:
         model = build(kind="guide")
         session = model.session(lines(3))
         walk = session.transcribe(budget=6, max_new_tokens=3)
+        assert walk.note is None
+        model.base_name = "bundled"
+        note = session.transcribe(budget=6, max_new_tokens=1).note
+        assert note is not None
+        assert "never taught to transcribe" in note
         assert len(walk.answers) == len(walk.blocks) == 3
         for answer, block in zip(walk.answers, walk.blocks, strict=True):
             assert torch.equal(answer.allocation.keep, block.cells)

@@ -113,10 +113,12 @@ class Transcription:
     Attributes:
         answers: one per part, in reading order; each says which cells it was made from.
         blocks: the parts.
+        note: why the text is no transcript, for the bundled model; None for others.
     """
 
     answers: tuple[Answer, ...]
     blocks: tuple[Block, ...]
+    note: str | None = None
 
     @property
     def text(self) -> str:
