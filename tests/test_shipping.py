@@ -301,6 +301,21 @@ class TestDocumentation:
         assert names["page"].text
 
     @pytest.mark.slow
+    def test_the_examples_with_boxes_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        arr_coc.open_image(BUNDLED / "sample.png").resize((320, 200)).save("page.png")
+        names: dict[str, Any] = {}
+        for name in ("models.md", "guide.md"):
+            page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+            block = re.findall(r"^```python\n(.+?)^```$", page, re.S | re.M)[0]
+            assert ".boxes(page.size)" in block
+            exec(compile(block, name, "exec"), names)
+        kept, masked, page = names["kept"], arr_coc.open_image("masked.png"), names["page"]
+        assert masked.size == page.size == (320, 200)
+        x0, y0, x1, y1 = kept.boxes(page.size).tolist()[0]
+        assert masked.crop((x0, y0, x1, y1)).tobytes() == page.crop((x0, y0, x1, y1)).tobytes()
+
+    @pytest.mark.slow
     def test_its_commands_run(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -146,6 +146,31 @@ class Allocation:
         flat[self.keep] = True
         return flat.view(self.grid)
 
+    def boxes(self, size: tuple[int, int]) -> Tensor:
+        """The kept cells as boxes of pixels of the picture, in the order of `keep`.
+
+        The boxes of all cells tile the picture without gap or overlap. Where the picture has fewer pixels
+        than the grid has cells, some boxes have no inside.
+
+        Args:
+            size: (width, height) of your picture in px, which needs not be the size that the model read.
+
+        Returns:
+            Long [K, 4], (x0, y0, x1, y1); x1 and y1 are the first column and row outside, as in `Image.crop`.
+            Of a clip they lie in the frames that `positions[:, 0]` names.
+
+        Raises:
+            ValueError: a size that is not two positive whole numbers.
+        """
+        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+            raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
+        _, rows, columns = self.grid
+        width, height = size
+        y, x = self.positions[:, 1], self.positions[:, 2]
+        # Rounded up, so that pixel i lies in the cell i * cells // pixels, as every picture is drawn.
+        corners = ((x, width, columns), (y, height, rows), (x + 1, width, columns), (y + 1, height, rows))
+        return torch.stack([-(-at * pixels // cells) for at, pixels, cells in corners], dim=-1)
+
     def relevance_of_kept(self) -> Tensor:
         """Float [K], the balanced relevance of each of `keep`."""
         return self.balanced.flatten()[self.keep]
