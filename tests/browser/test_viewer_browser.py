@@ -157,11 +157,10 @@ def test_words_of_the_field_are_explained(blank: Page) -> None:
     blank.set_viewport_size({"width": 390, "height": 844})
     mount(blank, trace(read=KEPT + 4).view())
     for word, meaning in {
-        "perspectival": "stands out",
-        "participatory": "couples with the question",
+        "saliency": "stands out",
         "particularize": "budget of “auto”",
         "tensions": "0.5 is neutral",
-        "coupling": "fit one another",
+        "coupling": "couples with the question",
         "gestalt": "A coarse view",
         "log-prob": "0 is certain",
     }.items():

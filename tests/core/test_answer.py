@@ -134,3 +134,5 @@ class TestGates:
     def test_they_are_the_weights_by_name(self) -> None:
         weighed = replace(allocation(), weights=torch.tensor([0.125, 0.0, 0.875]))
         assert weighed.gates == {"information": 0.125, "perspectival": 0.0, "participatory": 0.875}
+        assert weighed.gates_text == "information 0.12, saliency 0.00, coupling 0.88"
+        assert allocation().gates_text == ""

@@ -87,7 +87,7 @@ class TestPicture:
     def test_captions_of_narrow_panels_have_room(self) -> None:
         allocation = record(40, 4, 16)
         base = np.zeros((990, 198, 3), dtype=np.uint8)
-        longest = _caption_width(_Panel("participatory", "what the question asks for, weight 0.88", base))
+        longest = _caption_width(_Panel("information", "what the question asks for, weight 0.88", base))
         assert longest > base.shape[1] / DPI
         assert draw_layers(Image.new("RGB", (100, 1000)), allocation, "q").width > 3 * longest * DPI
 

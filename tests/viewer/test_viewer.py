@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from arr_coc.core.allocation import SCORERS
 from arr_coc.viewer import assets, page
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -50,6 +51,14 @@ def test_assets_are_the_viewer_alone() -> None:
     )
     addresses = re.findall(r"https?://[^\"']*", script + style)
     assert addresses == ["http://www.w3.org/2000/svg"]
+
+
+def test_the_three_maps_have_the_words_of_python() -> None:
+    script, _ = assets()
+    words = dict(re.findall(r'(\w+): "(\w+)"', script.partition("SCORER_WORDS = {")[2].partition("}")[0]))
+    assert [words.get(name, name) for name in SCORERS] == [word for word, _ in SCORERS.values()]
+    for word, _ in SCORERS.values():
+        assert re.search(rf"^  {word}: ?", script, re.M), f"{word} is not explained"
 
 
 def test_every_rule_of_the_style_stays_in_the_viewer() -> None:

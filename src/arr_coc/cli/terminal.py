@@ -256,8 +256,7 @@ def print_allocation(
         ("visual tokens", f"{_share(allocation.kept, allocation.total)}: {reasons}"),
     ]
     if allocation.gates is not None:  # no scorer has a say where all cells are kept
-        gates = (f"{scorer} {gate:.2f}" for scorer, gate in allocation.gates.items())
-        rows.append(("weights", ", ".join(gates)))
+        rows.append(("weights", allocation.gates_text))
         tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
         rows.append(("tensions", ", ".join(tensions)))
     if coupling is not None:

@@ -27,6 +27,13 @@ from arr_coc.core.whole import write_whole
 Grid = tuple[int, int, int]
 """(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
 TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
+SCORERS = {
+    "information": ("information", "what is inside a cell"),
+    "perspectival": ("saliency", "what stands out"),
+    "participatory": ("coupling", "what the question asks for"),
+}
+"""The three maps of a record, in the order of its weights: by their names in files the words that
+people read, and what they mean."""
 MOST_NOTE = 1000
 """Characters of the note of a record from a file."""
 _FORMAT = "arr-coc allocation 1"
@@ -60,7 +67,8 @@ class Allocation:
         keep: Long [K], kept flat indices, rising.
         order: Long [K], the same indices, most relevant first.
         positions: Long [K, 3], (t, y, x) of `keep`.
-        information: Float [T, H, W] in [0, 1], as are `perspectival`, `participatory` and `balanced`.
+        information: Float [T, H, W] in [0, 1], as are `perspectival` (saliency), `participatory` (coupling)
+            and `balanced` (relevance, the three as one).
         weights: Float [3] in [0, 1], gates of the three maps in the order above; `gates` has them by name.
         tensions: `compress`, `exploit`, `focus`, each in [0, 1]; 0.5 is neutral.
         budget: The requested budget: a count, a fraction or "auto".
@@ -101,7 +109,7 @@ class Allocation:
         complete = self.reasons.shape == keep.shape and set(self.tensions) == set(TENSIONS)
         if not complete or self.weights.shape != (3,):
             raise ValueError(f"need a reason per kept token, 3 weights and the tensions {TENSIONS}")
-        for name in ("information", "perspectival", "participatory", "balanced"):
+        for name in (*SCORERS, "balanced"):
             shape = tuple(getattr(self, name).shape)
             if shape != tuple(self.grid):
                 raise ValueError(f"{name} has shape {shape}, the grid is {self.grid}")
@@ -123,11 +131,15 @@ class Allocation:
         None where no scorer had a say: all cells were kept unseen, or they were chosen by scores from
         elsewhere. `weights` are placeholders there, all 1 or all 0.
         """
-        maps = torch.stack([self.information, self.perspectival, self.participatory])
+        maps = torch.stack([getattr(self, name) for name in SCORERS])
         if bool((self.weights == 0).all()) or bool((self.weights == 1).all() and (maps == 1).all()):
             return None
-        names = ("information", "perspectival", "participatory")
-        return dict(zip(names, self.weights.tolist(), strict=True))
+        return dict(zip(SCORERS, self.weights.tolist(), strict=True))
+
+    @property
+    def gates_text(self) -> str:
+        """The gates in words: "information 0.50, saliency 0.20, coupling 0.80"; "" where there are none."""
+        return ", ".join(f"{SCORERS[name][0]} {gate:.2f}" for name, gate in (self.gates or {}).items())
 
     @property
     def kept(self) -> int:
@@ -258,7 +270,7 @@ class Allocation:
 
 
 _LONGS = ("keep", "order", "positions", "reasons")
-_FLOATS = ("information", "perspectival", "participatory", "balanced", "weights")
+_FLOATS = (*SCORERS, "balanced", "weights")
 
 
 def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:

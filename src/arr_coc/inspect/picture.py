@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFilter
 
+from arr_coc.core.allocation import SCORERS
 from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.evidence import check_boxes, scaled, score
 from arr_coc.inspect.lettering import DPI, font, text_width, wrap
@@ -131,15 +132,13 @@ def draw_layers(
     """
     columns = 2 if image.width > 1.8 * image.height else 3
     base = _panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
-    names = ("information", "perspectival", "participatory")
-    meanings = ("what is inside a cell", "what stands out", "what the question asks for")
     truth = _truth(image, allocation, evidence, guidance)
     panels = [truth.image(base, f"{image.width} × {image.height} px")]
     gates, lines = allocation.gates or {}, _lines(base)
-    for name, meaning in zip(names, meanings, strict=True):
+    for name, (title, meaning) in SCORERS.items():
         weight = f", weight {gates[name]:.2f}" if gates else ""
-        panels.append(_heat_panel(name, meaning + weight, lines, getattr(allocation, name)))
-    panels.append(_heat_panel("balanced", "the three as one", lines, allocation.balanced))
+        panels.append(_heat_panel(title, meaning + weight, lines, getattr(allocation, name)))
+    panels.append(_heat_panel("relevance", "the three as one", lines, allocation.balanced))
     panels.append(_kept_panel(base, allocation, truth))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
 
@@ -290,8 +289,7 @@ def _facts(allocation: Allocation) -> str:
     ]
     parts += [f"budget {allocation.budget}"] if allocation.budget != allocation.kept else []
     if allocation.gates is not None:
-        gates = ", ".join(f"{name} {gate:.2f}" for name, gate in allocation.gates.items())
-        parts.append(f"weights: {gates}")
+        parts.append(f"weights: {allocation.gates_text}")
     return " · ".join(parts)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.core.allocation import SCORERS, Allocation, Reason
 from arr_coc.data.record import Box
 from arr_coc.inspect.colours import PALETTE
 from arr_coc.inspect.evidence import score
@@ -36,9 +36,7 @@ REASON_NAMES = {
 }
 SCORES = {
     "balanced": ("relevance", "the three as one"),
-    "information": ("information", "what is inside a cell"),
-    "perspectival": ("perspectival", "what stands out"),
-    "participatory": ("participatory", "what the question asks for"),
+    **SCORERS,
 }
 """The maps of an allocation: their names and meanings."""
 

@@ -102,7 +102,7 @@ const TENSION_ENDS = {
 
 /** The weights of the three scorers and the three tensions of the balancer. */
 function weights({ weights: gates, tensions }) {
-  const gateRows = Object.entries(gates).map(([name, gate]) => measure(name, gate));
+  const gateRows = Object.entries(gates).map(([name, gate]) => measure(scorerWord(name), gate));
   const tensionRows = Object.entries(tensions).map(([name, value]) =>
     el(
       "li",

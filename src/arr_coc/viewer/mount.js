@@ -201,11 +201,11 @@ function history(element, views) {
     const chartOf = (key, title, about) => {
       const names = Object.keys(given[0][key]);
       const lines = names.map((name, i) => ({
-        name,
+        name: scorerWord(name),
         kind: `series-${i + 1}`,
         points: given.map((view, n) => [n + 1, view[key][name]]),
         dots: given.map((view) => {
-          const title = `${name} ${fixed(view[key][name])}: ${view.question}`;
+          const title = `${scorerWord(name)} ${fixed(view[key][name])}: ${view.question}`;
           return { kind: `series-${i + 1}`, title };
         }),
       }));
@@ -220,7 +220,8 @@ function history(element, views) {
         )
         .filter(([, n]) => n > 0)
         .map(
-          ([name, n]) => el("p.ac-quiet", {}, `${name} is at an end of its range in ${n} of ${given.length}`),
+          ([name, n]) =>
+            el("p.ac-quiet", {}, `${scorerWord(name)} is at an end of its range in ${n} of ${given.length}`),
         );
       return panel(title, about, chart, stuck);
     };

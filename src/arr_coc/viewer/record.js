@@ -2,6 +2,9 @@
 
 const FORMAT = "arr-coc view 1";
 const SCORES = ["balanced", "information", "perspectival", "participatory"];
+/** The words for the three maps, whose names in files are older. */
+const SCORER_WORDS = { perspectival: "saliency", participatory: "coupling" };
+const scorerWord = (name) => SCORER_WORDS[name] ?? name;
 const KIND = { relevant: "0", explored: "1", void: "2", gestalt: "3", all: "4" };
 
 function bytesOf(base64) {

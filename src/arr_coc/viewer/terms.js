@@ -4,9 +4,8 @@ const TERMS = {
   relevance:
     "How much a cell matters for this question, from 0 to 1: what is in it, what stands out and what the question asks for, mixed by their weights.",
   information: "How much there is inside a cell, whatever the question. A uniform cell scores lowest.",
-  perspectival: "What stands out from its surroundings (saliency), whatever the question.",
-  participatory: "What couples with the question: how well a cell and the words fit one another.",
-  coupling: "How well a cell and words of the question fit one another, measured between their embeddings.",
+  saliency: "What stands out from its surroundings, whatever the question.",
+  coupling: "What couples with the question: how well a cell and its words fit one another.",
   weights: "How strongly each of the three maps counts for this question, each from 0 to 1.",
   tensions: "Three trade-offs from 0 to 1 that the balancer sets for each question; 0.5 is neutral.",
   compress:
