@@ -206,6 +206,8 @@ def test_readers_share_a_folder_and_writers_wait(tmp_path: Path, monkeypatch: py
     with alone(tmp_path):
         with pytest.raises(TimeoutError), alone(tmp_path, shared=True):
             pass
+        with alone(tmp_path / "missing"):
+            pass
     assert list(tmp_path.iterdir()) == []
 
 

@@ -266,17 +266,20 @@ def alone(folder: Path, shared: bool = False) -> Generator[None]:
     """Keep other processes out of a folder that do the same; nothing is written there.
 
     Args:
-        folder: that exists.
+        folder: which; one that can't be opened is not locked.
         shared: let others in that share it, as readers do.
 
     Raises:
         TimeoutError: another process has it for `PATIENCE`.
     """
-    if fcntl is None:
+    try:
+        lock = os.open(folder, os.O_RDONLY) if fcntl else None
+    except OSError:  # it is missing or can't be listed, which what is done there tells better
+        lock = None
+    if lock is None:
         yield
         return
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    lock = os.open(folder, os.O_RDONLY)
     try:
         until = time.monotonic() + PATIENCE
         while True:
