@@ -151,12 +151,18 @@ class TestHeat:
             wanted = colours(cells[y, x].numpy()) / 255
             assert np.abs(pixels[h // 4 + y * h // 2, w // 4 + x * w // 2] - wanted).max() < 0.01
 
-    def test_never_rescaled(self) -> None:
-        """A weak map stays dark: the same relevance has the same colour beside any other."""
-        weak, strong = torch.full((2, 2), 0.2), torch.tensor([[0.2, 1.0], [1.0, 1.0]])
-        base = _panel_pixels(Image.new("RGB", (100, 100), "white"), with_map(weak), BOX)
-        corner = [_heat_panel("r", "", _lines(base), cells[None]).pixels[10, 10] for cells in (weak, strong)]
-        assert (corner[0] == corner[1]).all()
+    def test_low_scores_are_as_plain_as_high_ones_and_the_highest_is_written(self) -> None:
+        strong = torch.tensor([[0.0, 0.25], [0.5, 1.0]])
+        base = _panel_pixels(Image.new("RGB", (100, 100), "white"), with_map(strong), BOX)
+        whole, weak, nothing = (
+            _heat_panel("r", "", _lines(base), share * strong[None]) for share in (1.0, 2.0**-8, 0.0)
+        )
+        assert (weak.pixels == whole.pixels).all()
+        assert whole.note.endswith("highest 1")
+        assert weak.note.endswith("highest 0.0039")
+        half = _heat_panel("r", "weight 0.88", _lines(base), strong[None] / 2)
+        assert half.note == "weight 0.88, highest 0.5"
+        assert (nothing.pixels == PALETTE[0]).all()
 
     def test_lines_of_the_image_show_on_dark_and_on_light(self) -> None:
         image = Image.new("RGB", (810, 810), "white")

@@ -3,7 +3,7 @@
     draw_allocation(image, allocation, question, answer)  image, relevance, kept cells
     draw_layers(image, allocation, question)              image, three scorers, their balance, kept cells
 
-A colour means the same number in every picture: `colours`, 0 to 1, never rescaled. Evidence, where known, is
+The colours of a map go from 0 to its own highest value, which is written above it. Evidence, where known, is
 outlined: green and whole if all of its cells were kept, else red and dashed. The words that the guide read
 stand where it read them. Pillow alone draws: matplotlib takes longer to import than all of a picture.
 """
@@ -187,13 +187,14 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
 def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> _Panel:
     """A panel of one map [1, H, W] in colours, with the lines of the image as `_lines` finds them."""
     cells = relevance[0].float().numpy().clip(0, 1)
-    plain = colours(cells)
+    highest = float(cells.max())
+    plain = colours(cells / (highest or 1.0))
     # Only the lines of the image are drawn, light on dark cells and dark on light ones, so that the colour of
     # the paper doesn't change the colour of a cell from the legend's.
     strength = np.where(_gray(plain) < 127.5, np.float32(0.55), np.float32(-0.8))
     pixels = _spread(plain.astype(np.float32), lines.shape)
     pixels += (_spread(strength, lines.shape) * lines)[..., None]
-    note = note or f"mean {cells.mean():.2f}, highest {cells.max():.2f}"
+    note = f"{note or f'mean {cells.mean():.2g}'}, highest {highest:.2g}"
     return _Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
 
 
@@ -275,7 +276,7 @@ def _compose(
         top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5) + _CAPTION
         _draw_panel(sheet, panel, _MARGIN + column * step, top)
     x = _MARGIN + (step if columns == 3 else 0)
-    _draw_legend(sheet, x, height - 0.33, max(panel_w - 0.75, 1.8))
+    _draw_legend(sheet, x, height - 0.33, max(panel_w - 1.15, 1.8))
     return sheet
 
 
@@ -331,13 +332,13 @@ def _draw_panel(sheet: Image.Image, panel: _Panel, x: float, y: float) -> None:
 
 
 def _draw_legend(sheet: Image.Image, x: float, y: float, length: float) -> None:
-    """Draw the scale of colours from 0 to 1, `length` inches wide, with its lower edge at y."""
+    """Draw the scale of colours, `length` inches wide, with its lower edge at y."""
     draw = ImageDraw.Draw(sheet)
     scale = Image.fromarray(PALETTE[None]).resize((round(length * DPI), round(0.1 * DPI)))
     left, bottom = round(x * DPI), round(y * DPI)
     sheet.paste(scale, (left, bottom - scale.height))
-    for tick in (0, 0.25, 0.5, 0.75, 1):
-        at = left + round(tick * (scale.width - 1))
+    for tick in (0, 25, 50, 75, 100):
+        at = left + round(tick / 100 * (scale.width - 1))
         draw.line((at, bottom, at, bottom + 5), fill=_QUIET)
-        _text(draw, at / DPI, y + 0.16, f"{tick:g}", _TICK, _QUIET, anchor="ms")
-    _text(draw, x + length + 0.12, y, "relevance", _NOTE, _QUIET)
+        _text(draw, at / DPI, y + 0.16, f"{tick}", _TICK, _QUIET, anchor="ms")
+    _text(draw, x + length + 0.12, y, "% of the highest", _NOTE, _QUIET)

@@ -4,8 +4,8 @@
     look_view(...)                                                         of a choice without an answer
     {..., "strips": [strip.view(), ...]}                                   of a `ClipTrace`
 
-Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: a colour means
-the same number in every picture, 0 to 1, never rescaled.
+Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: the viewer
+lays it from 0 to the highest value of a map, and writes that value.
 """
 
 from __future__ import annotations

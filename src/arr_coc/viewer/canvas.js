@@ -1,7 +1,7 @@
 // The token canvas: the picture at the model's own size, its cells, and what lies over them.
 //
-// Law: a colour means the same number in every picture: the palette, 0 to 1, never rescaled; a difference goes from
-// -1 to 1. Over a heat only the lines of the picture show, so that a cell keeps the colour of the legend.
+// Law: the colours of a layer go from 0 to its highest value, of a clip that of all its steps, and the legend says how
+// much that is; a difference goes from -1 to 1. Over a heat only the lines of the picture show, so that a cell keeps the colour of the legend.
 
 const FADED = [0.3, 0.06]; // dropped cells: gray times the first plus the second
 const LINES = [0.8, 0.9]; // lines of the picture over dark and over light cells
@@ -100,7 +100,8 @@ function paint(context, picture, record, { layer, minus, opacity, strength = TIN
     const key = isDifference ? minus.join(" - ") : layer;
     if (record.heat.key !== key) {
       const values = isDifference ? record.difference(minus) : record.values(layer);
-      const colour = isDifference ? diverging : (value) => shade(record.palette, value);
+      const most = isDifference ? 1 : record.highest(layer);
+      const colour = isDifference ? diverging : (value) => shade(record.palette, value / most);
       record.heat = { key, canvas: heatOf(picture, record, values, colour) };
     }
     context.drawImage(record.heat.canvas, 0, 0);
@@ -110,7 +111,7 @@ function paint(context, picture, record, { layer, minus, opacity, strength = TIN
 
 /** The colour of a cell's relevance over its pixels, the stronger the more relevant. */
 function tint(context, record, cell, opacity, strength) {
-  const value = record.values("balanced")[cell];
+  const value = record.values("balanced")[cell] / record.highest("balanced");
   const { x, y, w, h } = record.box(cell);
   const colour = shade(record.palette, value);
   context.globalAlpha = opacity * strength * Math.sqrt(value);

@@ -81,11 +81,12 @@ function legend(record, store, hasCounts = true) {
   const element = el("div.ac-legend");
   const valueAt = ({ layer, minus }, cell) =>
     layer === "difference" ? record.difference(minus)[cell] : record.values(layer)[cell];
+  const mostOf = ({ layer }) => record.highest(layer === "look" ? "balanced" : layer);
   const isHeat = ({ layer }) => layer !== "kept" && layer !== "image";
   store.on(["layer", "shown"], (state) => {
     if (isHeat(state)) {
       const isDifference = state.layer === "difference";
-      const ticks = isDifference ? ["−1", "−0.5", "0", "0.5", "1"] : ["0", "0.25", "0.5", "0.75", "1"];
+      const ticks = isDifference ? ["−1", "−0.5", "0", "0.5", "1"] : QUARTERS.map((share) => rounded(share * mostOf(state)));
       const colours = Array.from(
         { length: 33 },
         (_, i) => (isDifference ? diverging(i / 16 - 1) : shade(record.palette, i / 32)),
@@ -110,10 +111,14 @@ function legend(record, store, hasCounts = true) {
     mark.hidden = state.hover === null || !isHeat(state);
     if (mark.hidden) return;
     const value = valueAt(state, state.hover);
-    mark.style.setProperty("left", `${100 * (state.layer === "difference" ? (value + 1) / 2 : value)}%`);
+    mark.style.setProperty("left", `${100 * (state.layer === "difference" ? (value + 1) / 2 : value / mostOf(state))}%`);
   });
   return element;
 }
+
+const QUARTERS = [0, 0.25, 0.5, 0.75, 1];
+/** A number with two figures that count, however small it is. */
+const rounded = (value) => String(Number(value.toPrecision(2)));
 
 /** One line about the cell under the pointer or the keys, or about the layer. */
 function readout(record, store) {
@@ -140,7 +145,7 @@ function aboutLayer(record, { layer, minus, shown }) {
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const ofWords = { word: "what this word alone points at", spot: "where the guide reads this word" };
   const about = ofWords[layer.split(":")[0]] ?? record.layers.get(layer).about;
-  const most = fixed(Math.max(...values));
+  const most = rounded(Math.max(...values));
   return `${record.name(layer)}${about ? `: ${about}` : ""} · mean ${fixed(mean)}, highest ${most}`;
 }
 

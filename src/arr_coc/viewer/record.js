@@ -45,6 +45,11 @@ class AllocationRecord {
     return new Float32Array(bytesOf(source.data).buffer);
   }
 
+  /** The highest value of a layer, to which its colours reach; 1 of a layer that is 0 everywhere. */
+  highest(id) {
+    return this.values(id).reduce((most, value) => Math.max(most, value), 0) || 1;
+  }
+
   difference([a, b]) {
     const from = this.values(a);
     const take = this.values(b);

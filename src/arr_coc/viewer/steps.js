@@ -60,6 +60,11 @@ class StepRecord extends AllocationRecord {
     return this.clip.values(id).subarray(this.first, this.first + this.cells);
   }
 
+  /** That of the whole clip, so that steps can be compared. */
+  highest(id) {
+    return this.layers.has(id) ? this.clip.highest(id) : super.highest(id);
+  }
+
   get ranked() {
     return this.clip.cells;
   }
