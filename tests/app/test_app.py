@@ -731,11 +731,11 @@ class TestServing:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(app, "find_spec", lambda name: None)
-        with pytest.raises(ValueError, match=r"pip install 'arr-coc\[app\]'"):
+        with pytest.raises(ValueError, match=r"pip install 'gradio>=6.27,<7'"):
             app.build_app()
         assert main(["app"]) == 2
         err = capsys.readouterr().err
-        assert err == "arr-coc: the app needs Gradio, which is not installed: pip install 'arr-coc[app]'\n"
+        assert err == "arr-coc: the app needs Gradio, which is not installed: pip install 'gradio>=6.27,<7'\n"
 
     def test_a_bad_trace_is_refused_before_anything_is_loaded(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -119,7 +119,7 @@ class TestFiles:
 
     def test_without_gradio(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("arr_coc.app.find_spec", lambda name: None)
-        with pytest.raises(ValueError, match=r"pip install 'arr-coc\[app\]'"):
+        with pytest.raises(ValueError, match=r"pip install 'gradio>=6.27,<7'"):
             space_files()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.core.saved import read_layer, save_layer
 from arr_coc.core.texture import CHANNEL_GROUPS
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
@@ -34,6 +35,18 @@ def nothing_stays_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         registry.update(entries)
     for name in ("my_channels", "my_modes", "my_package", "my_package.rivals"):
         sys.modules.pop(name, None)
+
+
+def test_an_allocator_names_the_import_that_it_lacks(tmp_path: Path) -> None:
+    """Saving it again, the remedy of damaged ones, would help nobody."""
+    exec(CHANNELS)
+    layer = ARRCOCLayer(ARRCOCConfig(dim=8, channels=("rgb", "position", "glow")))
+    save_layer(layer, tmp_path, {"base_model": "m", "base_model_type": "qwen3_vl", "base_dim": 8})
+    del CHANNEL_GROUPS["glow"]
+    with pytest.raises(ValueError, match=r"'glow'; import it first \(arr-coc --import MODULE \.\.\.\)$"):
+        read_layer(tmp_path)
+    exec(CHANNELS)
+    assert read_layer(tmp_path).config.channels == ("rgb", "position", "glow")
 
 
 @pytest.mark.slow

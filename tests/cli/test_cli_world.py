@@ -59,7 +59,7 @@ def test_what_is_missing_is_said_with_how_to_install_it(capsys, tmp_path, monkey
     monkeypatch.setattr(shutil, "which", lambda name: None if name in NAMES else f"/usr/bin/{name}")
     assert "install Chromium" in refused(capsys, str(tmp_path / "pages"))
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    assert "pip install 'arr-coc[world]'" in refused(capsys, str(tmp_path / "pages"))
+    assert "pip install 'playwright>=1.50' 'wordfreq>=3.1'" in refused(capsys, str(tmp_path / "pages"))
     assert not (tmp_path / "pages").exists()
 
 

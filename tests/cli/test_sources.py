@@ -114,7 +114,7 @@ class TestPDF:
         monkeypatch.setitem(sys.modules, "pypdfium2", None)
         code, out, err = run(capsys, "ask", pdf, "What?", "--page", "1")
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "pip install 'arr-coc[pdf]'" in err
+        assert "pip install 'pypdfium2>=5'" in err
 
 
 LEFT_OUT = "arr-coc: left out of folder 'scans': 1 other file (.txt 1)\n"

@@ -225,5 +225,5 @@ def test_a_small_file_that_needs_gigabytes(tmp_path: Path, kind: str) -> None:
 def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))
-    with pytest.raises(ValueError, match=r"pip install 'arr-coc\[parquet\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'pyarrow>=18'"):
         open_data(f"parquet:{tmp_path}")

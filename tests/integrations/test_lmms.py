@@ -83,7 +83,7 @@ class TestPages:
 
     @pytest.mark.skipif(find_spec("datasets") is not None, reason="datasets is installed here")
     def test_without_datasets_it_says_what_to_install(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"pip install 'arr-coc\[lmms\]'"):
+        with pytest.raises(ValueError, match=r"pip install 'datasets>=3'"):
             pages.write_task(tmp_path / "task", 1, 256, 0, "test")
         assert not (tmp_path / "task").exists()
 

@@ -4,7 +4,7 @@
     launch()       builds it, serves it on this machine alone, and cleans up
 
 A thin client: every number and every picture comes from a `Trace`, and the viewer draws it. Gradio
-(`pip install 'arr-coc[app]'`) is imported when one of the two is called.
+(`pip install 'gradio>=6.27,<7'`) is imported when one of the two is called.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from arr_coc.core.extras import install_line
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
@@ -153,4 +155,4 @@ def require_gradio() -> None:
         ValueError: Gradio is not installed.
     """
     if find_spec("gradio") is None:
-        raise ValueError("the app needs Gradio, which is not installed: pip install 'arr-coc[app]'")
+        raise ValueError(f"the app needs Gradio, which is not installed: {install_line('app')}")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.images import ImageSource
 from arr_coc.core.video import FrameSource, open_clip
 from arr_coc.core.visuals import is_clip, size_text
@@ -29,7 +30,7 @@ FPS, MOST_FRAMES, LONGEST = 2.0, 64, 960
 THUMBNAILS, THUMBNAIL = 6, 200
 """Frames in the preview, and the px of their longer side."""
 LIMITS = f"at most {MOST_SECONDS // 60} minutes, {MOST_MB} MB"
-MISSING = "To ask about clips, install what reads them: pip install 'arr-coc[video]'"
+MISSING = f"To ask about clips, install what reads them: {install_line('video')}"
 """What the form says where PyAV isn't installed."""
 
 

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.paths import input_file, local_path, shorten
 from arr_coc.core.worker import Worker
 
@@ -111,7 +112,7 @@ def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) 
     try:
         pypdfium2: Any = import_module("pypdfium2")
     except ImportError as error:
-        raise ValueError(f"{title} is a PDF: install what reads it, pip install 'arr-coc[pdf]'") from error
+        raise ValueError(f"{title} is a PDF: install what reads it, {install_line('pdf')}") from error
     document: Any = None
     try:
         document = pypdfium2.PdfDocument(path_or_bytes)

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from arr_coc.core.config import ARRCOCConfig
 from arr_coc.core.layer import ARRCOCLayer
+from arr_coc.core.paths import shorten
 from arr_coc.core.provenance import check_records
-from arr_coc.core.texture import Basis
+from arr_coc.core.texture import CHANNEL_GROUPS, Basis
 from arr_coc.core.whole import one_line, write_whole
 
 CONFIG_NAME = "arr_coc_config.json"
@@ -136,7 +137,8 @@ def read_layer(folder: Path) -> ARRCOCLayer:
     """Read the layer of an allocator folder, on the CPU; strict.
 
     Raises:
-        ValueError: no settings; weights missing, pickled or of other shapes; a damaged basis.
+        ValueError: no settings; weights missing, pickled or of other shapes; a damaged basis; channel groups
+            that no imported module registers.
     """
     settings, path = read_settings(folder), folder / WEIGHTS_NAME
     if not path.is_file():
@@ -144,6 +146,11 @@ def read_layer(folder: Path) -> ARRCOCLayer:
         hint = f" (it has {pickles[0]}, but pickles are never loaded: convert them)" if pickles else ""
         raise ValueError(
             f"the allocator {str(folder)!r} has no {WEIGHTS_NAME}{hint}; save it again with save_pretrained"
+        )
+    if own := _own_groups(settings["layer"]):
+        raise ValueError(
+            f"the allocator {str(folder)!r} reads channel groups of a module that isn't imported: "
+            f"{', '.join(map(shorten, own))}; import it first (arr-coc --import MODULE ...)"
         )
     with reading(
         f"the weights in {str(path)!r} don't fit {CONFIG_NAME}",
@@ -164,6 +171,13 @@ def read_layer(folder: Path) -> ARRCOCLayer:
     if (folder / BASIS_NAME).is_file():
         layer.basis = Basis.load(folder / BASIS_NAME)
     return layer
+
+
+def _own_groups(layer: Any) -> list[str]:
+    """The channel groups of a layer's settings that nothing has registered."""
+    names = layer.get("channels") if isinstance(layer, dict) else None
+    listed = names if isinstance(names, list) else []
+    return [name for name in listed if isinstance(name, str) and name not in CHANNEL_GROUPS]
 
 
 def _digest(path: Path) -> str:

@@ -9,7 +9,7 @@ a number, a list of them, or of {answer}); hidden answers may be null. Read wher
 Where there is a `category`, as POPE has it, it stands before the id: categories number their questions alike.
 
 Images are written once into the assets of the Hub's cache (HF_HOME), named by what they hold. It needs
-pyarrow: pip install 'arr-coc[parquet]'.
+pyarrow: pip install 'pyarrow>=18'.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from huggingface_hub import cached_assets_path
 from pydantic import Field
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.worker import Worker
 from arr_coc.data import parquet_rows
 from arr_coc.data.parquet_rows import ANSWERS, LONGEST, REMEDY
@@ -73,7 +74,7 @@ def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> 
         ValueError: pyarrow is missing, no such split, a damaged file, or a missing or wrong column.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise ValueError("parquet needs pyarrow, which is not installed: pip install 'arr-coc[parquet]'")
+        raise ValueError(f"parquet needs pyarrow, which is not installed: {install_line('parquet')}")
     files = _files(folder, split)
     return take((example for file in files for example in _examples(file, split)), limit)
 

@@ -1,4 +1,4 @@
-"""arr-coc as a chat model of lmms-eval, which has to be installed (`pip install 'arr-coc[lmms]'`).
+"""arr-coc as a chat model of lmms-eval, which has to be installed (`pip install 'lmms-eval>=0.7.3,<0.8'`).
 
 lmms-eval's own fields say what an answer cost: `token_counts` of each sample has `input_tokens` (text and
 visual tokens that the language model read) and `output_tokens`; its throughput metrics have the means of the

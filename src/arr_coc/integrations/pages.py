@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.images import open_image
 from arr_coc.core.paths import local_path
 from arr_coc.core.whole import move_files, own_folder
@@ -60,7 +61,7 @@ def write_task(folder: Path, questions: int, size: int, seed: int, split: str) -
     try:
         from datasets import Dataset, Features, Image, Value
     except ImportError as error:
-        raise ValueError("`datasets` is not installed: pip install 'arr-coc[lmms]'") from error
+        raise ValueError(f"this needs datasets, which is missing: {install_line('pages')}") from error
     features = {name: Value("string") for name in ("id", "question", "answer", "family", "page")}
 
     rows = []

@@ -154,7 +154,7 @@ def _use(model: Described, name: str) -> str:
     commit = " at the commit it was trained for" if base_revision(model.base) else ""
     return (
         f"""```python
-from arr_coc import ARRCOCModel  # pip install arr-coc
+from arr_coc import ARRCOCModel  # of the package arr-coc
 
 model = ARRCOCModel.from_pretrained({json.dumps(name, ensure_ascii=False)})
 print(model.ask("page.png", "What is the invoice number?", budget=64).text)

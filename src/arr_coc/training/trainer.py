@@ -31,6 +31,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc.core.device import resolve_device
+from arr_coc.core.extras import install_line
 from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.core.provenance import MOST, plain
 from arr_coc.core.saved import write_tensors
@@ -128,9 +129,7 @@ def train(
     """
     for package in ("accelerate", "peft"):
         if importlib.util.find_spec(package) is None:
-            raise ValueError(
-                f"training needs {package}, which is not installed: pip install 'arr-coc[train]'"
-            )
+            raise ValueError(f"training needs {package}, which is not installed: {install_line('train')}")
     divided = divides()
     place = resolve_device(device)
     if place.index is not None:

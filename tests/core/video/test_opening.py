@@ -204,8 +204,8 @@ class TestRefusedFiles:
         import sys
 
         monkeypatch.setitem(sys.modules, "av", None)
-        refused(video, "pip install 'arr-coc[video]'")
-        with pytest.raises(ValueError, match=r"arr-coc\[video\]"):
+        refused(video, "pip install 'av>=15'")
+        with pytest.raises(ValueError, match="av>=15"):
             write_clip(numbered(2), video, 2)
 
     @pytest.mark.parametrize(

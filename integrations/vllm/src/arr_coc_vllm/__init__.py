@@ -1,6 +1,6 @@
 """A vLLM plugin: of every image the server encodes only the cells that the question needs.
 
-    pip install vllm arr-coc-vllm
+    pip install vllm . ./integrations/vllm     # in a checkout of arr-coc
     vllm serve Qwen/Qwen3-VL-8B-Instruct --hf-overrides '{"architectures": ["ARRCOCQwen3VL"]}'
 
 vLLM calls `register` in each of its processes. The checkpoint stays as it is; without the override nothing

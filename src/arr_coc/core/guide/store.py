@@ -68,7 +68,7 @@ def load_guide(
     """Load a guide, ready to run; the same one for the same arguments until `save_guide` writes another.
 
     Args:
-        folder: of `save_guide`; None: the bundled one.
+        folder: of `save_guide` or `arr-coc train guide --out`; None: the bundled one.
         dtype: "float32", "bfloat16" or "float16"; "auto" or None: bfloat16 where it is fast, else float32.
         device: where it runs.
 
@@ -93,8 +93,10 @@ def guide_folder(folder: str | Path) -> Path:
 @lru_cache(maxsize=4)
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
     if not path.is_file():
-        raise ValueError(f"{str(path.parent)!r} has no guide ({FILE}): give the folder of save_guide")
-    with reading(f"{str(path)!r} is not a saved guide", "save it again with save_guide"):
+        raise ValueError(
+            f"{str(path.parent)!r} has no guide ({FILE}): give a folder that arr-coc train guide --out made"
+        )
+    with reading(f"{str(path)!r} is not a saved guide", "copy it again, or make it with arr-coc train guide"):
         with safe_open(path, framework="pt") as file:
             stated = (file.metadata() or {}).get("format")
             if stated != FORMAT:

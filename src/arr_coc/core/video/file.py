@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.images import open_image
 from arr_coc.core.video.source import (
     MAX_TOTAL_FRAMES,
@@ -53,9 +54,7 @@ class VideoFile:
         try:
             self.av: Any = import_module("av")
         except ImportError as error:
-            raise ValueError(
-                f"{name} is a video: install what reads it, pip install 'arr-coc[video]'"
-            ) from error
+            raise ValueError(f"{name} is a video: install what reads it, {install_line('video')}") from error
         self.path, self.name = path, name
         self.pts: np.ndarray | None = None  # of every frame in the order of showing; None: counted instead
         self.keys = np.empty(0, dtype=np.int64)  # pts of key frames

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.images import ImageSource, open_image
 from arr_coc.core.paths import local_path, shorten
 from arr_coc.core.video.sampling import check_rate
@@ -55,7 +56,7 @@ def write_clip(
     try:
         av: Any = import_module("av")
     except ImportError as error:
-        raise ValueError("writing a clip needs PyAV: pip install 'arr-coc[video]'") from error
+        raise ValueError(f"writing a clip needs PyAV: {install_line('video')}") from error
     try:
         with whole_file(target) as part, part.open("wb") as file:
             _encode(av, file, frames, _fraction(fps), quality)

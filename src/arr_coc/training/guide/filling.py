@@ -19,6 +19,7 @@ from pathlib import Path
 from queue import Empty
 from typing import NamedTuple
 
+from arr_coc.core.extras import install_line
 from arr_coc.core.user_modules import import_modules
 from arr_coc.training.workers import start_worker
 from arr_coc.world.browser import cache
@@ -63,9 +64,7 @@ def ready(split: str, documents: bool = False) -> None:
     """
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(
-            f"pages need {', '.join(missing)}, which is not installed: pip install 'arr-coc[world]'"
-        )
+        raise ValueError(f"pages need {', '.join(missing)}, which is not installed: {install_line('world')}")
     try:
         executable()
         families(split)

@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from arr_coc.core.extras import install_line
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none", "--disable-quic",
@@ -139,7 +141,7 @@ class Chromium:
         try:
             from playwright.sync_api import Error, sync_playwright
         except ImportError as error:
-            raise RuntimeError("rendered pages need Playwright: pip install 'arr-coc[world]'") from error
+            raise RuntimeError(f"rendered pages need Playwright: {install_line('world')}") from error
         self.error = Error
         self.unloadable: dict[Path, str] = {}
         self._playwright = sync_playwright().start()
