@@ -162,6 +162,9 @@ class TestOverrides:
             ("steps", "'steps' is no change of a recipe: write KEY=VALUE"),
             ("stepz=3", "stepz is unknown: use steps"),
             ("zzz=3", "zzz is unknown: use one of stage, model"),
+            ("channels=full40", r"channels is unknown: use layer\.channels$"),
+            ("budget=3", r"budget is unknown: use layer\.budget or budgets"),
+            ("dim=3", r"dim is unknown: use one of stage, model"),
             ("steps=many", "steps is 'many': it should be a whole number"),
             ("steps.most=3", "steps.most is no entry of a table: use steps"),
             ("hard=small", "hard is 'small': it should be a table"),
@@ -320,6 +323,11 @@ class TestImports:
         assert loaded.imports == ("tinted_channels",)
         assert loaded.layer == {"channels": ("rgb", "tinted")}
         assert Recipe(**loaded.to_dict()) == loaded
+
+    def test_the_remedy_of_a_layers_setting_works(self):
+        assert load_recipe("relevance", dict([parse_override("layer.channels=full40")])).layer == {
+            "channels": "full40"
+        }
 
     def test_the_command_line_names_a_module_of_the_current_folder(self, module, monkeypatch):
         changes = dict(map(parse_override, ("imports=tinted_channels", "layer.channels=rgb,tinted")))

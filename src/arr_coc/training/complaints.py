@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Mapping
 from typing import get_args
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+
+from arr_coc.core.config import ARRCOCConfig
 
 EXPECTED = {
     "int_type": "it should be a whole number",
@@ -59,6 +62,11 @@ def short(text: str) -> str:
 
 
 def unknown(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    """A setting that there is none of, and those whose names are near."""
-    near = difflib.get_close_matches(name, fields, 3, 0.6)
-    return f"{name} is unknown: use {' or '.join(near) if near else 'one of ' + ', '.join(fields)}"
+    """A setting that there is none of, and those whose names are near; a layer's are `layer.NAME`."""
+    names = {each: each for each in fields}
+    if "layer" in fields:
+        names = {each.name: f"layer.{each.name}" for each in dataclasses.fields(ARRCOCConfig)} | names
+        names.pop("dim")  # the base model's
+    near = difflib.get_close_matches(name, names, 3, 0.6)
+    remedy = " or ".join(names[each] for each in near) or f"one of {', '.join(fields)}"
+    return f"{name} is unknown: use {remedy}"
