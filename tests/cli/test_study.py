@@ -73,9 +73,17 @@ def refused(capsys: Capture, *words: str) -> str:
 class TestTrain:
     def test_list_names_the_built_in_recipes(self, capsys: Capture) -> None:
         code, out, _ = run(capsys, "train", "list")
-        facts = run_json(capsys, "train", "list")
         assert code == 0
+        lines = out.split("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in lines] == list(recipes())
+        assert all(line.endswith(".") and len(line) <= 80 for line in lines)  # a sentence each
+        assert "not-one" in refused(capsys, "train", "list", "not-one")
+
+    def test_list_describes_a_recipe(self, capsys: Capture) -> None:
+        facts = run_json(capsys, "train", "list")
         assert set(facts) == set(recipes())
+        code, out, _ = run(capsys, "train", "list", *recipes())
+        assert code == 0
         for name, path in recipes().items():
             assert name in out.splitlines()
             words = [
@@ -84,6 +92,7 @@ class TestTrain:
             for text in (facts[name], out):  # nothing is cut
                 assert " ".join(words) in " ".join(text.split())
         assert max(map(len, out.splitlines())) <= 80
+        assert list(run_json(capsys, "train", "list", "hard")) == ["hard"]
 
     @pytest.mark.slow
     def test_a_recipe_with_changes_writes_an_allocator(self, capsys: Capture, base: str, pages: str) -> None:

@@ -26,7 +26,7 @@ def command(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="A built-in recipe or a .toml file; `list` names them.",
+            help="A built-in recipe or a .toml file; `list` names them, `list NAME` describes one.",
             autocompletion=options.recipe_names,
         ),
     ],
@@ -59,7 +59,7 @@ def command(
 ) -> int:
     """Teach an allocator where to look; killed, the same line goes on where it was.
 
-    `arr-coc train list` shows the built-in recipes. Every setting of a recipe can be replaced:
+    `arr-coc train list` names the built-in recipes. Every setting of a recipe can be replaced:
     arr-coc train distill data=folder:my-pages model=Qwen/Qwen3-VL-2B-Instruct steps=500
     model=bundled needs no download. Ctrl-C keeps what was learned. --dtype is the recipe's `precision`.
 
@@ -67,16 +67,10 @@ def command(
     look.
     """
     with terminal.status("starting", as_json):
-        from arr_coc.training.descriptions import describe, recipes
         from arr_coc.training.recipe import load_recipe, parse_override
 
     if recipe == "list":
-        descriptions = {name: describe(name) for name in recipes()}
-        if as_json:
-            terminal.print_json({name: "\n".join(text) for name, text in descriptions.items()})
-        else:
-            _print_descriptions(descriptions)
-        return 0
+        return _list(changes or [], as_json)
     own = {"pages": pages, "stage": stage, "steps": steps, "minutes": minutes, "init": init}
     own = {name: value for name, value in own.items() if value is not None}
     if recipe == "guide":
@@ -145,6 +139,25 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
         rows = [("folder", out), ("learned", f"{done}; this sitting {duration(result['seconds'])}")]
         rows += [("reached", f"{in_words(result)} (mean since the last line)")] if "loss" in result else []
         terminal.print_rows(rows)
+    return 0
+
+
+def _list(names: list[str], as_json: bool) -> int:
+    """A line a recipe; of named ones all that is to say."""
+    from arr_coc.training.descriptions import describe, recipes, summary
+
+    for name in names:
+        if name not in recipes():
+            raise ValueError(f"recipe {name!r} is unknown: use one of {', '.join(recipes())}")
+    descriptions = {name: describe(name) for name in names or recipes()}
+    if as_json:
+        terminal.print_json({name: "\n".join(text) for name, text in descriptions.items()})
+    elif names:
+        _print_descriptions(descriptions)
+    else:
+        terminal.print_rows([(name, summary(name)) for name in descriptions], 2 + max(map(len, descriptions)))
+        print("\narr-coc train list NAME    settings, cost and what to expect")
+        print("arr-coc train RECIPE [KEY=VALUE]... --out FOLDER")
     return 0
 
 

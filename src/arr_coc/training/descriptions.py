@@ -32,3 +32,8 @@ def describe(name: str) -> list[str]:
         else:
             paragraphs[-1] = f"{paragraphs[-1]} {text.strip()}".strip()
     return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def summary(name: str) -> str:
+    """What a built-in recipe teaches, in one sentence: the first of its description."""
+    return re.split(r"(?<=\.)\s", describe(name)[0], maxsplit=1)[0]
