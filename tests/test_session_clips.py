@@ -55,6 +55,19 @@ class TestSessions:
         assert not answer.fallback
         assert answer.show().width > 300
 
+    @pytest.mark.slow
+    def test_more_frames_of_fewer_cells_each_are_noted(self, model: ARRCOCModel) -> None:
+        many, few = (
+            open_clip([im.resize((448, 448)) for im in frames(count)], fps=fps, rate=fps)
+            for count, fps in ((64, 8.0), (16, 2.0))
+        )
+        options = {"budget": 16, "max_new_tokens": 1}
+        dense, plain = (model.ask(one, "Which station?", **options) for one in (many, few))
+        cells = [answer.grid[1] * answer.grid[2] for answer in (dense, plain)]
+        assert cells[0] < cells[1]
+        assert f"each of the 32 steps has {cells[0]} cells, at 2 it has {cells[1]}" in str(dense.note)
+        assert "frames per second" not in str(plain.note)
+
     def test_a_session_processes_the_clip_once(self, model: ARRCOCModel, clip: FrameSource) -> None:
         session = model.session(clip)
         first = session.ask("What colour is the circle?", budget=0.1)

@@ -41,4 +41,5 @@ def print_steps(visual: Visual, allocation: Allocation) -> None:
     parts = [f"{visual.times[step * pictures]:.1f} s {int(kept[step]):,}" for step in best if kept[step]]
     rest = int((kept > 0).sum()) - len(parts)
     text = ", ".join(parts) + (f" and {rest:,} more" if rest > 0 else "")
-    terminal.print_rows([("clip", f"{int((kept > 0).sum()):,} of {len(kept):,} steps: {text}")])
+    steps = f"{int((kept > 0).sum()):,} of {len(kept):,} steps of {allocation.total // len(kept):,} cells"
+    terminal.print_rows([("clip", f"{steps}: {text}")])

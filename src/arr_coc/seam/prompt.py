@@ -28,7 +28,7 @@ from arr_coc.core.question import check_question
 from arr_coc.core.video import FrameSource
 from arr_coc.core.visuals import Visual
 from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
-from arr_coc.seam.steps import ClipSteps, StepPixels, outline, takes_steps
+from arr_coc.seam.steps import ClipSteps, StepPixels, crowded, outline, takes_steps
 from arr_coc.seam.template import render
 
 DRIFT = 0.02
@@ -138,6 +138,7 @@ class VisualPrompt:
     Attributes:
         visual: the processor's outputs for them (`pixel_values` and what goes with it); of clips
             `StepPixels` where the processor takes steps.
+        note: of clips, what their many frames cost each of them; None: nothing.
 
     Raises:
         ValueError: a chat template that doesn't write all of them into a prompt, or a processor that takes no
@@ -155,6 +156,7 @@ class VisualPrompt:
         self._written = {mark: text.count(mark) for mark in self._marks.values() if mark}
         clips, reader = _clips(visuals), getattr(processor, "video_processor", None)
         by_steps = bool(clips) and takes_steps(reader)
+        self.note: str | None = None
         self._media = _media(visuals, reader, by_steps)
         whole = self._process(text)
         # PaliGemma's adds labels, of no answer.
@@ -163,6 +165,8 @@ class VisualPrompt:
             grids = [(t, h, w) for t, h, w in whole["video_grid_thw"].tolist()]
             steps = [ClipSteps(reader, *each) for each in zip(clips, grids, strict=True)]
             self.visual["pixel_values_videos"] = StepPixels(steps)
+            lost = [crowded(reader, *each) for each in zip(clips, grids, strict=True)]
+            self.note = "; ".join(dict.fromkeys(filter(None, lost))) or None
         prompt = {name: value[0] for name, value in whole.items() if name in PROMPT_NAMES}
         self._names = tuple(prompt)
         self._count = self._count_placeholders(prompt["input_ids"])

@@ -22,6 +22,7 @@ from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
 from arr_coc.core.video import FrameSource
+from arr_coc.core.video.sampling import FPS, LEAST_FRAMES
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter
@@ -36,6 +37,32 @@ def outline(clip: FrameSource, frames: int) -> Tensor:
     """Frames of a clip without their pixels, uint8 [frames, 3, h, w]: grid and prompt are made of that."""
     width, height = clip.size
     return torch.empty(frames, 3, height, width, dtype=torch.uint8, device="meta")
+
+
+def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
+    """What a clip that was sampled faster than by default lost in cells of each step; None: nothing.
+
+    A processor that shares its pixels among all frames of a clip scales each down where there are more.
+
+    Args:
+        reader: the video processor, one that `takes_steps`.
+        clip: as it was sampled.
+        grid: that the processor made of it.
+    """
+    seconds = clip.times[-1] - clip.times[0]
+    usual = max(LEAST_FRAMES, int(FPS * seconds) + 1)
+    if usual >= len(clip) or seconds <= 0:
+        return None
+    other = _processed(reader, outline(clip, usual))["video_grid_thw"][0].tolist()
+    merged = getattr(reader, "merge_size", 1) ** 2
+    now, then = (rows * columns // merged for _, rows, columns in (grid, other))
+    if now >= then:
+        return None
+    rate = (len(clip) - 1) / seconds
+    return (
+        f"at {rate:.3g} frames per second each of the {grid[0]:,} steps has {now:,} cells, at {FPS:g} it has "
+        f"{then:,}: the model's processor shares its pixels among all frames, so sample fewer to see more"
+    )
 
 
 def takes_steps(processor: Any) -> bool:

@@ -16,13 +16,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+FPS = 2.0
+"""Frames per second that are sampled of a clip where nobody names another number."""
 LEAST_FRAMES = 4
 """Fewer frames are sampled only of a clip that has fewer."""
 MOST_FRAMES = 768
 """The most frames that are sampled unless the caller says otherwise."""
 
 
-def sample_frames(total: int, rate: float, fps: float = 2.0, most: int = MOST_FRAMES) -> tuple[int, ...]:
+def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FRAMES) -> tuple[int, ...]:
     """The numbers of the frames to read of a clip.
 
     Args:
