@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from arr_coc.core.allocation import Allocation, Reason
+from arr_coc.inspect import lettering
 from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.guidance import Guidance, Spot
 from arr_coc.inspect.lettering import DPI, OTHER_SCRIPT, printable, text_width, wrap
@@ -247,7 +248,10 @@ class TestWrap:
         assert all(text_width(line, "normal", 10) <= 200 for line in lines)
 
     @pytest.mark.parametrize("weight", ["normal", "bold"])
-    def test_a_text_that_the_font_lacks_is_said_to_be_one(self, weight: str) -> None:
+    def test_a_text_that_no_font_has_is_said_to_be_one(
+        self, weight: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lettering, "_system_font", lambda *_: None)
         for text in (
             "总价是多少",
             "合計はいくらですか",
@@ -266,6 +270,17 @@ class TestWrap:
         ):
             assert printable(text, weight) == text
         assert printable("1 + 2 = 3 \u2713", weight) == "1 + 2 = 3 \u2713"
+
+    @pytest.mark.parametrize("weight", ["normal", "bold"])
+    def test_another_script_is_drawn_in_a_font_that_has_it(self, weight: str) -> None:
+        stix = "ののの"  # the one sign of Japanese that a font of matplotlib's own has
+        assert printable(stix, weight) == stix
+        assert wrap(stix, weight, 12, 900, 2) == [stix]
+        letters = lettering.font_of(stix, weight, 12)
+        assert letters.getname()[0] != "DejaVu Sans"
+        assert bytes(letters.getmask("の")) != bytes(letters.getmask("\uffff"))
+        assert text_width(stix, weight, 12) == letters.getlength(stix)
+        assert lettering.font_of("what does の mean?", weight, 12).getname()[0] == "DejaVu Sans"
 
 
 def test_a_note_stands_below_a_picture_of_any_width() -> None:

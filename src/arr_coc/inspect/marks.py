@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from arr_coc.inspect.lettering import DPI, font, wrap
+from arr_coc.inspect.lettering import DPI, font, font_of, text_width, wrap
 
 if TYPE_CHECKING:
     from arr_coc.data.record import Box
@@ -81,7 +81,7 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
     for spot, box in sorted(zip(spots, prints, strict=True), key=lambda both: both[1][1] >= high):
         words = f"{spot.label} {spot.likeness:.2f}"
         (text,) = wrap(words, "normal", _LABEL, panel.width - 2 * pad - 1, 1)
-        wide = round(letters.getlength(text)) + 2 * pad + 1
+        wide = round(text_width(text, "normal", _LABEL)) + 2 * pad + 1
         x = max(0, min(_start(box, wide, prints), panel.width - wide))
         last, nearest = panel.height - high, box[1] - high
         rows = [*range(nearest, -1, -1), *range(box[3] + 1, last + 1)]
@@ -92,7 +92,8 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
         y = next(blank, free[0] if free else max(0, min(nearest, last)))
         taken.append((x, y, x + wide - 1, y + high - 1))
         _rounded(panel, taken[-1], 2 * pad)
-        ImageDraw.Draw(panel).text((x + pad, y + pad + above), text, "white", letters, anchor="ls")
+        own = font_of(text, "normal", _LABEL)
+        ImageDraw.Draw(panel).text((x + pad, y + pad + above), text, "white", own, anchor="ls")
 
 
 def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:

@@ -20,7 +20,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFilter
 from arr_coc.core.allocation import SCORERS
 from arr_coc.inspect.colours import PALETTE, colours
 from arr_coc.inspect.evidence import check_boxes, scaled, score
-from arr_coc.inspect.lettering import DPI, font, text_width, wrap
+from arr_coc.inspect.lettering import DPI, font_of, text_width, wrap
 from arr_coc.inspect.marks import Evidence, draw_evidence, draw_spots
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _text(
     anchor: str = "ls",
 ) -> None:
     """Write text on the baseline y, at x as `anchor` says, in inches from the upper left corner."""
-    draw.text((round(x * DPI), round(y * DPI)), text, colour, font(weight, size), anchor)
+    draw.text((round(x * DPI), round(y * DPI)), text, colour, font_of(text, weight, size), anchor)
 
 
 def _title_width(panel: _Panel) -> float:
