@@ -303,7 +303,6 @@ class Session:
         watch.settle()
         self._answers += 1
         foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED
-        crowd = self._prompt.note if find_mode(prepared.mode).chooses else None  # full has what stock has
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if taught else None
         return Answer(
             text=self._text(new),
@@ -320,7 +319,7 @@ class Session:
                 prepared.note,
                 aside,
                 once(prepared, looks),
-                crowd,
+                self._prompt.note,
                 large,
                 FOREIGN if foreign else None,
             ),

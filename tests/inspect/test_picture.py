@@ -280,7 +280,8 @@ class TestWrap:
         assert letters.getname()[0] != "DejaVu Sans"
         assert bytes(letters.getmask("の")) != bytes(letters.getmask("\uffff"))
         assert text_width(stix, weight, 12) == letters.getlength(stix)
-        assert lettering.font_of("what does の mean?", weight, 12).getname()[0] == "DejaVu Sans"
+        assert lettering.font_of("what does の mean?", weight, 12).getname()[0] == letters.getname()[0]
+        assert lettering.font_of("Größe", weight, 12).getname()[0] == "DejaVu Sans"
 
 
 def test_a_note_stands_below_a_picture_of_any_width() -> None:

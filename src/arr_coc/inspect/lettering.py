@@ -40,8 +40,9 @@ def text_width(text: str, weight: str, size: float) -> float:
 
 
 def font_of(text: str, weight: str, size: float) -> ImageFont.FreeTypeFont:
-    """The font of a text: `font`, or where most of its letters are missing in that, one of the system's."""
-    file = _system_font(_signs(text), weight) if _is_other(text, weight) else None
+    """The font of a text: `font`, or where a letter is missing in that, one of the system's that has all."""
+    lacks = any(not _has_glyph(c, weight) for c in text if unicodedata.category(c).startswith("L"))
+    file = _system_font(_signs(text), weight) if lacks else None
     return font(weight, size) if file is None else _loaded(file, size)
 
 
