@@ -292,6 +292,12 @@ class TestInfo:
         code, out, err = run(capsys, "info", "--model", folder)
         assert (code, err) == (0, "")
         assert f"{facts['parameters']:,}" in out
+        assert len(out.splitlines()) <= 12
+        assert "llava" not in out
+        code, longer, err = run(capsys, "info", "--model", folder, "--families")
+        assert (code, err) == (0, "")
+        kinds = {family["model_type"] for family in facts["families"]}
+        assert all(kind in longer for kind in kinds)
 
 
 class TestMain:

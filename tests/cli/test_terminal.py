@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from arr_coc.cli import terminal
-from arr_coc.cli.bench import print_bench
+from arr_coc.cli.bench import WORDS, print_bench
 from arr_coc.core.guide.coupling import Coupling, Match
 from arr_coc.core.images import open_image
 from arr_coc.core.realizing import STAGES, best_kept
@@ -119,6 +119,20 @@ def test_bench_is_cut_off_at_no_width(capsys: Capture, width: int) -> None:
         assert way in words
         figures = [*(f"{n + i}" for n in (310, 320, 330, 340, 350)), f"{2000 + i:,}", f"{7000 + i:,}"]
         assert set(figures) <= set(words)
+    names = " ".join(name for name, _ in WORDS)
+    for column in (
+        "tokens",
+        *BENCH_STAGES,
+        "all",
+        "x stock",
+        "TFLOP",
+        "GB",
+        "x fewer",
+        "of limit",
+        "choosing",
+    ):
+        assert column in names
+    assert "how many times faster" in " ".join(words)
 
 
 @pytest.mark.slow

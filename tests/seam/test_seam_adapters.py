@@ -59,7 +59,9 @@ class TestRegistry:
 
     def test_unknown_model_type_is_named(self) -> None:
         model = SimpleNamespace(config=SimpleNamespace(model_type="gpt2"))
-        line = r"'gpt2' is not supported; supported are qwen3_vl, .* and \d+ others that `arr-coc info` lists"
+        line = (
+            r"'gpt2' is not supported; supported are .* and \d+ others that `arr-coc info --families` lists"
+        )
         with pytest.raises(ValueError, match=line):
             adapter_for(model)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@
     arr-coc app                       ask and look in a browser
     arr-coc view TRACE...             saved traces as one page that opens anywhere
     arr-coc space FOLDER              a Space for the Hub that shows the app
-    arr-coc info                      model, device, versions, families
+    arr-coc info                      model, device, versions; --families
     arr-coc train RECIPE              teach an allocator, or the guide
     arr-coc adapt MODEL --data DIR    all of it: measure, teach, measure, card
     arr-coc world FOLDER              render pages to teach the guide on

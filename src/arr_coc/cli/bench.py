@@ -14,6 +14,22 @@ from arr_coc.cli.sources import open_picture
 if TYPE_CHECKING:
     from arr_coc.evaluate.speed import Row
 
+WORDS = (
+    ("tokens", "visual tokens of the image that the language model reads"),
+    ("process", "milliseconds that the picture and the question take to become tensors"),
+    ("gestalt", "of a coarse view of the image through the vision encoder"),
+    ("select", "of choosing the cells that the question needs"),
+    ("encode", "of the image, or its chosen cells, through the vision encoder"),
+    ("prefill", "of the prompt through the language model, to its first answer token"),
+    ("all", "of the whole way; a median like the others, so that they need not add up"),
+    ("x stock", "how many times faster than the model as it comes (stock)"),
+    ("TFLOP, GB", "arithmetic, in 1e12 operations, and memory traffic, in 1e9 bytes read and written"),
+    ("x fewer", "how many times less of it than stock: a speed-up lies between the two as a rule"),
+    ("of limit", "the speed-up as a share of the larger x fewer, which is the most to be expected"),
+    ("choosing", "the time of select and its gestalt, as a share of stock's time less process"),
+    ("peak MiB", "the most memory held at once, beside the model's weights"),
+)
+"""The columns of the table, in words."""
 ANY_QUESTION = "What does this image show, and what is written in it?"
 
 
@@ -115,13 +131,7 @@ def print_bench(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     ]
     terminal.print_table((*head, "choosing", "peak MiB"), lines)
     notes = [(row.mode, row.note) for row in rows if row.note]
-    notes.append(
-        (
-            "x fewer",
-            "operations, then bytes, than stock: x stock is expected between; of limit is of the larger",
-        )
-    )
-    notes.append(("choosing", "as a share of stock's time from tensors to the first token"))
+    notes += WORDS
     terminal.print_rows(notes)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from arr_coc import __version__
 from arr_coc.cli import inputs, options, terminal
@@ -12,9 +14,12 @@ def command(
     model: options.Model = options.DEFAULT_MODEL,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    families: Annotated[
+        bool, typer.Option("--families", help="List the model families that are supported, too.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the model, its size, device and dtype, the versions at work and the supported families."""
+    """Show the model, its size, device and dtype, the versions at work and the number of families."""
     with terminal.quiet_stdout(as_json):
         loaded = inputs.load_model(model, device, dtype, as_json)
     import platform
@@ -22,7 +27,7 @@ def command(
 
     from arr_coc.seam import offers
 
-    families = offers()
+    served = offers()
     versions = {"arr-coc": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in ("torch", "transformers", "kornia")}
     facts: dict[str, Any] = {
@@ -49,7 +54,7 @@ def command(
                 "served": kind not in one.lacking,
                 "note": one.remark,
             }
-            for one in families
+            for one in served
             for kind in one.model_types
         ],
     }
@@ -71,10 +76,15 @@ def command(
         ("stem", stem),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
         ("seam", "present: visual tokens can be dropped without patching transformers"),
+        (
+            "families",
+            f"{len(served)} are supported" + ("" if families else ": --families lists them"),
+        ),
     ]
     terminal.print_rows(rows)
-    terminal.print_rows([("", ""), ("families", "")])
-    width = 2 + max(len(one.title) for one in families)
-    terminal.print_rows(
-        [(one.title, f"{', '.join(one.model_types)}: {one.summary}") for one in families], width
-    )
+    if families:
+        print()
+        width = 2 + max(len(one.title) for one in served)
+        terminal.print_rows(
+            [(one.title, f"{', '.join(one.model_types)}: {one.summary}") for one in served], width
+        )

@@ -154,6 +154,6 @@ def check_model_type(model_type: str) -> None:
         some = difflib.get_close_matches(str(model_type), ADAPTERS, 3) or list(ADAPTERS)[:3]
         raise ValueError(
             f"model type {model_type!r} is not supported; supported are {', '.join(some)} and "
-            f"{len(ADAPTERS) - len(some)} others that `arr-coc info` lists (a new family is one "
+            f"{len(ADAPTERS) - len(some)} others that `arr-coc info --families` lists (a new family is one "
             "FamilyAdapter and `arr_coc.seam.register_family`)"
         )
