@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import errno
 import gzip
 import json
 import math
@@ -106,7 +107,8 @@ def writing(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        remedy = "make room there, or choose another place with --out"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = f"{'make room there, or ' if full else ''}choose another with --out"
         raise ValueError(f"{str(path)!r} cannot be written ({reason}): {remedy}") from error
 
 
