@@ -16,6 +16,7 @@ from PIL import Image
 from arr_coc.cli import sources, terminal
 from arr_coc.core.answer import Answer
 from arr_coc.core.familiarity import FOREIGN
+from arr_coc.core.guide.trust import SENTENCES
 from arr_coc.core.pdf import PAGE_SIDE
 from arr_coc.inspect.clip_trace import ClipTrace, load_trace
 from arr_coc.model import ARRCOCModel
@@ -117,6 +118,8 @@ class TestPDF:
         assert "pip install 'pypdfium2>=5'" in err
 
 
+UNREAD = f"arr-coc: 3 of 3 images: {SENTENCES['nothing']}\n"
+"""Of pictures of noise."""
 LEFT_OUT = "arr-coc: left out of folder 'scans': 1 other file (.txt 1)\n"
 
 
@@ -163,7 +166,7 @@ class TestFolders:
     def test_a_line_for_each_image_by_name(self, capsys: Capture, scans: Path, folder: str) -> None:
         (scans / "deeper.png").rmdir()
         code, out, err = run(capsys, "ask", str(scans), *ASK, folder, "--json")
-        assert (code, err) == (0, LEFT_OUT)
+        assert (code, err) == (0, LEFT_OUT)  # each line has its note
         lines = [json.loads(line) for line in out.splitlines()]
         assert [line["images"] for line in lines] == [[f"scans/{n}"] for n in ("a.JPG", "b.png", "c.webp")]
         model = ARRCOCModel.from_pretrained(folder)
@@ -171,7 +174,7 @@ class TestFolders:
             expected = model.ask(line["images"][0], "What is it?", budget=5)
             assert (line["answer"], line["kept"]) == (expected.text, 5)
         code, out, err = run(capsys, "ask", str(scans), *ASK, folder)
-        assert (code, err) == (0, LEFT_OUT)
+        assert (code, err) == (0, UNREAD + LEFT_OUT)
         assert [line.split()[0] for line in out.splitlines()] == ["a.JPG", "b.png", "c.webp"]
         assert {path.name for path in Path().iterdir()} == {"scans"}  # nothing is drawn
 

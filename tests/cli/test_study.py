@@ -260,7 +260,7 @@ class TestEval:
         message = refused(capsys, *another, "--out", str(measured / "run"))
         assert "its size is 128, now 160" in message
         Path("taken").write_text("a file")
-        assert "choose another --out" in refused(capsys, *EVAL, "--out", "taken/run")
+        assert "choose another with --out" in refused(capsys, *EVAL, "--out", "taken/run")
 
 
 class TestReport:
@@ -344,7 +344,7 @@ class TestReport:
 
     def test_a_picture_that_cannot_be_written(self, capsys: Capture, measured: Path) -> None:
         message = refused(capsys, "report", str(measured / "run.json"), "--out", "nowhere/a.png")
-        assert "choose another place with --out" in message
+        assert "choose another with --out" in message
 
 
 # ---- public data sets, in their own formats ------------------------------------------------------------

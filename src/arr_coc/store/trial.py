@@ -118,4 +118,6 @@ def try_question(model: Any, source: str) -> None:
         f"{source!r} can't answer a question about a picture",
         f"correct the settings there{f' ({odd})' if odd else ''}, or save it again with save_pretrained",
     ):
-        model.ask(Image.effect_noise((61, 47), 64).convert("RGB"), "What is it?", max_new_tokens=2)
+        # All tokens: what goes wrong in choosing is a fallback, and is said beside the user's own answers.
+        picture = Image.effect_noise((61, 47), 64).convert("RGB")
+        model.session(picture).ask("What is it?", mode="full", max_new_tokens=2)

@@ -84,7 +84,7 @@ def test_a_relative_folder_is_that_of_the_working_directory(
 
 class TestRefused:
     def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="has no guide .*arr-coc train guide --out"):
+        with pytest.raises(ValueError, match=r"has no guide .*arr-coc train guide --out"):
             load_guide(tmp_path)
 
     @pytest.mark.parametrize("change", ["format", "missing", "more", "shape", "nan", "bytes", "cut"])
