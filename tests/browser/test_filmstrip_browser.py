@@ -177,7 +177,7 @@ def test_what_the_guide_said(blank: Page) -> None:
         assert fact in panel
     nothing = dataclasses.replace(clip_strip(), guidance=Guidance(0.0, 0, 0, spots[1:]))
     mount(blank, clip_trace(nothing).view())
-    assert "Nothing in this clip matches" in blank.get_by_label("Words in the clip", exact=True).inner_text()
+    assert "No word recognised" in blank.get_by_label("Words in the clip", exact=True).inner_text()
 
 
 @pytest.mark.slow
