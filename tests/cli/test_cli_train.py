@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from arr_coc.training.descriptions import recipes
 from command_line import run
 
 Capture = pytest.CaptureFixture[str]
@@ -41,9 +42,9 @@ def test_what_matplotlib_says_of_fonts_is_not_ours(
 ) -> None:
     fonts = logging.getLogger("matplotlib.font_manager")
 
-    def built(*_: Any) -> dict[str, list[str]]:
+    def built(*arguments: Any) -> Any:
         fonts.warning("Matplotlib is building the font cache; this may take a moment.")
-        return {}
+        return recipes(*arguments)
 
     monkeypatch.setattr("arr_coc.training.descriptions.recipes", built)
     assert run(capsys, "train", "list")[0] == 0
