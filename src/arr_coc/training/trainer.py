@@ -252,6 +252,7 @@ def write_learned(
     record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
     learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
     if recipe.top_layers:  # another base model: it is written whole
+        out.mkdir(parents=True, exist_ok=True)
         with own_folder(SAVING, out) as new:
             model.base.save_pretrained(new / "base", state_dict=weights)
             model.processor.save_pretrained(new / "base")
