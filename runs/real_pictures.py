@@ -1,6 +1,6 @@
 """Measures what is chosen of real pictures that nobody here drew: today's default beside the trained allocator.
 
-    python runs/real_pictures.py FOLDER              some two minutes of one core for 54 pictures
+    python runs/real_pictures.py FOLDER              some five minutes of one core for 54 pictures
 
 FOLDER holds pictures and `questions.jsonl`: a question a line, with `image`, `kind` of picture, `question`,
 `answerable` and `boxes` in px of the picture that show its answer. The pictures are no part of the project; they are
