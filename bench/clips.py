@@ -20,7 +20,7 @@ film          a clip of --minutes and one of a tenth of that are written as H.26
               held beyond the most before the clip was opened, "CPU seconds" those of all its threads.
               --rounds 0 measures films alone and adds them to the file that is there.
 
-What is counted and how: `arr_coc.evaluate.speed` and `arr_coc.evaluate.work`.
+What is counted and how: `arr_coc_lab.evaluate.speed` and `arr_coc_lab.evaluate.work`.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ from PIL import Image
 from prefill import random_model, write
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.clip_selector import choose_in_clip
-from arr_coc.core.realizing import Stopwatch
-from arr_coc.core.selector import Selector
-from arr_coc.core.video import FrameSource, open_clip, write_clip
-from arr_coc.evaluate.speed import (
+from arr_coc.guide.clip_selector import choose_in_clip
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.selector import Selector
+from arr_coc.seam.prompt import VisualPrompt, chat_prompt
+from arr_coc.video import FrameSource, open_clip, write_clip
+from arr_coc_lab.evaluate.speed import (
     Arrival,
     Inputs,
     Row,
@@ -63,8 +64,7 @@ from arr_coc.evaluate.speed import (
     measure,
     summarise,
 )
-from arr_coc.seam.prompt import VisualPrompt, chat_prompt
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 PUBLISHED = {"shortest_edge": 4096, "longest_edge": 25_165_824}
 """Px of a whole clip that Qwen3-VL's processor allows as it is published; the bundled one allows less."""

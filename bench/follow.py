@@ -55,11 +55,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arr_coc import ARRCOCModel
 from arr_coc.data.metrics import exact_match
-from arr_coc.evaluate.methods import load_scorer
-from arr_coc.evaluate.questions import ImageQueries, world_questions
-from arr_coc.evaluate.speed import circumstances
-from arr_coc.evaluate.work import FUSED
-from arr_coc.world import PAGES
+from arr_coc_lab.evaluate.methods import load_scorer
+from arr_coc_lab.evaluate.questions import ImageQueries, world_questions
+from arr_coc_lab.evaluate.speed import circumstances
+from arr_coc_lab.evaluate.work import FUSED
+from arr_coc_lab.world import PAGES
 
 TURNS = 5
 SETTINGS = ("session", "chat")

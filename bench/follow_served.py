@@ -61,10 +61,10 @@ from follow import MOST, TURNS, pages, retained, show, summary
 from follow_ways import STOCK
 from serve import LIMIT, ask, metric, processor_seconds, server, write_mid
 
-from arr_coc.core.saved import BUNDLED
 from arr_coc.data.metrics import exact_match
-from arr_coc.evaluate.questions import ImageQueries
-from arr_coc.evaluate.work import processor_name
+from arr_coc.files.saved import BUNDLED
+from arr_coc_lab.evaluate.questions import ImageQueries
+from arr_coc_lab.evaluate.work import processor_name
 
 SETTING = "server"
 FOLLOWS = ("auto", "first", "last")

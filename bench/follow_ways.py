@@ -1,7 +1,7 @@
 """Ways to answer one question after another about the same image; for `bench/follow.py`.
 
 stock            all tokens; the key/value cache is kept from turn to turn, as a server's prefix cache is
-RULE@K           a rule of `arr_coc.rivals` on the stock model: K tokens chosen once, at the first question,
+RULE@K           a rule of `rivals` on the stock model: K tokens chosen once, at the first question,
                  and kept, cache and all, for every later one
 MODE@K           ours: chosen anew for each question; what a session keeps is kept
 MODE@K+keepN     ours for the first N questions, then all tokens, kept (`Session(keep_image_after=N)`)
@@ -30,19 +30,19 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from arr_coc import ARRCOCModel
-from arr_coc.evaluate.answering import with_merged
-from arr_coc.evaluate.layer_pruning import PrunedPrefill, cut_layer, pruned_continuation, pruned_prefill
-from arr_coc.evaluate.methods import METHODS
-from arr_coc.evaluate.questions import ImageQueries
-from arr_coc.evaluate.view import View, encode
-from arr_coc.evaluate.ways import rivals_on_stock
 from arr_coc.modes import MODES
-from arr_coc.rivals import QueryBlindScorer
-from arr_coc.rivals.method import Method, find_method
 from arr_coc.seam.caches import CACHE
 from arr_coc.seam.decoding import setting
 from arr_coc.seam.kept import KeptPrompts, unread
 from arr_coc.session import Session
+from arr_coc_lab.evaluate.answering import with_merged
+from arr_coc_lab.evaluate.layer_pruning import PrunedPrefill, cut_layer, pruned_continuation, pruned_prefill
+from arr_coc_lab.evaluate.methods import METHODS
+from arr_coc_lab.evaluate.questions import ImageQueries
+from arr_coc_lab.evaluate.view import View, encode
+from arr_coc_lab.evaluate.ways import rivals_on_stock
+from arr_coc_lab.rivals import QueryBlindScorer
+from arr_coc_lab.rivals.method import Method, find_method
 
 STOCK = "stock"
 Inputs = dict[str, Any]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from arr_coc import ARRCOCModel
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 SIZES = (512, 768)
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")

@@ -7,7 +7,7 @@
 
 Random weights in the shape of Qwen/Qwen3-VL-2B-Instruct or -4B-, but for the vocabulary (the bundled
 tokenizer's), in bfloat16; real inputs, a drawn page through the bundled processor. What is measured and
-how: `arr_coc.evaluate.speed`; what is counted: `arr_coc.evaluate.work`. Layer and stem are random too,
+how: `evaluate.speed` of the lab; what is counted: `evaluate.work`. Layer and stem are random too,
 and taken for trained; a way with " gaze" is that of a checkpoint without them.
 
 A process keeps its speed more or less from its first round to its last, and another one has another: so a
@@ -34,17 +34,17 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
 
-from arr_coc.cli.bench import print_bench
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.realizing import Stopwatch
-from arr_coc.core.stem import Stem
-from arr_coc.evaluate.speed import Row, bench, circumstances, find_way, prompt
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.stem import Stem
+from arr_coc.guide.realizing import Stopwatch
 from arr_coc.model import ARRCOCModel
-from arr_coc.rivals import QueryBlindScorer
 from arr_coc.seam.gestalt import CONVS, ConvCompressor
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import checkpoint
-from arr_coc.world import draw_page
+from arr_coc_lab.cli.bench import print_bench
+from arr_coc_lab.evaluate.speed import Row, bench, circumstances, find_way, prompt
+from arr_coc_lab.rivals import QueryBlindScorer
+from arr_coc_lab.world import draw_page
 
 TEXT = {"num_key_value_heads": 8, "head_dim": 128}
 VISION = {

@@ -11,7 +11,7 @@ is to learn is new. A step is a forward pass, the way back and an optimizer's st
 of its own, forked from the one that made the model, so that its peak is its own: resident memory, with the
 model in it. Seconds are those of the clock and those that its thread computed; where other work runs beside
 it, the second is what it costs. `layers` is the share of a model's weights, the published vocabulary among
-them, that processes divide among them where they are launched with FSDP (`arr_coc.training.sharding`).
+them, that processes divide among them where they are launched with FSDP (`arr_coc.train.sharding`).
 
 Finished recipes are in OUT and are not run again. --depth cuts both halves of the model to so many layers: a
 smoke test, whose figures mean nothing.
@@ -32,15 +32,15 @@ from typing import Any
 import torch
 from prefill import SHAPES, random_base, random_model
 
-from arr_coc.evaluate.work import processor_name
 from arr_coc.model import ARRCOCModel
-from arr_coc.training.fields import PARTS
-from arr_coc.training.learner import Learner
-from arr_coc.training.parts import PartsLearner
-from arr_coc.training.recipe import load_recipe
-from arr_coc.training.rows import ImageRows, Row
-from arr_coc.training.sharding import outermost
-from arr_coc.world import draw_page
+from arr_coc.train.fields import PARTS
+from arr_coc.train.learner import Learner
+from arr_coc.train.parts import PartsLearner
+from arr_coc.train.recipe import load_recipe
+from arr_coc.train.rows import ImageRows, Row
+from arr_coc.train.sharding import outermost
+from arr_coc_lab.evaluate.work import processor_name
+from arr_coc_lab.world import draw_page
 
 RECIPES = ("relevance", "answers", "partial", "coarse", "compressor", "tower")
 VOCABULARY = 151_936

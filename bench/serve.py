@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 import httpx
 import psutil
 
-from arr_coc.core.saved import BUNDLED
-from arr_coc.world.page import draw_page
+from arr_coc.files.saved import BUNDLED
+from arr_coc_lab.world.page import draw_page
 
 LIMIT = 900.0
 """Seconds after which a level of load is given up."""

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from arr_coc import __version__
-from arr_coc.core.selector import Selector
-from arr_coc.world import draw_page
+from arr_coc.guide.selector import Selector
+from arr_coc_lab.world import draw_page
 
 
 class Tiling(NamedTuple):

@@ -69,7 +69,7 @@ LATER = (  # the rooms of the redesign, from the top down
     "core",
 )
 CORE = "layer stem config attending balancing knowing texture allocation".split()
-"""What is to be arr_coc.core, before it is: imported without transformers?"""
+"""What is to be arr_coc.choose, before it is: imported without transformers?"""
 
 
 # ---- one ask --------------------------------------------------------------------------------------------

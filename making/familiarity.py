@@ -32,15 +32,15 @@ from PIL import Image
 from rich.progress import track
 from torch import Tensor
 
-from arr_coc.core.familiarity import Familiarity, statistics
-from arr_coc.core.stem import save_stem
-from arr_coc.core.stem_selector import StemSelector
-from arr_coc.core.whole import write_whole
+from arr_coc.choose.familiarity import Familiarity, statistics
+from arr_coc.choose.stem import save_stem
+from arr_coc.files.atomic import write_whole
+from arr_coc.guide.stem_selector import StemSelector
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
-from arr_coc.training.guide.filling import DOCUMENTS
-from arr_coc.world import draw_page
-from arr_coc.world.browser.cache import CachedPages
-from arr_coc.world.photograph import photograph
+from arr_coc_lab.teaching.filling import DOCUMENTS
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser.cache import CachedPages
+from arr_coc_lab.world.photograph import photograph
 from making.foreign import draw_foreign
 
 FIRST_PAGE, FIRST_FOREIGN = 95_000_000, 1_000

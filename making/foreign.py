@@ -18,7 +18,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc.core.images import open_image
+from arr_coc.files.images import open_image
 
 SIDES = (256, 384, 512, 768, 1024, 1024)
 """Typical sides of a picture in px; each is stretched by up to a half in either direction."""

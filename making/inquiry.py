@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
-from arr_coc.training.guide.page import OpenPage, opened
-from arr_coc.world.browser.cache import CachedPage, CachedPages
-from arr_coc.world.browser.chromium import Box, Word
-from arr_coc.world.browser.page import Inquired
-from arr_coc.world.questions import Question
+from arr_coc_lab.teaching.page import OpenPage, opened
+from arr_coc_lab.world.browser.cache import CachedPage, CachedPages
+from arr_coc_lab.world.browser.chromium import Box, Word
+from arr_coc_lab.world.browser.page import Inquired
+from arr_coc_lab.world.questions import Question
 from making.bundled import CELL, patchify
 from making.language import collate
 from making.packing import IGNORED, pack

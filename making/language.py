@@ -21,12 +21,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.drawn import sample_questions
-from arr_coc.world import Fact, Thing
-from arr_coc.world.blocks import code
-from arr_coc.world.page import wanted_things
-from arr_coc.world.questions import ask_all
-from arr_coc.world.vocabulary import LABELS, TITLE_FIRST, TITLE_SECOND
+from arr_coc_lab.world import Fact, Thing
+from arr_coc_lab.world.blocks import code
+from arr_coc_lab.world.page import wanted_things
+from arr_coc_lab.world.questions import ask_all
+from arr_coc_lab.world.training_pages import sample_questions
+from arr_coc_lab.world.vocabulary import LABELS, TITLE_FIRST, TITLE_SECOND
 from making.bundled import CELL, DIM, build_model
 from making.curve import Curve
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint

@@ -1,4 +1,4 @@
-"""The table of meanings (`core.guide.meanings`), learned from dictionaries.
+"""The table of meanings (`guide.meanings`), learned from dictionaries.
 
     apt-get install --no-install-recommends wordnet-base dict-gcide
     python -m making.meanings src/arr_coc/core/guide
@@ -24,9 +24,9 @@ from torch import Tensor
 from tqdm import tqdm
 from wordfreq import top_n_list
 
-from arr_coc.core.guide.lexicon import STOP_WORDS
-from arr_coc.core.guide.meanings import FILE, WIDTH
-from arr_coc.core.saved import write_tensors
+from arr_coc.files.saved import write_tensors
+from arr_coc.guide.lexicon import STOP_WORDS
+from arr_coc.guide.meanings import FILE, WIDTH
 
 WORDNET = Path("/usr/share/wordnet")
 GCIDE = Path("/usr/share/dictd/gcide.dict.dz")
@@ -42,7 +42,7 @@ RELATIONS = ("@", "+", "&", "^", "=", "#p", "%p", "*", ">", "$")
 RELATED = 12
 """The most words that pointers add to a definition."""
 GLOSSARY, SHORTEST = 3000, 3
-"""Words that print is compared with (`core.guide.glossary`), and the characters they have at least."""
+"""Words that print is compared with (`guide.glossary`), and the characters they have at least."""
 EMPTY = frozenset(
     "the of a an to in and or is by for that as with on it be are which from at this its not was also has "
     "have one any used his their he who into but such can you if".split()

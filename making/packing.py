@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from arr_coc.world import Question
-from arr_coc.world.vocabulary import SHAPES, plural
+from arr_coc_lab.world import Question
+from arr_coc_lab.world.vocabulary import SHAPES, plural
 from making.words import ROLE_WORDS
 
 IGNORED = -100

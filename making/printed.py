@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arr_coc.world.browser.chromium import Word
+from arr_coc_lab.world.browser.chromium import Word
 from making.bundled import CELL, PATCH
 
 PLACES, ROUNDS, ORDERS = 12, 3, 6

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.guide.page import adapted, opened
-from arr_coc.world import draw_page
-from arr_coc.world.browser.cache import CachedPages
+from arr_coc_lab.teaching.page import adapted, opened
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser.cache import CachedPages
 from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify
 from making.curve import Curve
 from making.optimizers import Optimizers, Saver, load_checkpoint

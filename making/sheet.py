@@ -10,11 +10,11 @@ import random
 
 from PIL import Image
 
-from arr_coc.world import Page, blocks
-from arr_coc.world.canvas import Canvas, Fact
-from arr_coc.world.fonts import TRAIN_FONTS, font
-from arr_coc.world.page import page_seed, wanted_things
-from arr_coc.world.vocabulary import LABELS
+from arr_coc_lab.world import Page, blocks
+from arr_coc_lab.world.canvas import Canvas, Fact
+from arr_coc_lab.world.fonts import TRAIN_FONTS, font
+from arr_coc_lab.world.page import page_seed, wanted_things
+from arr_coc_lab.world.vocabulary import LABELS
 
 # Kind of a block -> how often, and its least and most height in px.
 _KINDS: dict[str, tuple[float, int, int]] = {

@@ -23,13 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.stem import Stem, save_stem
-from arr_coc.core.texture import generate_texture_array
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.stem import Stem, save_stem
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.store import checkpoint
-from arr_coc.training.drawn import sample_questions
-from arr_coc.training.losses import recall, relevance_loss
-from arr_coc.world import draw_page
+from arr_coc.train.losses import recall, relevance_loss
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.training_pages import sample_questions
 from making.bundled import CELL, DIM, sides
 from making.curve import Curve
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint

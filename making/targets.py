@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.world import Fact, Page, Question, Thing
-from arr_coc.world.canvas import Rect
-from arr_coc.world.vocabulary import ALPHABET
+from arr_coc_lab.world import Fact, Page, Question, Thing
+from arr_coc_lab.world.canvas import Rect
+from arr_coc_lab.world.vocabulary import ALPHABET
 from making.bundled import CELL, PATCH
 from making.words import COLUMN_BUCKETS, ROLE_WORDS, ROLES, SIZE_BUCKETS
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from arr_coc.training.drawn import sample_questions
-from arr_coc.world import draw_page
-from arr_coc.world.vocabulary import FAMILIES
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.training_pages import sample_questions
+from arr_coc_lab.world.vocabulary import FAMILIES
 from making.bundled import (
     CELL,
     DIM,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3VLForConditionalGeneration
 
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 from making.bundled import CELL, DIM, StillPatchEmbed, build_model, image_tensor, patchify, sides
 from making.curve import Curve
 from making.optimizers import Optimizers, load_checkpoint, save_checkpoint

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.training.guide.crops import distort
-from arr_coc.training.guide.page import OpenPage
-from arr_coc.world.browser.chromium import Word
+from arr_coc_lab.teaching.crops import distort
+from arr_coc_lab.teaching.page import OpenPage
+from arr_coc_lab.world.browser.chromium import Word
 from making.bundled import CELL
 from making.printed import LEAST, MOST
 

@@ -22,7 +22,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from arr_coc.world.vocabulary import (
+from arr_coc_lab.world.vocabulary import (
     ALPHABET,
     COLOURS,
     KINDS,

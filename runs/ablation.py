@@ -19,11 +19,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.core.balancing import AdaptiveTensionBalancer
-from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.knowing import same_start
-from arr_coc.core.layer import ARRCOCLayer, Relevance
-from arr_coc.core.saved import WEIGHTS_NAME, read_settings, save_layer
+from arr_coc.choose.balancing import AdaptiveTensionBalancer
+from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.knowing import same_start
+from arr_coc.choose.layer import ARRCOCLayer, Relevance
+from arr_coc.choose.layer_files import WEIGHTS_NAME, save_layer
+from arr_coc.files.saved import read_settings
 
 SCORERS = ("information", "perspectival", "participatory")
 CLOSED = -1e4
@@ -227,8 +228,8 @@ def make_ordinary(folder: Path, ablation: type[Ablation]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Train one ablation, or go on, and write its allocator."""
-    from arr_coc.training.recipe import load_recipe, parse_override
-    from arr_coc.training.trainer import train
+    from arr_coc.train.recipe import load_recipe, parse_override
+    from arr_coc.train.trainer import train
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=ABLATIONS)

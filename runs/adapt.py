@@ -27,8 +27,8 @@ from PIL import Image, ImageDraw
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 
 from arr_coc.store import checkpoint
-from arr_coc.training.adaptation import PARTS, Adaptation, adapt
-from arr_coc.training.folder import CURVE
+from arr_coc.train.folder import CURVE
+from arr_coc_lab.adaptation import PARTS, Adaptation, adapt
 
 PICTURES, STEPS, SIDE = 200, 400, 256
 FIGURES = ("step", "loss", "iou", "recall 1/16", "recall 1/4")

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from arr_coc.core.attending import DEFAULT_BUDGET
+from arr_coc.choose.attending import DEFAULT_BUDGET
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 PAGES, BUDGETS = 60, (64, 128, DEFAULT_BUDGET)
 

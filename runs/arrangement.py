@@ -21,10 +21,10 @@ import torch
 from tqdm import tqdm
 
 from arr_coc import ARRCOCQwen
-from arr_coc.core.allocation import Allocation
-from arr_coc.evaluate.questions import world_questions
+from arr_coc.choose.allocation import Allocation
 from arr_coc.seam.compaction import GESTALT
 from arr_coc.session import GREEDY, Session
+from arr_coc_lab.evaluate.questions import world_questions
 
 ROWS = [
     ("image", "raster", "question"),

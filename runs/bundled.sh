@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The bundled base model, from nothing: no download, every image is drawn by arr_coc.world. Its allocator is made and
+# The bundled base model, from nothing: no download, every image is drawn by arr_coc_lab.world. Its allocator is made and
 # measured by runs/study.sh.
 #
 # Cost      2 CPU cores, 3 GiB of memory, no GPU: 65 minutes for the eyes (stage 1) with the language model (stage 2)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from arr_coc.evaluate import METHODS
-from arr_coc.store.results.kinds import DOWNSAMPLE, FULL, OURS, SACCADE, SPARSE, kind
-from arr_coc.store.results.summary import Figures, Summary, by_budget, read_summary
-from arr_coc.store.results.table import markdown, percent, points
+from arr_coc_lab.evaluate import METHODS
+from arr_coc_lab.results.kinds import DOWNSAMPLE, FULL, OURS, SACCADE, SPARSE, kind
+from arr_coc_lab.results.summary import Figures, Summary, by_budget, read_summary
+from arr_coc_lab.results.table import markdown, percent, points
 
 QUERY_BLIND = tuple(
     name for name, method in METHODS.items() if method.kind == "rival" and not method.by_question

@@ -27,10 +27,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import couple, view
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.temporal import OLD, Changes, relevance_over_time
-from arr_coc.world import draw_page
+from arr_coc.guide.coupling import couple, view
+from arr_coc.guide.store import load_guide
+from arr_coc.video.temporal import OLD, Changes, relevance_over_time
+from arr_coc_lab.world import draw_page
 
 ROOT = Path(__file__).parents[1]
 SIDE, GRID, FRAMES, KEPT, NOISE = 224, (7, 7), 30, 12, 2.0

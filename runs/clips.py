@@ -2,11 +2,11 @@
 
     python runs/clips.py --clips 60 [--out runs/results/clips.json]
 
-Clips are of `arr_coc.world.clips`, split "test": 448 x 448 px, 8 s at 4 frames per second, two frames a step, 16 steps
+Clips are of `arr_coc_lab.world.clips`, split "test": 448 x 448 px, 8 s at 4 frames per second, two frames a step, 16 steps
 of 14 x 14 cells. Ours is the guide on pixels, before any encoder, with nothing trained on clips. The rivals that read
 encoded cells get those of the bundled model's vision tower; AKS gets, as the score of a step, the guide's.
 What favours us: the clips are drawn here (the guide has not met them, but pages of the same shapes), a third of the
-questions name a moment in words that `core.moments` reads, and the features are those of a small tower. Cost: some 20 s a clip on one core.
+questions name a moment in words that `video.moments` reads, and the features are those of a small tower. Cost: some 20 s a clip on one core.
 """
 
 import argparse
@@ -19,10 +19,10 @@ import torch
 from rich.console import Console
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.clip_selector import ClipSight
-from arr_coc.core.selector import Selector
-from arr_coc.data.clip_evidence import evidence_grid, step_count
-from arr_coc.evaluate.clips import (
+from arr_coc.guide.clip_selector import ClipSight
+from arr_coc.guide.selector import Selector
+from arr_coc_lab.data.clip_evidence import evidence_grid, step_count
+from arr_coc_lab.evaluate.clips import (
     ClipInquiry,
     ClipSample,
     EvidenceItem,
@@ -31,11 +31,11 @@ from arr_coc.evaluate.clips import (
     registered,
     with_foreign_question,
 )
-from arr_coc.evaluate.clips_report import summarise, table, write_summary
-from arr_coc.evaluate.questions import ImageQueries, Query
-from arr_coc.evaluate.view import View, watch_tower
-from arr_coc.rivals.clips import CLIP_METHODS
-from arr_coc.world.clips import draw_clip
+from arr_coc_lab.evaluate.clips_report import summarise, table, write_summary
+from arr_coc_lab.evaluate.questions import ImageQueries, Query
+from arr_coc_lab.evaluate.view import View, watch_tower
+from arr_coc_lab.rivals.clips import CLIP_METHODS
+from arr_coc_lab.world.clips import draw_clip
 
 SIDE, CELL, FPS, OURS = 448, 32, 4.0, "arr-coc (the guide)"
 

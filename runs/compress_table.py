@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arr_coc.store.results.table import percent
+from arr_coc_lab.results.table import percent
 
 FEW = 12
 """Images of which an interval says too little."""

@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
 
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
-from arr_coc.training.learner import Learner
-from arr_coc.training.recipe import Recipe
-from arr_coc.training.rows import ImageRows, Row
-from arr_coc.world import draw_page
+from arr_coc.train.learner import Learner
+from arr_coc.train.recipe import Recipe
+from arr_coc.train.rows import ImageRows, Row
+from arr_coc_lab.world import draw_page
 
 TEXT = {
     "hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,

@@ -21,8 +21,8 @@ from statistics import fmean
 import torch
 
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.questions import world_questions
-from arr_coc.rivals import blind_oracle
+from arr_coc_lab.evaluate.questions import world_questions
+from arr_coc_lab.rivals import blind_oracle
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # how the model was made lies beside the package
 

@@ -5,8 +5,8 @@
     python runs/guide.py --pages FOLDER --guide FILE.safetensors --limit 60 --brief      one table, while training
     python runs/guide.py --pages FOLDER --worst 6 --pictures FOLDER                      what it misses, as pictures
 
-The folders are caches of rendered pages (`arr_coc.world.browser.cache`), their split "test". Every figure is of
-questions with evidence; see `arr_coc.evaluate.guide`. "guide" is its own order of cells, "selector" what `Selector`
+The folders are caches of rendered pages (`arr_coc_lab.world.browser.cache`), their split "test". Every figure is of
+questions with evidence; see `arr_coc_lab.evaluate.guide`. "guide" is its own order of cells, "selector" what `Selector`
 makes of it, which is what ships: with the other maps, coverage and void. With --drawn N pages of the drawn world are
 asked too, and the bundled allocator beside them. Parts may be measured by several lines: those in the result file
 that are of the same weights stay.
@@ -31,12 +31,13 @@ from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.core.attending import Budget
-from arr_coc.core.guide.guide import Guide
-from arr_coc.core.saved import BUNDLED
-from arr_coc.core.selector import Selector
+from arr_coc.choose.attending import Budget
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.guide import (
+from arr_coc.files.saved import BUNDLED
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.selector import Selector
+from arr_coc.store.fingerprint import fingerprint
+from arr_coc_lab.evaluate.guide import (
     BUDGETS,
     FOREIGN,
     GUIDE,
@@ -52,8 +53,7 @@ from arr_coc.evaluate.guide import (
     measure,
     summarise,
 )  # fmt: skip
-from arr_coc.evaluate.guide_pages import EFFECTS, drawn_samples, page_samples
-from arr_coc.store.results.fingerprint import fingerprint
+from arr_coc_lab.evaluate.guide_pages import EFFECTS, drawn_samples, page_samples
 
 ALLOCATOR = "bundled allocator (sparse)"
 SELECTOR = "selector"
@@ -65,7 +65,7 @@ EVERY = 4
 def load(path: Path | None) -> tuple[Guide, dict[str, str]]:
     """A guide from a state_dict, or the bundled one, and what names its weights."""
     if path is None:
-        from arr_coc.core.guide.store import load_guide
+        from arr_coc.guide.store import load_guide
 
         guide = load_guide()
         return guide.eval(), {"weights": fingerprint(guide)}

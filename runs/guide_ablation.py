@@ -28,20 +28,19 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.eyes import Sight
-from arr_coc.core.guide.glossary import Glossary
-from arr_coc.core.guide.guide import Guide, Page, Search
-from arr_coc.core.guide.head import Judgement
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.layer import ARRCOCLayer, Relevance
-from arr_coc.core.selector import Selector
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.guide import Sample, kept_of
-from arr_coc.evaluate.guide_pages import page_samples
-from arr_coc.world.browser.page import Inquired
+from arr_coc.guide.eyes import Sight
+from arr_coc.guide.glossary import Glossary
+from arr_coc.guide.guide import Guide, Page, Search
+from arr_coc.guide.head import Judgement
+from arr_coc.guide.selector import Selector
+from arr_coc.guide.store import load_guide
+from arr_coc_lab.evaluate.guide import Sample, kept_of
+from arr_coc_lab.evaluate.guide_pages import page_samples
+from arr_coc_lab.world.browser.page import Inquired
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where this is not the script that runs
 
@@ -197,16 +196,10 @@ class GuideAlone(ARRCOCLayer):
 
     def balance(self, *inputs: Any, **options: Any) -> Relevance:
         relevance = super().balance(*inputs, **options)
-        logits = _given(inputs[-1]).logits[None]
+        logits = inputs[0][2]  # the coupling: what the guide found
         return relevance._replace(
             logits=logits, balanced=logits.sigmoid(), explore=torch.zeros(1), tensions=torch.full((1, 3), 0.5)
         )
-
-
-def _given(guided: Coupling | None) -> Coupling:
-    if guided is None:
-        raise ValueError("these parts are left out of what the guide said, and it was not asked")
-    return guided
 
 
 PARTS: dict[str, tuple[type[Whole], Callable[[ARRCOCConfig], ARRCOCLayer]]] = {

@@ -19,7 +19,7 @@ from rich.progress import track
 
 from arr_coc import ARRCOCModel
 from arr_coc.data.metrics import exact_match
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where this is not the script that runs
 from guide import load

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.core import attending
-from arr_coc.core.attending import AUTO_RANGE
-from arr_coc.core.guide.coupling import couple, view
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.selector import Selector
+from arr_coc.choose import attending
+from arr_coc.choose.attending import AUTO_RANGE
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.guide import auc
-from arr_coc.evaluate.guide_pages import page_samples
+from arr_coc.guide.coupling import couple, view
+from arr_coc.guide.selector import Selector
+from arr_coc.guide.store import load_guide
+from arr_coc_lab.evaluate.guide import auc
+from arr_coc_lab.evaluate.guide_pages import page_samples
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where this is not the script that runs
 from guide import load

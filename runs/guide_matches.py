@@ -23,14 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, optim
 
-from arr_coc.core.guide.coupling import COLOUR, LIKELY, PRINTED, Match, matches, probability, view
-from arr_coc.core.guide.guide import Guide, Page
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.guide.trust import SURE
-from arr_coc.core.guide.words import normal
 from arr_coc.data.record import Box
-from arr_coc.evaluate.guide import auc
-from arr_coc.evaluate.guide_pages import page_samples
+from arr_coc.guide.coupling import COLOUR, LIKELY, PRINTED, Match, matches, probability, view
+from arr_coc.guide.guide import Guide, Page
+from arr_coc.guide.store import load_guide
+from arr_coc.guide.trust import SURE
+from arr_coc.guide.words import normal
+from arr_coc_lab.evaluate.guide import auc
+from arr_coc_lab.evaluate.guide_pages import page_samples
 
 PLAUSIBLE = 0.01
 """Likeness below which a match is of no account for a fit."""

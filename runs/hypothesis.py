@@ -15,11 +15,11 @@ import torch
 
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.session import Session
-from arr_coc.store.results.intervals import bootstrap_interval
-from arr_coc.training.losses import selection_iou
-from arr_coc.training.recipe import load_recipe
-from arr_coc.training.trainer import build_learner
-from arr_coc.world import draw_page
+from arr_coc.train.losses import selection_iou
+from arr_coc.train.recipe import load_recipe
+from arr_coc.train.trainer import build_learner
+from arr_coc_lab.results.intervals import bootstrap_interval
+from arr_coc_lab.world import draw_page
 
 PAGES = 20
 

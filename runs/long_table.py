@@ -1,6 +1,6 @@
 """The blocks of RESULTS about long text: compression of pages, walks over pages, looking again, the order of cells."""
 
-from arr_coc.store.results.table import percent
+from arr_coc_lab.results.table import percent
 
 NAMES = {
     "all tokens": "all tokens",
@@ -79,7 +79,7 @@ def long_text(result):
     strings, words = (result["rows"][0][kind]["questions"] for kind in KINDS)
     return (
         f"{result['pages']} drawn pages of text of 1024x1024 px, {result['cells']:,} cells each: labelled values between running text, "
-        "of common words on half of the pages and of random strings on the others (`arr_coc.world.draw_text_page`). Each "
+        "of common words on half of the pages and of random strings on the others (`arr_coc_lab.world.draw_text_page`). Each "
         "question asks what stands after something that is on the page once, in a wording that the bundled model was taught: "
         f'"What is written next to invoice?" for {strings} *strings* of 2 to 5 random characters, "What does the note say?" for '
         f"{words} notes of two *words*, each one of 16 that the model knows, in print of the same size. "

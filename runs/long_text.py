@@ -2,7 +2,7 @@
 
     python runs/long_text.py runs/results/long-text.json [--pages 4]
 
-    pages      `arr_coc.world.draw_text_page`, split "test", 1024 x 1024 px, 1,024 cells; as many with running text of common
+    pages      `arr_coc_lab.world.draw_text_page`, split "test", 1024 x 1024 px, 1,024 cells; as many with running text of common
                words as with running text of random strings. Of each page its note and --values of its labelled values, drawn by chance
     strings    what stands after a label: 2 to 5 random characters of 32, which no language prior helps to read
     words      the note: two words, each one of 16 that the model was taught, in print of the same size
@@ -35,11 +35,11 @@ from PIL import Image
 from tqdm import tqdm
 
 from arr_coc.data.metrics import anls, exact_match
-from arr_coc.evaluate.reader import CellReader
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import COMPRESSORS, coarsen
-from arr_coc.store.results.intervals import bootstrap_interval
-from arr_coc.world import draw_text_page
+from arr_coc_lab.evaluate.reader import CellReader
+from arr_coc_lab.results.intervals import bootstrap_interval
+from arr_coc_lab.world import draw_text_page
 
 SIDES = (23, 16, 11, 8, 7)
 """Sides of the grid that is left of 32 x 32 cells: 1.9, 4, 8.5, 16 and 21 times fewer tokens."""

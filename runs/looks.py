@@ -21,10 +21,10 @@ from statistics import fmean
 from tqdm import tqdm
 
 from arr_coc.data.metrics import exact_match
-from arr_coc.evaluate.questions import world_questions
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.lora import LoRAs
-from arr_coc.store.results.intervals import bootstrap_interval, paired_interval
+from arr_coc_lab.evaluate.questions import world_questions
+from arr_coc_lab.results.intervals import bootstrap_interval, paired_interval
 
 SEVERAL = ("count", "larger", "left", "presence")
 FEW = (8, 24)

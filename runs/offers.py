@@ -1,6 +1,6 @@
 """The table of the families that arr-coc knows, for README.md."""
 
-from arr_coc.seam import offers
+from arr_coc.families import offers
 
 
 def offers_table() -> str:

@@ -3,7 +3,7 @@
     python runs/pictures.py                          runs/pictures/*.html -> src/arr_coc/app/pictures
     python runs/pictures.py --figure docs/look.png   the README's figure, of the pictures that are there
 
-They are written by hand, so that a stranger recognises them and no page type of `arr_coc.world` made them: the guide
+They are written by hand, so that a stranger recognises them and no page type of `arr_coc_lab.world` made them: the guide
 was taught on none of them. The system's Chromium lays them out and says where the marked evidence stands. Machines
 differ in their fonts (here: Inter), so the pictures are committed; the figure is made of those, with the guide that is
 bundled. Cost: seconds each.
@@ -19,10 +19,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.app.samples import LISTED, PICTURES, Sample, pictures
-from arr_coc.core.selector import Selector
-from arr_coc.inspect.gallery import Choice, draw_gallery
-from arr_coc.world.browser.chromium import Chromium
+from arr_coc.app.samples import LISTED, PICTURES, SHAPES, Sample, pictures
+from arr_coc.guide.selector import Selector
+from arr_coc.trace.gallery import Choice, draw_gallery
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser.chromium import Chromium
 
 PAGES = Path(__file__).parent / "pictures"
 ORDER = ("invoice", "chart", "settings", "ticket")
@@ -45,6 +46,24 @@ def draw() -> None:
             listed.append({"name": name, "questions": questions})
             paletted(Image.open(io.BytesIO(shot.png))).save(PICTURES / f"{name}.png", optimize=True)
     (PICTURES / LISTED).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+SHAPES_PAGE = (5, (1024, 768), "test")
+"""Seed, size in px and split of the drawn page among the app's samples."""
+ASKED = ("What is larger: the cyan ring or the purple ring?", "How many rings are there?")
+
+
+def draw_shapes() -> None:
+    """Draw the page with shapes, and list its two questions."""
+    page = draw_page(*SHAPES_PAGE)
+    questions = {question.text: question for question in page.questions}
+    asked = [
+        {"question": text, "answer": questions[text].answer, "evidence": questions[text].evidence}
+        for text in ASKED
+    ]
+    page.image.save(PICTURES / "shapes.png", optimize=True)
+    listed = [{"name": "shapes", "questions": asked}]
+    (PICTURES / SHAPES).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
 
 
 def read_page(name: str) -> tuple[str, tuple[int, int], list[dict]]:
@@ -79,4 +98,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("--figure", type=Path, metavar="PNG", help="draw the README's figure, render nothing")
     arguments = parser.parse_args()
-    figure(arguments.figure) if arguments.figure else draw()
+    if arguments.figure:
+        figure(arguments.figure)
+    else:
+        draw()
+        draw_shapes()

@@ -6,7 +6,7 @@
                 fonts, their words held out; questions whose answer is printed in one line of the page. Each is asked
                 about the part of the page round its evidence (1024 x 768 px; --whole: all of it), scaled so that the
                 smallest print of its evidence is --print px
-    drawn       pages of `arr_coc.world`, split "test", 1024 x 1024 px
+    drawn       pages of `arr_coc_lab.world`, split "test", 1024 x 1024 px
 
 All tokens are shown; answers are greedy. Every answer is also printed.
 Cost: half a second a question on one core, for the bundled model.
@@ -25,10 +25,10 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc.data.metrics import anls, exact_match
-from arr_coc.training.drawn import sample_questions
-from arr_coc.training.guide.page import opened
-from arr_coc.world import draw_page
-from arr_coc.world.browser.cache import CachedPages
+from arr_coc_lab.teaching.page import opened
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser.cache import CachedPages
+from arr_coc_lab.world.training_pages import sample_questions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # how the model was made lies beside the package
 

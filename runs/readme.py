@@ -10,10 +10,10 @@ import re
 import sys
 from pathlib import Path
 
-from arr_coc.evaluate import METHODS
-from arr_coc.rivals import find_method
-from arr_coc.store.results.kinds import kind
-from arr_coc.store.results.table import percent, table
+from arr_coc_lab.evaluate import METHODS
+from arr_coc_lab.results.kinds import kind
+from arr_coc_lab.results.table import percent, table
+from arr_coc_lab.rivals import find_method
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
@@ -169,7 +169,7 @@ def familiarity_text() -> str:
         "makes of a picture says so beside the answer (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
         "pictures are plain text, plots, flat shapes, noise and gradients that a script draws. Kinds it never saw are of a cache of "
         "`arr-coc world`, split validation, and neither the fit nor the threshold knows them; photographed ones go through "
-        "`arr_coc.world.photograph`. Real photographs were not measured: one of a person is a test, as are an invoice and red "
+        "`arr_coc_lab.world.photograph`. Real photographs were not measured: one of a person is a test, as are an invoice and red "
         "circles of three sizes.\n\n" + "\n".join(lines)
     )
 

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from PIL import Image
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.guide.trust import verdict_of
-from arr_coc.core.selector import Selector
-from arr_coc.core.stem_selector import StemSelector
+from arr_coc.choose.allocation import Allocation
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.guide import auc
+from arr_coc.guide.selector import Selector
+from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.guide.trust import verdict_of
+from arr_coc_lab.evaluate.guide import auc
 
 BUDGETS = (64, 273)
 OF = 1024

@@ -2,7 +2,7 @@
 
 from speeds import RESULTS, read, with_times
 
-from arr_coc.store.results.table import percent, speed_up
+from arr_coc_lab.results.table import percent, speed_up
 
 TEXT, SQUARE = "share of the text's cells kept", "share of the distractor's cells kept"
 LAW = "pages with more than twice"

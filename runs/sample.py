@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from arr_coc import ARRCOCModel, draw_allocation
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 BUNDLED = Path("src/arr_coc/bundled")
 

@@ -45,7 +45,7 @@ def bench_text() -> str:
         "Random weights in the published shapes of Qwen3-VL (bfloat16, vocabulary cut), from picture and question to the logits of the first "
         "token, processing and choosing included, all ways side by side (`bench/prefill.py`, `bench/results/`). Where several processes were "
         "run, a speed is the range over them; where one was, it is that one's, and another machine's may be lower. *x fewer*: operations, "
-        "and bytes that they read and write (weights, activations, keys and values; `arr_coc.evaluate.work`). Where arithmetic is what "
+        "and bytes that they read and write (weights, activations, keys and values; `arr_coc_lab.evaluate.work`). Where arithmetic is what "
         "takes the time the first is the limit of a speed-up, where reading the weights is, as with few tokens, the second. *Of the limit*: "
         "the speed-up over the larger of the two.\n"
     ]

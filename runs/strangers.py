@@ -3,7 +3,7 @@
     python runs/strangers.py FOLDER              61 pages: half a minute of one core
     python runs/guide.py --strangers FOLDER
 
-FOLDER is a cache of rendered pages (`arr_coc.world.browser.cache`), all of them in its split "test". The pages are
+FOLDER is a cache of rendered pages (`arr_coc_lab.world.browser.cache`), all of them in its split "test". The pages are
 the HTML files of runs/strangers. Boxes follow the fonts of this machine; a question whose evidence is not wholly in
 the picture is left out, and the script says so.
 """
@@ -13,10 +13,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from arr_coc.evaluate.guide_pages import DOCUMENT
-from arr_coc.world.browser.cache import write
-from arr_coc.world.browser.chromium import Box, Chromium
-from arr_coc.world.browser.page import Inquired, RenderedPage
+from arr_coc_lab.evaluate.guide_pages import DOCUMENT
+from arr_coc_lab.world.browser.cache import write
+from arr_coc_lab.world.browser.chromium import Box, Chromium
+from arr_coc_lab.world.browser.page import Inquired, RenderedPage
 
 PAGES = Path(__file__).with_name("strangers")
 EVIDENCE = (PAGES / "evidence.js").read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ $python - "$out/ablation/untrained" << 'END'
 import sys
 from pathlib import Path
 from arr_coc.store.checkpoint import save_layer
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 base = {"base_model": "bundled", "base_model_type": "qwen3_vl", "base_dim": 192}
 save_layer(ARRCOCLayer(ARRCOCConfig(dim=192)), Path(sys.argv[1]), base)
 END
@@ -164,5 +164,5 @@ done
 $python runs/readme.py
 
 # To ship it: copy $out/allocator's two arr_coc files to src/arr_coc/bundled/allocator and query_blind.safetensors to
-# src/arr_coc/bundled, then python -m making.familiarity (a stem of another run sees pages otherwise; its --unseen adds rows) and
+# lab/src/arr_coc_lab, then python -m making.familiarity (a stem of another run sees pages otherwise; its --unseen adds rows) and
 # python runs/sample.py value.

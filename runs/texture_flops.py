@@ -27,8 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from arr_coc.core.texture import generate_texture_array
-from arr_coc.world import draw_page
+from arr_coc.choose.texture import generate_texture_array
+from arr_coc_lab.world import draw_page
 
 ROOT = Path(__file__).parents[1]
 SIDE, GRID, FRAMES = 1024, (32, 32), 8

@@ -5,7 +5,7 @@
     learner     logistic regression on the cells of training pages, by evidence; as many steps of Newton for all. "blind":
                 channels alone. "coupled": channels, the guide's logit of the cell, and their products
     presets     mvp13, mvp13 with each other group, fast13, full20 (full40 without costly groups), full40
-    pages       drawn (`arr_coc.world`), splits "train" and "test"; rendered, of two caches of `arr-coc world`, likewise.
+    pages       drawn (`arr_coc_lab.world`), splits "train" and "test"; rendered, of two caches of `arr-coc world`, likewise.
                 Up to four questions of each; maps of the page's earlier questions are its attention history
     clips       drawn pages again, panned by 40 px down and 24 px to the left since the frame before, which is all that the
                 temporal groups have to go by; the guide's map of that frame is the previous relevance
@@ -32,10 +32,7 @@ from PIL import ImageChops, ImageOps
 from safetensors.torch import load_file
 from tqdm import tqdm
 
-from arr_coc.core.guide.print_evidence import text_evidence
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.saved import write_tensors
-from arr_coc.core.texture import (
+from arr_coc.choose.texture import (
     CHANNEL_GROUPS,
     PRESETS,
     Basis,
@@ -45,10 +42,13 @@ from arr_coc.core.texture import (
     generate_texture_array,
 )
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.guide import BUDGETS, WHOLE_PAGE, judge, kept_by
-from arr_coc.evaluate.guide_pages import drawn_samples, page_samples
+from arr_coc.files.saved import write_tensors
+from arr_coc.guide.print_evidence import text_evidence
+from arr_coc.guide.store import load_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.encoder_features import coarse_features
+from arr_coc_lab.evaluate.guide import BUDGETS, WHOLE_PAGE, judge, kept_by
+from arr_coc_lab.evaluate.guide_pages import drawn_samples, page_samples
 
 ROOT = Path(__file__).parents[1]
 QUESTIONS, PAN = 4, (40, -24)

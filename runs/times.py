@@ -21,9 +21,9 @@ from statistics import median
 
 import torch
 
-from arr_coc.core.attending import parse_budget
-from arr_coc.evaluate import Settings, evaluate, scene
-from arr_coc.evaluate.work import processor_name
+from arr_coc.choose.attending import parse_budget
+from arr_coc_lab.evaluate import Settings, evaluate, scene
+from arr_coc_lab.evaluate.work import processor_name
 
 METHODS = (
     "full,arr-coc,arr-coc sparse,arr-coc saccade,coc resize,coc pool4,coc pool16,coc conv4,coc conv16,random,even grid,"
@@ -33,7 +33,7 @@ METHODS = (
 
 
 def files(args: argparse.Namespace) -> list[Path]:
-    """What each run writes; `arr_coc.evaluate.run` adds the endings."""
+    """What each run writes; `arr_coc_lab.evaluate.run` adds the endings."""
     return [Path("runs/out/times") / f"{args.out.stem}-{number + 1}" for number in range(args.runs)]
 
 

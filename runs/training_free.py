@@ -20,18 +20,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.core.balancing import FIXED_MIXTURE
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.texture import generate_texture_array
+from arr_coc.choose.balancing import FIXED_MIXTURE
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.evaluate.questions import world_questions
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.cues import question_embeddings
-from arr_coc.rivals import nulls
 from arr_coc.seam.gaze import coupling, gaze, gaze_layers
 from arr_coc.seam.gestalt import compress
 from arr_coc.session import Session
-from arr_coc.store.results.intervals import bootstrap_interval, paired_interval
+from arr_coc_lab.evaluate.questions import world_questions
+from arr_coc_lab.results.intervals import bootstrap_interval, paired_interval
+from arr_coc_lab.rivals import nulls
 
 SIZE, GRID, BUDGETS = 1024, (32, 32), (273, 64)
 GESTALTS = ("resize", "pool4")

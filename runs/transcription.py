@@ -27,7 +27,7 @@ from tqdm import tqdm
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.data.metrics import anls, exact_match
 from arr_coc.model import ARRCOCModel
-from arr_coc.world import draw_text_page, transcript
+from arr_coc_lab.world import draw_text_page, transcript
 
 QUESTIONS = (
     "Transcribe the text.",

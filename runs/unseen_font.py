@@ -21,5 +21,5 @@ FONTS = (
 )
 
 if __name__ == "__main__":
-    with patch("arr_coc.world.page.TRAIN_FONTS", FONTS):
+    with patch("arr_coc_lab.world.page.TRAIN_FONTS", FONTS):
         sys.exit(main(["eval", "--split", "validation", *sys.argv[1:]]))

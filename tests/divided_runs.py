@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from arr_coc.training import sharding
-from arr_coc.training.recipe import Recipe
-from arr_coc.training.trainer import train
+from arr_coc.train import sharding
+from arr_coc.train.recipe import Recipe
+from arr_coc.train.trainer import train
 
 
 def main() -> None:

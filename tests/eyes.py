@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.stem import Stem
+from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import saccade
 from arr_coc.modes.call import Prepared

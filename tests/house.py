@@ -15,12 +15,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PACKAGE = Path(__file__).parents[1] / "src" / "arr_coc"
+ROOT = Path(__file__).parents[1]
+WHEEL, LAB = ROOT / "src" / "arr_coc", ROOT / "lab" / "src" / "arr_coc_lab"
+"""The packages of the two distributions."""
+NAMES = {WHEEL.name, LAB.name}
 
 
-def modules() -> list[Path]:
-    """The package's Python files, without its `__main__`."""
-    return sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__main__.py")
+def modules(*packages: Path) -> list[Path]:
+    """The Python files of packages, without `__main__`; of both if none is named."""
+    files = (path for package in packages or (WHEEL, LAB) for path in package.rglob("*.py"))
+    return sorted(path for path in files if path.name != "__main__.py")
+
+
+def place(path: Path) -> str:
+    """A file's path below its distribution's source folder."""
+    return str(path.relative_to((LAB if path.is_relative_to(LAB) else WHEEL).parent))
 
 
 def tree(path: Path) -> ast.Module:
@@ -30,7 +39,7 @@ def tree(path: Path) -> ast.Module:
 
 def module_name(path: Path) -> str:
     """The dotted name by which a file is imported."""
-    parts = ("arr_coc", *path.relative_to(PACKAGE).with_suffix("").parts)
+    parts = Path(place(path)).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -40,10 +49,10 @@ def imports(path: Path) -> Iterator[tuple[int, str, str]]:
     Those inside functions and under `TYPE_CHECKING` count as others do.
     """
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "arr_coc":
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in NAMES:
             yield from ((node.lineno, node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((node.lineno, a.name, "") for a in node.names if a.name.startswith("arr_coc."))
+            yield from ((node.lineno, a.name, "") for a in node.names if a.name.split(".")[0] in NAMES)
 
 
 def import_graph() -> dict[str, set[str]]:
@@ -78,7 +87,7 @@ def circles() -> list[list[str]]:
 def private_imports() -> list[str]:
     """Imports of a name that begins with an underscore, across files."""
     return [
-        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        f"{place(path)}:{line}: {name}"
         for path in modules()
         for line, _, name in imports(path)
         if name.startswith("_") and not name.startswith("__")
@@ -120,7 +129,7 @@ class Route(NamedTuple):
 
 def route(call: Callable[[], object]) -> Route:
     """Profile one call; what it does on other threads isn't counted."""
-    root = str(PACKAGE) + os.sep
+    root = str(WHEEL) + os.sep
     files: set[str] = set()
     functions: set[tuple[str, str]] = set()
     moves = 0
@@ -149,7 +158,7 @@ def route(call: Callable[[], object]) -> Route:
 def routes() -> dict[str, Route]:
     """The routes of one warm question in three modes, and of a warm `Selector`, on the bundled model."""
     from arr_coc import ARRCOCQwen, Selector
-    from arr_coc.core.saved import BUNDLED
+    from arr_coc.files.saved import BUNDLED
 
     page, question = str(BUNDLED / "sample.png"), "What is the title?"
     model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained()
@@ -164,13 +173,14 @@ def routes() -> dict[str, Route]:
 
 def main() -> None:
     """Print the figures."""
-    sizes = {path: path.read_text(encoding="utf-8").count("\n") for path in modules()}
-    print(f"{sum(sizes.values()):,} lines of Python in {len(sizes)} files")
-    rooms: dict[str, list[int]] = defaultdict(list)
-    for path, count in sizes.items():
-        rooms[path.relative_to(PACKAGE).parts[0].removesuffix(".py")].append(count)
-    for room, counts in sorted(rooms.items(), key=lambda item: -sum(item[1])):
-        print(f"  {room:14} {sum(counts):7,} lines in {len(counts):3} files")
+    for package in (WHEEL, LAB):
+        sizes = {path: path.read_text(encoding="utf-8").count("\n") for path in modules(package)}
+        print(f"{package.name}: {sum(sizes.values()):,} lines of Python in {len(sizes)} files")
+        rooms: dict[str, list[int]] = defaultdict(list)
+        for path, count in sizes.items():
+            rooms[path.relative_to(package).parts[0].removesuffix(".py")].append(count)
+        for room, counts in sorted(rooms.items(), key=lambda item: -sum(item[1])):
+            print(f"  {room:14} {sum(counts):7,} lines in {len(counts):3} files")
     docs, comments = prose()
     print(f"docstrings {docs:.1%} of lines, comments {comments:.1%}")
     print(f"circles of imports: {', '.join(f'{len(c)} files' for c in circles()) or 'none'}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from arr_coc.core.allocation import Allocation, Reason, grid_positions
+from arr_coc.choose.allocation import Allocation, Reason, grid_positions
 
 
 def record(

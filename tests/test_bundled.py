@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from arr_coc import ARRCOCQwen
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR, BUNDLED_MODEL
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 

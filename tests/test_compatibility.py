@@ -1,7 +1,4 @@
-"""Files that earlier versions wrote are read, and give what they gave: see tests/data/write_v0_1.py.
-
-Run: pytest tests/test_compatibility.py
-"""
+"""Files that earlier versions wrote are read, and give what they gave: see tests/saved/write_v0_1.py."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc import Allocation, ARRCOCModel
-from arr_coc.evaluate.summary import read_summary, summarise
-from arr_coc.inspect.trace import Trace
-from arr_coc.store.results.files import decode_kept, read_results
+from arr_coc.trace.trace import Trace
+from arr_coc_lab.evaluate.summary import read_summary, summarise
+from arr_coc_lab.results.files import decode_kept, read_results
 
-FOLDER = Path(__file__).parent / "files" / "v0.1"
+FOLDER = Path(__file__).parent / "saved" / "v0.1"
 EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
 CALLS: dict[str, dict[str, Any]] = EXPECTED["calls"]
 CLOSENESS = 1e-5

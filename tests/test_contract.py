@@ -5,7 +5,7 @@ model is what it was: its names and weights, its class and forward, its modules,
 of what it says; also after an exception, an interrupt, a second wrap. `unwrap()` hands back the object as it
 came. Adapters of the user's own stay at work.
 
-All through the public API. Run: pytest tests/test_contract.py
+All through the public API.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from arr_coc import ARRCOCModel
 
-FOLDER = Path(__file__).parent / "files" / "v0.1"
+FOLDER = Path(__file__).parent / "saved" / "v0.1"
 KINDS = ("own", "partial", "coarse", "every")
 """Which LoRAs an allocator folder has: of the language model, of the vision tower, for gestalts, or all."""
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")

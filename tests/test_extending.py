@@ -1,7 +1,5 @@
 """docs/EXTENDING.md, followed to the letter: its files are written, its lines are run.
 
-Run: pytest tests/test_extending.py
-
 Every block that begins with `# my_....py` is written to a folder of its own, every other Python block is
 executed there, and every `arr-coc` line is run as it stands, with options behind it that only make it small.
 """
@@ -26,17 +24,18 @@ import torch
 
 import arr_coc
 from arr_coc import ARRCOCModel
+from arr_coc.choose.texture import CHANNEL_GROUPS
 from arr_coc.cli import commands, register_command
-from arr_coc.core.texture import CHANNEL_GROUPS
-from arr_coc.evaluate.ways import rivals_on_stock
-from arr_coc.inspect.observe import observe
+from arr_coc.families import ADAPTERS, GenericAdapter, Qwen3VLAdapter, register_family
 from arr_coc.modes import MODES, PRUNE, register_mode
-from arr_coc.rivals import METHODS
-from arr_coc.seam import ADAPTERS, FamilyAdapter, GenericAdapter, Qwen3VLAdapter, register_family
-from arr_coc.world import draw_page
-from arr_coc.world.browser import types
-from arr_coc.world.browser.chromium import NAMES
-from arr_coc.world.browser.page import write_page
+from arr_coc.seam import FamilyAdapter
+from arr_coc.trace.observe import observe
+from arr_coc_lab.evaluate.ways import rivals_on_stock
+from arr_coc_lab.rivals import METHODS
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser import types
+from arr_coc_lab.world.browser.chromium import NAMES
+from arr_coc_lab.world.browser.page import write_page
 from command_line import run, run_json
 from tiny import picture, some_cells, tiny
 

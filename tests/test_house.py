@@ -1,6 +1,4 @@
 """The house: imports point down only, the ground floor knows no transformers, a question's route stays short.
-
-Run: pytest tests/test_house.py
 """
 
 from __future__ import annotations
@@ -11,28 +9,28 @@ import sys
 from pathlib import Path
 
 import house
-from house import PACKAGE, modules, tree
+from house import WHEEL, modules, place, tree
 
 FLOORS = (
-    ("core",),
+    ("files",),
+    ("choose",),
+    ("video",),
+    ("guide",),
     ("seam",),
+    ("families",),
     ("modes",),
+    ("answer",),
+    ("data",),
     ("store",),
     ("model", "session"),  # the two doors a user knows
-    ("data",),
-    ("inspect",),
-    ("viewer",),
-    ("world",),
-    ("rivals",),
-    ("evaluate",),
-    ("training",),
+    ("trace",),
+    ("train",),
     ("app",),
     ("cli",),
-    ("integrations",),  # harnesses of others, thin
 )
-"""The rooms from the ground up; an import points to the same room or to one that stands before it."""
-CORE = ("texture", "knowing", "balancing", "attending", "realizing")
-"""The plan's words, each a module or package of `core`."""
+"""The rooms of the wheel from the ground up; an import points to the same room or to one before it."""
+CHOOSE = ("texture", "knowing", "balancing", "attending", "layer", "allocation")
+"""The plan's words, each a module or package of `choose`."""
 RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown", "told"}
 """Participles that say nothing of what a binding holds."""
 
@@ -45,7 +43,7 @@ when it improves, never raise them."""
 
 
 def room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return path.relative_to(WHEEL).parts[0].removesuffix(".py")
 
 
 def floor(name: str) -> int:
@@ -53,19 +51,20 @@ def floor(name: str) -> int:
 
 
 def test_every_file_is_in_a_room() -> None:
-    rooms = {room(path) for path in modules()} - {"__init__"}
+    rooms = {room(path) for path in modules(WHEEL)} - {"__init__"}
     assert rooms == {name for floors in FLOORS for name in floors}
 
 
 def test_imports_point_down() -> None:
-    up = []
-    for path in modules():
+    up = set()
+    for path in modules(WHEEL):
         if room(path) == "__init__":
             continue  # the front door names what lies behind it
-        for line, module, name in house.imports(path):
-            target = f"{module}.{name}".split(".")[1]
+        for _, module, name in house.imports(path):
+            package, target = f"{module}.{name}".split(".")[:2]
+            assert package == WHEEL.name, (place(path), module)  # the lab is found by its entry points
             if target != "__version__" and floor(target) > floor(room(path)):
-                up.append(f"{path.relative_to(PACKAGE)}:{line}: {target}")
+                up.add((place(path), target))
     assert not up
 
 
@@ -95,9 +94,9 @@ def test_names_are_nouns() -> None:
     for path in modules():
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in RIDDLES:
-                riddles.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.id}")
+                riddles.append(f"{place(path)}:{node.lineno}: {node.id}")
             if isinstance(node, ast.arg) and node.arg in RIDDLES:
-                riddles.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.arg}")
+                riddles.append(f"{place(path)}:{node.lineno}: {node.arg}")
     assert not riddles
 
 
@@ -106,19 +105,16 @@ def test_every_file_says_what_it_is() -> None:
     assert not silent, "a module docstring says what it holds"
 
 
-def test_the_plans_words_are_in_core() -> None:
-    for name in CORE:
-        assert (PACKAGE / "core" / name).is_dir() or (PACKAGE / "core" / f"{name}.py").is_file()
+def test_the_plans_words_are_modules() -> None:
+    for name in CHOOSE:
+        assert (WHEEL / "choose" / name).is_dir() or (WHEEL / "choose" / f"{name}.py").is_file()
 
 
-def test_core_imports_without_transformers() -> None:
-    names = [
-        "arr_coc." + path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
-        for path in sorted((PACKAGE / "core").rglob("*.py"))
-    ]
+def test_the_ground_floors_import_without_transformers() -> None:
+    names = [house.module_name(path) for path in modules(*(WHEEL / r for r in ("choose", "video", "guide")))]
     code = (
         f"import importlib, sys\nfor name in {names!r}:\n"
-        "    importlib.import_module(name.removesuffix('.__init__'))\n"
+        "    importlib.import_module(name)\n"
         "heavy = {'transformers', 'peft', 'gradio', 'huggingface_hub', 'accelerate'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -3,8 +3,6 @@
 A thousand questions to the bundled model are `python bench/memory.py --out bench/results/memory.json`, or
 
     ARR_COC_MEMORY=bench/results/memory.json pytest -m slow tests/test_memory.py
-
-Run: pytest tests/test_memory.py
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ import pytest
 import torch
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.guide import lexicon, question, words
+from arr_coc.guide import lexicon, question, words
 from tiny import picture, tiny
 
-DATA = Path(__file__).parent / "files" / "v0.1"
+DATA = Path(__file__).parent / "saved" / "v0.1"
 BENCH = Path(__file__).parent.parent / "bench" / "memory.py"
 RESULT = os.environ.get("ARR_COC_MEMORY", "")
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")

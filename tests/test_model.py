@@ -1,7 +1,4 @@
-"""ARRCOCModel around tiny random models: generate, forward, modes, fallback, refusals.
-
-Run: pytest tests/test_model.py
-"""
+"""ARRCOCModel around tiny random models: generate, forward, modes, fallback, refusals."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from transformers import DynamicCache, GenerationConfig, Trainer, TrainingArgume
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils.generic import find_labels
 
-from arr_coc.core.allocation import Reason
-from arr_coc.core.attending import NonFiniteScores
+from arr_coc.choose.allocation import Reason
+from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
 from arr_coc.modes import MODES
 from arr_coc.modes.notes import NO_NUMBERS

@@ -1,7 +1,6 @@
 """What a caller of `ARRCOCModel` does that stock transformers takes: each line of an outside test, by class.
 
 The parts have their own tests (decoding, seam); here they are joined.
-Run: pytest tests/test_outside.py
 """
 
 from __future__ import annotations

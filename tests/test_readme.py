@@ -1,4 +1,4 @@
-"""The README says what the result files say. Run: pytest tests/test_readme.py"""
+"""The README says what the result files say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arr_coc.store.results.files import read_results
+from arr_coc_lab.results.files import read_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "runs" / "results"

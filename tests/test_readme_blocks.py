@@ -1,7 +1,5 @@
 """README.md, typed from top to bottom: every block runs as it is written.
 
-Run: pytest tests/test_readme_blocks.py
-
 The Hub is a stand-in on 127.0.0.1 with the bundled model under the name of the checkpoint. Lines get options
 behind them that only make them small; installing and make are read, not run.
 """
@@ -23,7 +21,7 @@ from PIL import Image
 
 import arr_coc
 from arr_coc.app import build_app
-from arr_coc.core.saved import BUNDLED
+from arr_coc.files.saved import BUNDLED
 from command_line import run
 from stand_in import TOKEN, Hub, serve
 

@@ -1,7 +1,4 @@
-"""Asking and looking: answers, timings, one encoding for many questions, questions that can't be asked.
-
-Run: pytest tests/test_session.py
-"""
+"""Asking and looking: answers, timings, one encoding for many questions, questions that can't be asked."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from PIL import Image, ImageDraw, ImageFont
 from transformers.utils import logging
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.video import FrameSource, open_clip, write_clip
-from arr_coc.inspect.clip_trace import ClipTrace, load_trace
 from arr_coc.modes import MODES
+from arr_coc.trace.clip_trace import ClipTrace, load_trace
+from arr_coc.video import FrameSource, open_clip, write_clip
 from tests.command_line import run, run_json
 
 

@@ -1,7 +1,4 @@
-"""Many questions about one image that is read once and kept; conversations.
-
-Run: pytest tests/test_session_kept.py
-"""
+"""Many questions about one image that is read once and kept; conversations."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.families.registry import is_served
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.caches import CACHE
 from arr_coc.seam.kept import KeptPrompts, unread
-from arr_coc.seam.registry import is_served
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))

@@ -1,7 +1,4 @@
-"""Questions about several images together: one answer, and a quota and an allocation for each image.
-
-Run: pytest tests/test_several_images.py
-"""
+"""Questions about several images together: one answer, and a quota and an allocation for each image."""
 
 from __future__ import annotations
 

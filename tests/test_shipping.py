@@ -1,7 +1,5 @@
 """What is released: metadata, archives, workflow, images, documentation and notebook fit the package.
 
-Run: pytest tests/test_shipping.py
-
 What needs tools of the extra `ship` (linting the workflow and the Dockerfiles) is skipped without them; the
 release workflow has them. Images are built where a Docker daemon answers: `-m slow`.
 """
@@ -26,14 +24,14 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import arr_coc
-from arr_coc.core.saved import BUNDLED
+from arr_coc.files.saved import BUNDLED
 from command_line import run
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 DOCKERFILES = [ROOT / "Dockerfile", ROOT / "integrations" / "vllm" / "Dockerfile"]
-PROJECTS = [ROOT / "pyproject.toml", *sorted((ROOT / "integrations").glob("*/pyproject.toml"))]
+PROJECTS = [ROOT / "pyproject.toml", ROOT / "lab" / "pyproject.toml", *sorted((ROOT / "integrations").glob("*/pyproject.toml"))]
 TOOLS = Path(sys.executable).parent
 
 
@@ -72,7 +70,7 @@ class TestVersions:
 
 
 class TestPlugins:
-    """A distribution of `integrations/` is one that the release workflow can build and its image install."""
+    """The lab and each distribution of `integrations/` is one that the release workflow can build and its image install."""
 
     @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
     def test_it_needs_this_package_and_plugs_in(self, path: Path) -> None:

@@ -1,7 +1,4 @@
-"""The stages of the stopwatch: each has its own time, and together they are no more than all of it.
-
-Run: pytest tests/test_stages.py
-"""
+"""The stages of the stopwatch: each has its own time, and together they are no more than all of it."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import torch
 from arr_coc import ARRCOCModel
 from tiny import tiny
 
-DATA = Path(__file__).parent / "files" / "v0.1"
+DATA = Path(__file__).parent / "saved" / "v0.1"
 STAGES = tuple("prompt texture scoring balancing allocating gestalt encode prefill decode other".split())
 CHOOSING = ("texture", "scoring", "balancing", "allocating")
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")

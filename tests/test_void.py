@@ -1,6 +1,4 @@
 """Images with nothing to prefer, end to end with the bundled model: an even grid, and the allocation says so.
-
-Run: pytest tests/test_void.py
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc import ARRCOCModel, Reason
-from arr_coc.core.attending import has_structure
-from arr_coc.core.guide.coupling import VOCABULARY
-from arr_coc.core.selector import Selector
-from arr_coc.core.texture import generate_texture_array
+from arr_coc.choose.attending import has_structure
+from arr_coc.choose.texture import generate_texture_array
+from arr_coc.guide.coupling import VOCABULARY
+from arr_coc.guide.selector import Selector
 from arr_coc.session import Session
 from tests.strokes import splattered
 

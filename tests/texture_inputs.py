@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from arr_coc.core.texture import Basis, Channels, channel_groups, fit_basis
+from arr_coc.choose.texture import Basis, Channels, channel_groups, fit_basis
 
 WIDTH = 24
 """Of features."""

@@ -56,7 +56,8 @@ from transformers import (
 )
 
 import tiny_families
-from arr_coc.seam import ADAPTERS, Compacted, adapter_for
+from arr_coc.families import ADAPTERS, adapter_for
+from arr_coc.seam import Compacted
 
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 LLAVA_FAMILIES = ("llava", "llava_next", "llava_onevision")

@@ -79,7 +79,7 @@ from transformers import (
 )
 
 import tiny_kinds
-from arr_coc.seam.registry import ADAPTERS, is_served
+from arr_coc.families.registry import ADAPTERS, is_served
 
 WIDTH = 32
 EXPERTS = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arr_coc.core.allocation import Allocation, Reason
-    from arr_coc.core.attending import (
+    from arr_coc.choose.allocation import Allocation, Reason
+    from arr_coc.choose.attending import (
         DEFAULT_BUDGET,
         TokenAllocator,
         budget_count,
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
         compute_retention_mask,
         parse_budget,
     )
-    from arr_coc.core.balancing import AdaptiveTensionBalancer
-    from arr_coc.core.images import open_image
-    from arr_coc.core.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
-    from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
-    from arr_coc.core.selector import Selector
-    from arr_coc.core.texture import (
+    from arr_coc.choose.balancing import AdaptiveTensionBalancer
+    from arr_coc.choose.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
+    from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
+    from arr_coc.choose.texture import (
         ChannelContext,
         ChannelGroup,
         generate_texture_array,
         register_channel_group,
     )
-    from arr_coc.inspect.picture import draw_allocation, draw_layers
+    from arr_coc.files.images import open_image
+    from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel, ARRCOCQwen
     from arr_coc.modes import MODES, Mode
     from arr_coc.session import Answer, Session
+    from arr_coc.trace.picture import draw_allocation, draw_layers
 
 __version__ = "0.1.0"
 
@@ -45,14 +45,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "model": ("ARRCOCModel", "ARRCOCQwen"),
     "session": ("Answer", "Session"),
-    "core.selector": ("Selector",),
+    "guide.selector": ("Selector",),
     "modes": ("MODES", "Mode"),
-    "core.layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
-    "core.allocation": ("Allocation", "Reason"),
-    "core.texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
-    "core.knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
-    "core.balancing": ("AdaptiveTensionBalancer",),
-    "core.attending": (
+    "choose.layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
+    "choose.allocation": ("Allocation", "Reason"),
+    "choose.texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
+    "choose.knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
+    "choose.balancing": ("AdaptiveTensionBalancer",),
+    "choose.attending": (
         "DEFAULT_BUDGET",
         "TokenAllocator",
         "budget_count",
@@ -60,8 +60,8 @@ _HOMES = {
         "compute_retention_mask",
         "parse_budget",
     ),
-    "core.images": ("open_image",),
-    "inspect.picture": ("draw_allocation", "draw_layers"),
+    "files.images": ("open_image",),
+    "trace.picture": ("draw_allocation", "draw_layers"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

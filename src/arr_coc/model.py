@@ -17,21 +17,22 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.attending import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
-from arr_coc.core.device import resolve_device, resolve_dtype
-from arr_coc.core.guide.store import guide_folder
-from arr_coc.core.images import ImageSource
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.question import check_question
-from arr_coc.core.realizing import Stopwatch
-from arr_coc.core.stem import Stem
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.stem import Stem
+from arr_coc.families import adapter_for
+from arr_coc.files.device import resolve_device, resolve_dtype
+from arr_coc.files.images import ImageSource
+from arr_coc.files.question import check_question
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.store import guide_folder
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
 from arr_coc.modes.crops import opened
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import NO_NUMBERS, joined, remarks, unused
-from arr_coc.seam import BaseProperties, FamilyAdapter, adapter_for, plain_model
+from arr_coc.seam import BaseProperties, FamilyAdapter, plain_model
 from arr_coc.seam.caches import cache_of, mark_caches, refuse_continuation
 from arr_coc.seam.callbacks import FirstLogits
 from arr_coc.seam.clip_times import step_times

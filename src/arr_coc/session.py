@@ -20,18 +20,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.answer import Answer, Transcription
-from arr_coc.core.attending import Budget
-from arr_coc.core.drawing import figure, thumbnail
-from arr_coc.core.familiarity import FOREIGN
-from arr_coc.core.images import ImageSource
-from arr_coc.core.question import check_history, check_question, check_questions
-from arr_coc.core.reading_order import reading_order
-from arr_coc.core.realizing import Stopwatch
-from arr_coc.core.selector import image_pixels
-from arr_coc.core.video import FrameSource
-from arr_coc.core.visuals import Visual, first_picture, open_visuals, size_text
+from arr_coc.answer import Answer, Transcription
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.attending import Budget
+from arr_coc.choose.familiarity import FOREIGN
+from arr_coc.choose.reading_order import reading_order
+from arr_coc.files.drawing import figure, thumbnail
+from arr_coc.files.images import ImageSource
+from arr_coc.files.question import check_history, check_question, check_questions
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.selector import image_pixels
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.again import directed, once, rising
 from arr_coc.modes.call import EncodedImages, Prepared, guarded, layout_of, runs_as
@@ -48,6 +46,8 @@ from arr_coc.seam.prefix import Prefix, after, read_prefix
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
 from arr_coc.seam.steps import StepPixels, with_whole_pixels
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
+from arr_coc.video import FrameSource
+from arr_coc.video.visuals import Visual, first_picture, open_visuals, size_text
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
@@ -369,7 +369,7 @@ class Session:
         return ids[0, inputs["input_ids"].shape[1] :].tolist()
 
     def transcribe(self, question: str = TRANSCRIBE, *, budget: int = 273, **how: Any) -> Transcription:
-        """Read a whole page, part after part in reading order (`core.reading_order`): a fixation that moves.
+        """Read a whole page, part after part in reading order (`choose.reading_order`).
 
         It takes a base model that can transcribe. The bundled one was never taught to: what it returns is
         no transcript, and its `note` says so.

@@ -1,4 +1,4 @@
-"""The app without a browser: what its handlers yield, refuse and keep apart. Run: pytest tests/test_app.py"""
+"""The app without a browser: what its handlers yield, refuse and keep apart."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
 from arr_coc.app.tab import TABS, Tab
 from arr_coc.app.uploads import Upload, UploadClip
 from arr_coc.app.visits import Visits
+from arr_coc.choose.attending import DEFAULT_BUDGET
 from arr_coc.cli import main
-from arr_coc.core.attending import DEFAULT_BUDGET
-from arr_coc.inspect.trace import Trace
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
+from arr_coc.trace.trace import Trace
 from tiny import picture, tiny
 
 HOSTILE = "<script>alert(1)</script> `${x}` {{y}}?"

@@ -1,4 +1,4 @@
-"""Clips in the app, without a browser: limits, refusals, answers. Run: pytest tests/app/test_clips.py"""
+"""Clips in the app, without a browser: limits, refusals, answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from arr_coc.app import api, asking, clips, handlers, measuring, samples, screen
 from arr_coc.app.asking import Request
 from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
-from arr_coc.core.video import open_clip, write_clip
-from arr_coc.inspect.clip_trace import load_trace
 from arr_coc.model import ARRCOCModel
+from arr_coc.trace.clip_trace import load_trace
+from arr_coc.video import open_clip, write_clip
 from clip_models import clip_model, clip_strip, clip_trace, drawn_clip, frame
 from tiny import picture, tiny
 

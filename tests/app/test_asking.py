@@ -1,14 +1,11 @@
-"""Words for what an answer is read from, in families of every kind.
-
-Run: pytest tests/app/test_asking.py
-"""
+"""Words for what an answer is read from, in families of every kind."""
 
 from __future__ import annotations
 
 import pytest
 
 from arr_coc.app.asking import source_words
-from arr_coc.core.attending import parse_budget
+from arr_coc.choose.attending import parse_budget
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
 

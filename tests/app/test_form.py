@@ -1,4 +1,4 @@
-"""What the form keeps and shows without a model. Run: pytest tests/app/test_form.py"""
+"""What the form keeps and shows without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import gradio as gr
 from arr_coc.app import handlers, samples
 from arr_coc.app.refusal import Refused, about
 from arr_coc.app.worst import WorstCases
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 
 FORM = ("Where?", 273, False, "", True)
 
@@ -89,9 +89,9 @@ class TestWorstCases:
     )
     def test_title(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, title: str) -> None:
         case = {"question": "Why?", "answer": "a", "right": "b"}
-        monkeypatch.setattr("arr_coc.app.worst.worst_cases", lambda *_, **__: [case] * count)
+        monkeypatch.setattr("arr_coc_lab.evaluate.worst.worst_cases", lambda *_, **__: [case] * count)
         image = Image.new("RGB", (32, 32))
-        monkeypatch.setattr("arr_coc.app.worst.case_images", lambda _, cases: [image] * len(cases))
+        monkeypatch.setattr("arr_coc_lab.evaluate.worst.case_images", lambda _, cases: [image] * len(cases))
         text, gallery = handlers.on_gallery(WorstCases(tmp_path / "run.jsonl"))
         assert text.startswith(title)
         assert (len(gallery["value"]), gallery["visible"]) == (count, count > 0)

@@ -1,4 +1,4 @@
-"""The live view "Where it would look" without a browser. Run: pytest tests/app/test_looking.py"""
+"""The live view "Where it would look" without a browser."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from arr_coc.app import asking, build_app, handlers
 from arr_coc.app.looking import Looking
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
-from arr_coc.core import selector
-from arr_coc.core.attending import DEFAULT_BUDGET
-from arr_coc.core.guide import coupling
-from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import load_guide, prepared, save_guide
+from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.guide import coupling, selector
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.store import load_guide, prepared, save_guide
 from clip_models import drawn_clip
 from tiny import picture
 

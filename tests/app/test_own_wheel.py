@@ -1,7 +1,4 @@
-"""The wheel that a running package makes of itself: a built one's files, and always the same bytes.
-
-Run: pytest tests/app/test_own_wheel.py
-"""
+"""The wheel that a running package makes of itself: a built one's files, and always the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures to choose from. Run: pytest tests/app/test_pictures.py"""
+"""The pictures to choose from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 from arr_coc.app import handlers
 from arr_coc.app.samples import PICTURES, Sample, chip, pictures
 from arr_coc.app.tab import Tab
-from arr_coc.core.question import check_question
+from arr_coc.files.question import check_question
 
 MOST_BYTES = 80_000
 

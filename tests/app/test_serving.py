@@ -36,7 +36,7 @@ from arr_coc.app.server import (
     own_origin,
 )
 from arr_coc.cli import main
-from arr_coc.core.whole import OWNER, own_folder
+from arr_coc.files.atomic import OWNER, own_folder
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
 
@@ -370,7 +370,7 @@ class TestEnd:
     ) -> None:
         pytest.importorskip("fcntl")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        code = "import os\nfrom arr_coc.core.whole import own_folder\n"
+        code = "import os\nfrom arr_coc.files.atomic import own_folder\n"
         code += f"with own_folder({FOLDER!r}):\n    os._exit(9)"
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
         (killed,) = tmp_path.iterdir()

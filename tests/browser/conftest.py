@@ -52,7 +52,7 @@ def tab(browser: Browser) -> Iterator[Page]:
 @pytest.fixture
 def blank(tab: Page) -> Iterator[Page]:
     """A page with the viewer's script and style; the test fails if the page has an error of its own."""
-    from arr_coc.viewer import assets
+    from arr_coc.trace.viewer import assets
 
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))

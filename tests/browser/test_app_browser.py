@@ -1,4 +1,4 @@
-"""The app as a person meets it: one server, a real browser. Run: pytest tests/browser/test_app_browser.py"""
+"""The app as a person meets it: one server, a real browser."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 import arr_coc
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
-from arr_coc.app.samples import COUNTED, SAMPLE, THUMBNAIL, pictures
-from arr_coc.core.guide.store import FILE, FOLDER
-from arr_coc.core.video import write_clip
-from arr_coc.inspect.trace import Trace
-from arr_coc.store.results.files import write_results
+from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, pictures
+from arr_coc.guide.store import FILE, FOLDER
+from arr_coc.trace.trace import Trace
+from arr_coc.video import write_clip
+from arr_coc_lab.results.files import write_results
 from clip_models import frame
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 pytestmark = pytest.mark.slow
 
+COUNTED = pictures(SHAPES)[1].question
 SERVE = (
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"

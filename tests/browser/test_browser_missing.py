@@ -1,7 +1,4 @@
-"""Browser tests on a machine without Chromium: skipped, or failed where a browser is required.
-
-Run: pytest tests/test_browser_missing.py
-"""
+"""Browser tests on a machine without Chromium: skipped, or failed where a browser is required."""
 
 from __future__ import annotations
 

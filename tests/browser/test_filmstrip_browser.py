@@ -1,6 +1,4 @@
 """Clips in the viewer, in a real browser: filmstrip, budget over time, the chosen frame.
-
-Run: pytest tests/browser/test_filmstrip_browser.py
 Renew the pictures in snapshots/ after a wanted change, then look at them:
     ARR_COC_SNAPSHOTS=renew pytest tests/browser/test_filmstrip_browser.py -k looks
 """
@@ -16,8 +14,8 @@ import torch
 from looks import assert_looks, call
 from traces import trace
 
-from arr_coc.inspect.guidance import Guidance, Spot
-from arr_coc.viewer import page
+from arr_coc.trace.guidance import Guidance, Spot
+from arr_coc.trace.viewer import page
 from clip_models import clip_strip, clip_trace, image_strip
 
 if TYPE_CHECKING:

@@ -1,6 +1,4 @@
 """The viewer in a real browser: what is drawn, what it says, by hand and by keys, on screens of all kinds.
-
-Run: pytest tests/browser/test_viewer_browser.py
 Renew the pictures in snapshots/ after a wanted change, then look at them:
     ARR_COC_SNAPSHOTS=renew pytest tests/browser/test_viewer_browser.py -k looks
 """
@@ -21,11 +19,11 @@ from looks import assert_looks, call
 from PIL import Image
 from traces import CELL, KEPT, SIDE, allocation, trace
 
-from arr_coc.core.allocation import Reason
-from arr_coc.inspect.guidance import Guidance, Spot
-from arr_coc.inspect.trace import Reply, Word
+from arr_coc.choose.allocation import Reason
 from arr_coc.modes import MODES
-from arr_coc.viewer import page
+from arr_coc.trace.guidance import Guidance, Spot
+from arr_coc.trace.trace import Reply, Word
+from arr_coc.trace.viewer import page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.core.allocation import Allocation, Reason
-from arr_coc.inspect.trace import Reply, Trace, Word
+from arr_coc.choose.allocation import Allocation, Reason
+from arr_coc.trace.trace import Reply, Trace, Word
 from records import record
 
 SIDE, CELL, KEPT = 8, 32, 12

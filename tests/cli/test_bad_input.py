@@ -1,7 +1,6 @@
 """Bad input on the command line: one line naming the value and the remedy, nothing lost, no traceback.
 
 One test per row of the list: images, questions, budgets, models, output paths, commands.
-Run: pytest tests/test_bad_input.py
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.cli import main
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from image_files import corners, encoded, png_header
 from tiny import picture, tiny

@@ -1,4 +1,4 @@
-"""The command line: what it prints, writes and returns. Run: pytest tests/test_cli.py"""
+"""The command line: what it prints, writes and returns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 from PIL import Image
 
 import arr_coc
+from arr_coc.choose.allocation import Allocation
 from arr_coc.cli import inputs, main
-from arr_coc.core import realizing
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import save_guide
-from arr_coc.inspect.clip_trace import load_trace
+from arr_coc.guide import realizing
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.store import save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
+from arr_coc.trace.clip_trace import load_trace
 from command_line import run, run_json
 from tiny import picture
 
@@ -150,7 +150,7 @@ class TestAsk:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("scorer out of order")
 
-        monkeypatch.setattr("arr_coc.core.layer.ARRCOCLayer.relevance", broken)
+        monkeypatch.setattr("arr_coc.choose.layer.ARRCOCLayer.relevance", broken)
         code, out, err = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3", "--json")
         facts = json.loads(out)
         assert code == 0
@@ -211,7 +211,7 @@ class TestLook:
 
 class TestDraw:
     def test_smoke(self, capsys: pytest.CaptureFixture[str]) -> None:
-        from arr_coc.world import draw_page
+        from arr_coc_lab.world import draw_page
 
         facts = run_json(
             capsys, "draw", "--count", "2", "--size", "320x256", "--seed", "5", "--out", "pages/new"
@@ -316,7 +316,7 @@ class TestMain:
         def broken(*_: object) -> None:
             raise RuntimeError("disk\non fire")
 
-        monkeypatch.setattr("arr_coc.world.draw_page", broken)
+        monkeypatch.setattr("arr_coc_lab.world.draw_page", broken)
         code, out, err = run(capsys, "draw")
         assert (code, out) == (1, "")
         assert err == "arr-coc: failed: RuntimeError: disk on fire (--debug shows where)\n"
@@ -330,7 +330,7 @@ class TestMain:
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device", "a.png")
 
-        monkeypatch.setattr("arr_coc.world.draw_page", full)
+        monkeypatch.setattr("arr_coc_lab.world.draw_page", full)
         code, out, err = run(capsys, "draw")
         assert (code, out, err.count("\n")) == (1, "", 1)
         assert "failed: 'a.png': No space left on device; make room there or choose another place" in err

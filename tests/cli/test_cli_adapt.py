@@ -1,4 +1,4 @@
-"""The command `arr-coc adapt`: what it says, and what it refuses. Run: pytest tests/cli/test_cli_adapt.py"""
+"""The command `arr-coc adapt`: what it says, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arr_coc.store import hub
+from arr_coc.files import hub
 from command_line import run, run_json
 from tiny import picture
 

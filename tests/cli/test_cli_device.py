@@ -1,4 +1,4 @@
-"""--device and --dtype on every command that loads a model. Run: pytest tests/test_cli_device.py"""
+"""--device and --dtype on every command that loads a model."""
 
 from __future__ import annotations
 

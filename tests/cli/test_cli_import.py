@@ -1,4 +1,4 @@
-"""--import: a module of the user's, imported before the command runs. Run: pytest tests/test_cli_import.py"""
+"""--import: a module of the user's, imported before the command runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.saved import read_layer, save_layer
-from arr_coc.core.texture import CHANNEL_GROUPS
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.layer_files import read_layer, save_layer
+from arr_coc.choose.texture import CHANNEL_GROUPS
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from command_line import run

@@ -1,4 +1,4 @@
-"""The command line in every mode: what it prints and returns. Run: pytest tests/test_cli_modes.py"""
+"""The command line in every mode: what it prints and returns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
+from arr_coc.choose.familiarity import FOREIGN, GUIDED
 from arr_coc.cli import inputs, options
-from arr_coc.core.familiarity import FOREIGN, GUIDED
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.gestalt import COMPRESSORS
@@ -160,7 +160,7 @@ class TestLookWithoutAModel:
             "import os, sys; from arr_coc.cli import main\n"
             f"assert main(['look', 'photo.png', 'What is the total?', *{options!r}]) == 0\n"
             "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'matplotlib',\n"
-            "         'torchvision', 'arr_coc.data', 'arr_coc.model'} & set(sys.modules)\n"
+            "         'torchvision', 'arr_coc_lab.data', 'arr_coc.model'} & set(sys.modules)\n"
             "assert not heavy, heavy\n"
             "assert os.environ['OMP_WAIT_POLICY'] == 'passive'"
         )
@@ -187,7 +187,7 @@ def test_of_an_own_picture_the_guide_chooses_unless_another_is_named(
     run(capsys, "ask", "red.png", "What?", "-m", "bundled", "-b", "16", "--out", "noted.png")
     below: list[str] = []
     monkeypatch.setattr(
-        "arr_coc.inspect.picture.with_note", lambda drawing, note: below.append(note) or drawing
+        "arr_coc.trace.picture.with_note", lambda drawing, note: below.append(note) or drawing
     )
     run(capsys, "ask", "red.png", "What?", "-m", "bundled", "-b", "16", "--out", "noted.png")
     assert GUIDED in below[0]

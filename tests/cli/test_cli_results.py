@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.cli.report import fitted
-from arr_coc.store.results.files import read_results, write_results
-from arr_coc.store.results.summary import read_summary
-from arr_coc.store.results.table import COLUMNS, table
+from arr_coc_lab.cli.report import fitted
+from arr_coc_lab.results.files import read_results, write_results
+from arr_coc_lab.results.summary import read_summary
+from arr_coc_lab.results.table import COLUMNS, table
 from command_line import run
 
 Capture = pytest.CaptureFixture[str]
@@ -59,7 +59,7 @@ def test_ctrl_c_says_how_to_go_on(capsys: Capture, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("arr_coc.evaluate.run.Harness.records", stop)
+        patch.setattr("arr_coc_lab.evaluate.run.Harness.records", stop)
         code, out, err = run(capsys, *SMALL)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == (
@@ -67,7 +67,7 @@ def test_ctrl_c_says_how_to_go_on(capsys: Capture, monkeypatch: pytest.MonkeyPat
     )
     assert read_results("arr-coc-eval.jsonl")[1] == []
     with monkeypatch.context() as patch:
-        patch.setattr("arr_coc.evaluate.run.load_scorer", stop)
+        patch.setattr("arr_coc_lab.evaluate.run.load_scorer", stop)
         code, _, err = run(capsys, *SMALL, "--out", "other")
     assert (code, err.splitlines()[-1]) == (
         130,

@@ -1,4 +1,4 @@
-"""What `arr-coc train` says beside its own lines. Run: pytest tests/cli/test_cli_train.py"""
+"""What `arr-coc train` says beside its own lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arr_coc.training.descriptions import recipes
+from arr_coc.train.descriptions import recipes
 from command_line import run
 
 Capture = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def test_what_matplotlib_says_of_fonts_is_not_ours(
         fonts.warning("Matplotlib is building the font cache; this may take a moment.")
         return recipes(*arguments)
 
-    monkeypatch.setattr("arr_coc.training.descriptions.recipes", built)
+    monkeypatch.setattr("arr_coc.train.descriptions.recipes", built)
     assert run(capsys, "train", "list")[0] == 0
     assert "font cache" not in caplog.text
     fonts.warning("heard again")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from arr_coc.training.guide import filling
-from arr_coc.training.guide.easy import easy_page
-from arr_coc.world.browser import cache, fonts
-from arr_coc.world.browser.chromium import NAMES
-from arr_coc.world.browser.page import Inquired, RenderedPage
+from arr_coc_lab.teaching import filling
+from arr_coc_lab.teaching.easy import easy_page
+from arr_coc_lab.world.browser import cache, fonts
+from arr_coc_lab.world.browser.chromium import NAMES
+from arr_coc_lab.world.browser.page import Inquired, RenderedPage
 from command_line import run, run_json
 
 

@@ -2,7 +2,7 @@
 
 The law of each line: exit code 0 or 2; on stderr at most one line, which begins with "arr-coc: ", is shorter
 than 1000 characters and holds no control character; nothing on stdout at 2; no file but where one was asked
-for. Run: pytest tests/cli/test_fuzz_arguments.py
+for.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def with_hostile_files(in_a_folder_of_its_own: None, tmp_path: Path, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("arr_coc.app.launch", lambda **_: None)
-    monkeypatch.setattr("arr_coc.training.guide.filling.fill_all", lambda *_: iter(()))  # renders for minutes
+    monkeypatch.setattr("arr_coc_lab.teaching.filling.fill_all", lambda *_: iter(()))  # renders for minutes
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""--help of each command, its examples, and completion of a shell. Run: pytest tests/cli/test_help.py"""
+"""--help of each command, its examples, and completion of a shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import arr_coc
 from arr_coc.cli import commands
 from arr_coc.cli.examples import EXAMPLES
 from arr_coc.modes import MODES
-from arr_coc.training.recipe import built_in
+from arr_coc.train.recipe import built_in
 from command_line import run
 
 ROOT: Any = typer.main.get_command(commands)

@@ -1,4 +1,4 @@
-"""Images that a command line names: a folder, standard input, a PDF. Run: pytest tests/cli/test_sources.py"""
+"""Images that a command line names: a folder, standard input, a PDF."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from arr_coc.answer import Answer
+from arr_coc.choose.familiarity import FOREIGN
 from arr_coc.cli import sources, terminal
-from arr_coc.core.answer import Answer
-from arr_coc.core.familiarity import FOREIGN
-from arr_coc.core.guide.trust import SENTENCES
-from arr_coc.core.pdf import PAGE_SIDE
-from arr_coc.inspect.clip_trace import ClipTrace, load_trace
+from arr_coc.files.pdf import PAGE_SIDE
+from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
+from arr_coc.trace.clip_trace import ClipTrace, load_trace
 from command_line import run, run_json
 from tiny import picture
 

@@ -1,7 +1,4 @@
-"""The commands of a study: what they print and write, that they go on, and what they refuse.
-
-Run: pytest tests/test_study.py
-"""
+"""The commands of a study: what they print and write, that they go on, and what they refuse."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from PIL import Image
 
 from arr_coc.cli import main
 from arr_coc.data import metrics
-from arr_coc.data.registry import SHORT
 from arr_coc.model import ARRCOCModel
-from arr_coc.training.descriptions import recipes
-from arr_coc.world import draw_page
+from arr_coc.train.descriptions import recipes
+from arr_coc_lab.data import SHORT
+from arr_coc_lab.world import draw_page
 from command_line import run, run_json
 from tiny import picture, save_tiny
 
@@ -205,7 +202,7 @@ class TestEval:
 
         before = {path.name: path.read_bytes() for path in measured.glob("run.json*")}
         with monkeypatch.context() as patch:
-            patch.setattr("arr_coc.evaluate.run.Harness.records", None)  # nothing is asked again
+            patch.setattr("arr_coc_lab.evaluate.run.Harness.records", None)  # nothing is asked again
             code, out, _ = run(capsys, *EVAL, "--out", str(measured / "run"))
         assert code == 0
         assert {path.name: path.read_bytes() for path in measured.glob("run.json*")} == before
@@ -418,7 +415,7 @@ def test_public_data_sets_are_scored_by_their_own_metric(
     score: float,
 ) -> None:
     """A random model's words are noise, so what is said is given; all else is the run's own."""
-    monkeypatch.setattr("arr_coc.evaluate.scene.Harness._answer", lambda *asked: [said] * len(asked[3]))
+    monkeypatch.setattr("arr_coc_lab.evaluate.scene.Harness._answer", lambda *asked: [said] * len(asked[3]))
     image = make(Path("data"), answer)
     image.parent.mkdir(parents=True)
     picture(1).save(image)

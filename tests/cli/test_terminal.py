@@ -1,4 +1,4 @@
-"""What reaches a terminal: no command to it, and whole figures. Run: pytest tests/cli/test_terminal.py"""
+"""What reaches a terminal: no command to it, and whole figures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 from rich.console import Console
 
 from arr_coc.cli import terminal
-from arr_coc.cli.bench import WORDS, print_bench
-from arr_coc.core.guide.coupling import Coupling, Match
-from arr_coc.core.images import open_image
-from arr_coc.core.realizing import STAGES, best_kept
-from arr_coc.evaluate.speed import STAGES as BENCH_STAGES
-from arr_coc.evaluate.speed import Row
+from arr_coc.files.images import open_image
+from arr_coc.guide.coupling import Coupling, Match
+from arr_coc.guide.realizing import STAGES, best_kept
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
+from arr_coc_lab.cli.bench import WORDS, print_bench
+from arr_coc_lab.evaluate.speed import STAGES as BENCH_STAGES
+from arr_coc_lab.evaluate.speed import Row
 from command_line import run, run_json
 from disks import contents, small_files
 from tiny import picture

@@ -1,7 +1,4 @@
-"""From a question on the command line to a page that opens anywhere.
-
-Run: pytest tests/test_viewing.py
-"""
+"""From a question on the command line to a page that opens anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arr_coc.cli import main
-from arr_coc.inspect.trace import Trace
+from arr_coc.trace.trace import Trace
 from disks import contents, small_files
 from tiny import picture
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.training import rows
-from arr_coc.world import draw_page
+from arr_coc.train import rows
+from arr_coc_lab.world import draw_page
 
 
 def visible(boxes, height, width, cell=32, least=6):

@@ -1,7 +1,4 @@
-"""Relevance maps as evidence: what a file may hold, how it lies on cells, what is refused.
-
-Run: pytest tests/data/test_data_maps.py
-"""
+"""Relevance maps as evidence: what a file may hold, how it lies on cells, what is refused."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from arr_coc.world.browser.cache import write
-from arr_coc.world.browser.chromium import Word
-from arr_coc.world.browser.page import Inquired, RenderedPage
-from arr_coc.world.fonts import TRAIN_FONTS, font
+from arr_coc_lab.world.browser.cache import write
+from arr_coc_lab.world.browser.chromium import Word
+from arr_coc_lab.world.browser.page import Inquired, RenderedPage
+from arr_coc_lab.world.fonts import TRAIN_FONTS, font
 
 FIELDS = (("Amount due", "$1,284.50"), ("Sold by", "Marta Köhler"), ("Sent on", "2024-03-17"))
 

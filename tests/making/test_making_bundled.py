@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 from making import bundled
 
 

@@ -1,7 +1,4 @@
-"""Familiarity as it is fitted, and the foreign pictures.
-
-Run: pytest tests/making/test_making_familiarity.py
-"""
+"""Familiarity as it is fitted, and the foreign pictures."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from arr_coc.core.familiarity import Familiarity
-from arr_coc.core.saved import BUNDLED
-from arr_coc.core.stem import Stem, load_stem
-from arr_coc.training.guide.filling import DOCUMENTS
+from arr_coc.choose.familiarity import Familiarity
+from arr_coc.choose.stem import Stem, load_stem
+from arr_coc.files.saved import BUNDLED
+from arr_coc_lab.teaching.filling import DOCUMENTS
 from making import familiarity
 from making.foreign import KINDS, draw_foreign
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from arr_coc.training.recipe import load_recipe, parse_override
+from arr_coc.train.recipe import load_recipe, parse_override
 from making import bundled, language, together, vision
 from making.optimizers import load_checkpoint
 from making.words import build_embeddings

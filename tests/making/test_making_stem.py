@@ -1,7 +1,4 @@
-"""The bundled stem's own training: batches, and resuming.
-
-Run: pytest tests/making/test_making_stem.py
-"""
+"""The bundled stem's own training: batches, and resuming."""
 
 from __future__ import annotations
 

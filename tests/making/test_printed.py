@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arr_coc.world.browser.chromium import Word
+from arr_coc_lab.world.browser.chromium import Word
 from making.printed import (
     BYTES,
     END,

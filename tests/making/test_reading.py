@@ -12,8 +12,8 @@ import pytest
 import torch
 from rendered_pages import FIELDS, fill
 
-from arr_coc.training.guide.page import OpenPage, opened
-from arr_coc.world.browser.cache import CachedPages
+from arr_coc_lab.teaching.page import OpenPage, opened
+from arr_coc_lab.world.browser.cache import CachedPages
 from making import answers, reading, rendered
 from making.inquiry import AskedWindows, enciphered, inquiries, least_print
 from making.packing import IGNORED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from arr_coc.world import Question, Thing, draw_page
+from arr_coc_lab.world import Question, Thing, draw_page
 from making import packing
 from making.sheet import draw_sheet
 from making.targets import IGNORE, NONE, cell_targets, clues, evidence_mask, glyph_targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 from making import bundled, vision
 from making.targets import cell_targets
 from making.words import ROLES, build_roles

@@ -1,7 +1,4 @@
-"""The modes that choose before the encoder, as a caller sees them: forward, generate, ask, sessions.
-
-Run: pytest tests/test_modes.py
-"""
+"""The modes that choose before the encoder, as a caller sees them: forward, generate, ask, sessions."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from packaging.version import Version
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from arr_coc.core.allocation import Reason
-from arr_coc.core.realizing import STAGES
+from arr_coc.choose.allocation import Reason
+from arr_coc.guide.realizing import STAGES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam import GESTALT, gestalt

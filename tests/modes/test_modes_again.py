@@ -1,7 +1,4 @@
-"""Looking again, cells that a caller names, and questions about all that is printed.
-
-Run: pytest tests/modes/test_modes_again.py
-"""
+"""Looking again, cells that a caller names, and questions about all that is printed."""
 
 from __future__ import annotations
 

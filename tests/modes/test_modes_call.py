@@ -1,7 +1,4 @@
-"""A call on its way to the base model: what is known is used again, what runs, what fails.
-
-Run: pytest tests/test_modes_call.py
-"""
+"""A call on its way to the base model: what is known is used again, what runs, what fails."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from arr_coc.core.allocation import Reason
-from arr_coc.core.attending import NonFiniteScores
-from arr_coc.core.guide.coupling import Coupling
+from arr_coc.choose.allocation import Reason
+from arr_coc.choose.attending import NonFiniteScores
+from arr_coc.guide.coupling import Coupling
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, guided, whole
 from arr_coc.modes.call import EncodedImages, runs_as

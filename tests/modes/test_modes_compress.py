@@ -1,7 +1,4 @@
-"""Mode "compress": the coarse view of an image alone.
-
-Run: pytest tests/test_modes_compress.py
-"""
+"""Mode "compress": the coarse view of an image alone."""
 
 from __future__ import annotations
 

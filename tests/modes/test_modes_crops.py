@@ -1,7 +1,4 @@
-"""Mode "saccade" in a family of one square view: the view of the whole, then cells of finer crops.
-
-Run: pytest tests/modes/test_modes_crops.py
-"""
+"""Mode "saccade" in a family of one square view: the view of the whole, then cells of finer crops."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from arr_coc.core.allocation import Reason
-from arr_coc.inspect.observe import observe
+from arr_coc.choose.allocation import Reason
 from arr_coc.modes import again
 from arr_coc.modes.call import EncodedImages, Prepared
 from arr_coc.modes.crops import opened
 from arr_coc.seam import GESTALT
 from arr_coc.seam.compaction import CROP
 from arr_coc.seam.features import CROP_VALUES
+from arr_coc.trace.observe import observe
 from eyes import KINDS, assert_same, build, prepared_for, wrapped
 from tiny import picture, prompts, tiny
 

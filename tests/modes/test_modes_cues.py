@@ -1,7 +1,4 @@
-"""Gathering: what each image of a call is scored by, from whatever is at hand.
-
-Run: pytest tests/test_modes_cues.py
-"""
+"""Gathering: what each image of a call is scored by, from whatever is at hand."""
 
 from __future__ import annotations
 
@@ -11,14 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from arr_coc.core.guide.print_evidence import text_evidence
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.realizing import Cues, Stopwatch, score
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.families import adapter_for
+from arr_coc.guide.print_evidence import text_evidence
+from arr_coc.guide.realizing import Cues, Stopwatch, score
+from arr_coc.guide.store import load_guide
 from arr_coc.modes import MODES
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.modes.cues import gather, question_embeddings, stretch
-from arr_coc.seam import FamilyAdapter, adapter_for
+from arr_coc.seam import FamilyAdapter
 from eyes import KINDS, build, inputs_of, set_constants, wrapped
 from tiny import WIDTH, picture, prompts, tiny
 
@@ -169,7 +167,7 @@ class TestEveryMode:
         call = Call(inputs, MODES[mode], lambda _: 7, "resize", watch(), EncodedImages())
         (cues,) = MODES[mode].gather(model.chooser, call)
         (expected,) = model.prepare(inputs, mode=mode, budget=7).allocations
-        (record,) = model.layer.allocate(model.layer.relevance(*cues), 7)
+        (record,) = model.layer.allocate(cues.relevance(model.layer), 7)
         assert expected.kept == 7 < expected.total
         assert torch.equal(record.keep, expected.keep)
 

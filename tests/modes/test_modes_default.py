@@ -1,7 +1,4 @@
-"""The mode of calls that name none: what saves time in each family, what an owner sets, and the way back.
-
-Run: pytest tests/modes/test_modes_default.py
-"""
+"""The mode of calls that name none: what saves time in each family, what an owner sets, and the way back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Foreign pictures: said beside the answer, whatever the mode, at the price of one look of the stem.
-
-Run: pytest tests/modes/test_modes_familiar.py
-"""
+"""Foreign pictures: said beside the answer, whatever the mode, at the price of one look of the stem."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc import ARRCOCModel, ARRCOCQwen
-from arr_coc.core.familiarity import FOREIGN, GUIDED
-from arr_coc.core.stem import Stem
-from arr_coc.core.stem_selector import StemSelector
-from arr_coc.core.video import open_clip
+from arr_coc.choose.familiarity import FOREIGN, GUIDED
+from arr_coc.choose.stem import Stem
+from arr_coc.guide.stem_selector import StemSelector
 from arr_coc.modes import MODES
 from arr_coc.modes.familiar import foreign_visuals
 from arr_coc.store.checkpoint import load_base
-from arr_coc.world import draw_page
+from arr_coc.video import open_clip
+from arr_coc_lab.world import draw_page
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,4 @@
-"""Every mode on every family, with nothing trained: the guide chooses, and what can't be done is said.
-
-Run: pytest tests/modes/test_modes_families.py
-"""
+"""Every mode on every family, with nothing trained: the guide chooses, and what can't be done is said."""
 
 from __future__ import annotations
 

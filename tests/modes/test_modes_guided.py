@@ -1,7 +1,4 @@
-"""The guide in every mode of every family: nothing trained, nothing named, and it decides.
-
-Run: pytest tests/modes/test_modes_guided.py
-"""
+"""The guide in every mode of every family: nothing trained, nothing named, and it decides."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import FILE, load_guide, save_guide
-from arr_coc.core.guide.trust import SENTENCES
-from arr_coc.core.selector import Selector, image_pixels
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.selector import Selector, image_pixels
+from arr_coc.guide.store import FILE, load_guide, save_guide
+from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided, whole
 from arr_coc.modes.call import EncodedImages

@@ -1,7 +1,4 @@
-"""Notes of an answer: budgets that were cut, arguments without effect, and how several are joined.
-
-Run: pytest tests/modes/test_modes_notes.py
-"""
+"""Notes of an answer: budgets that were cut, arguments without effect, and how several are joined."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from PIL import Image
 from arr_coc import ARRCOCModel
 from arr_coc.modes.notes import joined
 from arr_coc.store.checkpoint import BUNDLED_CELLS
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 from eyes import IMAGES, build, wrapped
 from tiny import QWEN_FAMILIES
 

@@ -1,7 +1,4 @@
-"""The order of kept cells in a prompt: tokens, positions and levels go together.
-
-Run: pytest tests/modes/test_modes_order.py
-"""
+"""The order of kept cells in a prompt: tokens, positions and levels go together."""
 
 from __future__ import annotations
 

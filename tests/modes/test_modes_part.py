@@ -1,7 +1,4 @@
-"""Parts of the route before the encoder: gestalts without some images, gated tokens.
-
-Run: pytest tests/test_modes_part.py
-"""
+"""Parts of the route before the encoder: gestalts without some images, gated tokens."""
 
 from __future__ import annotations
 

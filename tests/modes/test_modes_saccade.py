@@ -1,14 +1,11 @@
-"""Mode "saccade": a coarse view of the whole image, and fine cells where the question points.
-
-Run: pytest tests/test_modes_saccade.py
-"""
+"""Mode "saccade": a coarse view of the whole image, and fine cells where the question points."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from arr_coc.core.allocation import Reason
+from arr_coc.choose.allocation import Reason
 from arr_coc.modes import saccade
 from arr_coc.modes.saccade import saccades
 from arr_coc.seam import GESTALT

@@ -1,7 +1,4 @@
-"""Mode "sparse": cells are chosen from pixels, and those alone are encoded.
-
-Run: pytest tests/test_modes_sparse.py
-"""
+"""Mode "sparse": cells are chosen from pixels, and those alone are encoded."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.core.guide.trust import note, shares
+from arr_coc.guide.trust import note, shares
 from arr_coc.modes import whole
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.notes import joined

@@ -1,7 +1,4 @@
-"""The table of modes: one definition each, in order; a mode of one's own is one more.
-
-Run: pytest tests/test_modes_table.py
-"""
+"""The table of modes: one definition each, in order; a mode of one's own is one more."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from arr_coc.core.attending import budget_count
-from arr_coc.inspect.observe import observe, word_heat
+from arr_coc.choose.attending import budget_count
 from arr_coc.modes import COMPRESS, FULL, MODES, PRUNE, SACCADE, SPARSE, WEIGHT, Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, Prepared
+from arr_coc.trace.observe import observe, word_heat
 from eyes import IMAGES, build, inputs_of, patches_seen
 from tiny import FAMILIES, tiny
 
@@ -106,7 +103,7 @@ class TestKinds:
 
 def prepare_even(chooser: Chooser, call: Call) -> Prepared:
     """Encode everything and keep every so many-eth cell, whatever the question: all that its file needs."""
-    from arr_coc.core.realizing import Decision, everything_kept
+    from arr_coc.guide.realizing import Decision, everything_kept
     from arr_coc.modes.whole import dropped, encoded_features
 
     features = encoded_features(chooser, call)

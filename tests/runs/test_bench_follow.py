@@ -1,7 +1,4 @@
-"""Follow-up questions: ways that keep a cache answer as from the whole prompt; the break-even by hand.
-
-Run: pytest tests/runs/test_bench_follow.py
-"""
+"""Follow-up questions: ways that keep a cache answer as from the whole prompt; the break-even by hand."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from arr_coc.evaluate.questions import ImageQueries, Query
 from arr_coc.model import ARRCOCModel
+from arr_coc_lab.evaluate.questions import ImageQueries, Query
 from scripts import imported, need
 from tiny import picture, tiny
 

@@ -1,6 +1,4 @@
 """Follow-up questions to a server: what is asked, what is made of the answers, by hand; no server is started.
-
-Run: pytest tests/runs/test_bench_follow_served.py
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from arr_coc.evaluate.questions import ImageQueries, Query
+from arr_coc_lab.evaluate.questions import ImageQueries, Query
 from scripts import imported, need
 from tiny import picture
 

@@ -1,7 +1,4 @@
-"""Several runs become one range, only where they measured the same.
-
-Run: pytest tests/runs/test_bench_prefill.py
-"""
+"""Several runs become one range, only where they measured the same."""
 
 from __future__ import annotations
 

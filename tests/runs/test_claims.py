@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.store.results.summary import summarise
+from arr_coc_lab.results.summary import summarise
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "runs"))
 

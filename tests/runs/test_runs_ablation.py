@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from arr_coc.core.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.saved import save_layer
-from arr_coc.core.texture import generate_texture_array
+from arr_coc.choose.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.layer_files import save_layer
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.store.checkpoint import load_base, load_layer
-from arr_coc.training.recipe import load_recipe
-from arr_coc.training.trainer import build_learner
+from arr_coc.train.recipe import load_recipe
+from arr_coc.train.trainer import build_learner
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "runs" / "ablation.py"))

@@ -1,7 +1,4 @@
-"""The commands about clips: what they count, and that their committed results are within the laws.
-
-Run: pytest tests/runs/test_runs_clips.py
-"""
+"""The commands about clips: what they count, and that their committed results are within the laws."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tables of gestalts: what is best in the time of a compressor, and which file says so.
-
-Run: pytest tests/runs/test_runs_compress_table.py
-"""
+"""The tables of gestalts: what is best in the time of a compressor, and which file says so."""
 
 from __future__ import annotations
 

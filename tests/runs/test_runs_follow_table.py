@@ -1,7 +1,4 @@
-"""The tables of follow-up questions: which there are, in which order, and which columns they have.
-
-Run: pytest tests/runs/test_runs_follow_table.py
-"""
+"""The tables of follow-up questions: which there are, in which order, and which columns they have."""
 
 from __future__ import annotations
 

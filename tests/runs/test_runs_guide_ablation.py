@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from arr_coc.core.selector import Selector
-from arr_coc.world import draw_page
+from arr_coc.guide.selector import Selector
+from arr_coc_lab.world import draw_page
 from scripts import ROOT, imported, need
 
 need("runs/guide_ablation.py")

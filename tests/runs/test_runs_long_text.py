@@ -1,7 +1,4 @@
-"""The runner of long text: its pools, its scores and its table.
-
-Run: pytest tests/runs/test_runs_long_text.py
-"""
+"""The runner of long text: its pools, its scores and its table."""
 
 from __future__ import annotations
 

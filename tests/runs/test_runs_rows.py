@@ -1,7 +1,4 @@
-"""Rows of later methods join a result file only where they answer its own questions.
-
-Run: pytest tests/runs/test_runs_rows.py
-"""
+"""Rows of later methods join a result file only where they answer its own questions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The pages of another author: every question is whole, and its evidence is in the picture.
-
-Run: pytest tests/runs/test_runs_strangers.py
-"""
+"""The pages of another author: every question is whole, and its evidence is in the picture."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.evaluate.guide_pages import page_samples
-from arr_coc.world.browser.cache import write
-from arr_coc.world.browser.chromium import NAMES, Chromium
-from arr_coc.world.browser.phrases import KINDS
+from arr_coc_lab.evaluate.guide_pages import page_samples
+from arr_coc_lab.world.browser.cache import write
+from arr_coc_lab.world.browser.chromium import NAMES, Chromium
+from arr_coc_lab.world.browser.phrases import KINDS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "runs"))
 

@@ -1,7 +1,4 @@
-"""The ablation of texture groups: its learner, its figures, and the committed table.
-
-Run: pytest tests/runs/test_runs_texture_groups.py
-"""
+"""The ablation of texture groups: its learner, its figures, and the committed table."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.core.texture import CHANNEL_GROUPS, PRESETS, channel_names
+from arr_coc.choose.texture import CHANNEL_GROUPS, PRESETS, channel_names
 
 RUNS = Path(__file__).parents[2] / "runs"
 RESULT = RUNS / "results" / "texture-groups.json"

@@ -1,7 +1,4 @@
-"""Key/value caches: their name, their marks, and what refuses them.
-
-Run: pytest tests/seam/test_caches.py
-"""
+"""Key/value caches: their name, their marks, and what refuses them."""
 
 from __future__ import annotations
 

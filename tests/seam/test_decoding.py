@@ -1,7 +1,4 @@
-"""Settings, limits and refusals on hand-made cases; whole generations are in test_model.py.
-
-Run: pytest tests/test_decoding.py
-"""
+"""Settings, limits and refusals on hand-made cases; whole generations are in test_model.py."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from transformers import (
     SiglipVisionModel,
 )
 
-from arr_coc.core.texture import fit_basis, generate_texture_array
-from arr_coc.seam import adapter_for
+from arr_coc.choose.texture import fit_basis, generate_texture_array
+from arr_coc.families import adapter_for
 from arr_coc.seam.encoder_features import VisionTower, coarse_features, gestalt_features
 from arr_coc.seam.gestalt import compress
 from tiny import FAMILIES, picture, prompts, tiny

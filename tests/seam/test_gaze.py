@@ -1,7 +1,4 @@
-"""Gaze: where an untrained model looks, found by its first layers alone, on every family.
-
-Run: pytest tests/test_gaze.py
-"""
+"""Gaze: where an untrained model looks, found by its first layers alone, on every family."""
 
 from __future__ import annotations
 
@@ -14,17 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.realizing import Stopwatch, score
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.data.evidence import evidence_cells
+from arr_coc.families import adapter_for
+from arr_coc.guide.realizing import Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.cues import gather
-from arr_coc.seam import GESTALT, FamilyAdapter, VisualFeatures, adapter_for, gather_columns
+from arr_coc.seam import GESTALT, FamilyAdapter, VisualFeatures, gather_columns
 from arr_coc.seam.attention import attention_modules
 from arr_coc.seam.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_of_words, relative, smooth
 from arr_coc.seam.gestalt import compress
-from arr_coc.world import draw_page
+from arr_coc_lab.world import draw_page
 from eyes import calls_of
 from tiny import KINDS, picture, prompts, tiny
 

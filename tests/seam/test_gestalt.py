@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from arr_coc.seam import Grid, VisualFeatures, adapter_for
+from arr_coc.families import adapter_for
+from arr_coc.seam import Grid, VisualFeatures
 from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.gestalt import (
     CELLS,

@@ -1,7 +1,4 @@
-"""The check of a call's inputs: whatever doesn't fit is one ValueError with the remedy, in every family.
-
-Run: pytest tests/seam/test_inputs.py
-"""
+"""The check of a call's inputs: whatever doesn't fit is one ValueError with the remedy, in every family."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The LoRAs beside the layer: they start as nothing, come back as saved, and never touch the base model.
-
-Run: pytest tests/test_lora.py
-"""
+"""The LoRAs beside the layer: they start as nothing, come back as saved, and never touch the base model."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
-from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.stem import Stem
+from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.lora import COARSE, KINDS, OWN, PARTIAL, TARGETS, LoRAs

@@ -1,7 +1,4 @@
-"""What each family says about itself: registry, layout, recovered pictures, the question's tokens.
-
-Run: pytest tests/test_seam_adapters.py
-"""
+"""What each family says about itself: registry, layout, recovered pictures, the question's tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from arr_coc.seam import ADAPTERS, FamilyAdapter, adapter_for
+from arr_coc.families import ADAPTERS, adapter_for
+from arr_coc.seam import FamilyAdapter
 from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, picture, prompts, tiny
 from tiny_families import is_served
 from tiny_kinds import ABSENT

@@ -1,7 +1,4 @@
-"""Prompts of gestalt tokens and kept cells, on tiny random models. Nothing is scored here.
-
-Run: pytest tests/test_seam_assemble.py
-"""
+"""Prompts of gestalt tokens and kept cells, on tiny random models. Nothing is scored here."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from arr_coc.families import adapter_for
 from arr_coc.seam import (
     GESTALT,
     PAD,
@@ -19,7 +17,6 @@ from arr_coc.seam import (
     FamilyAdapter,
     Layout,
     VisualFeatures,
-    adapter_for,
     compact_columns,
     gather_columns,
     gestalt_columns,

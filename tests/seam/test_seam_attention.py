@@ -1,7 +1,4 @@
-"""Watching attention: nothing changes, everything is seen, and the probabilities are the model's own.
-
-Run: pytest tests/test_seam_attention.py
-"""
+"""Watching attention: nothing changes, everything is seen, and the probabilities are the model's own."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Weights that accelerate keeps elsewhere, half precision, adapters that were merged or disabled, quantised
 layers, compiled parts, training mode, the kinds of caches.
-
-Run: pytest tests/seam/test_seam_bases.py
 """
 
 from __future__ import annotations

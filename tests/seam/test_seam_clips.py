@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from arr_coc import ARRCOCModel
+from arr_coc.families import adapter_for
 from arr_coc.modes import MODES
-from arr_coc.seam import adapter_for
 from arr_coc.seam.clips import as_frames
 from tests.tiny import LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, Tiny, picture, tiny
 

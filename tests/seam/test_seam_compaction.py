@@ -1,17 +1,11 @@
-"""Compaction on hand-worked numbers. Run: pytest tests/test_seam_compaction.py"""
+"""Compaction on hand-worked numbers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from arr_coc.seam import (
-    compact_columns,
-    consecutive_positions,
-    gather_columns,
-    image_spans,
-    kept_columns,
-)
+from arr_coc.seam import compact_columns, consecutive_positions, gather_columns, image_spans, kept_columns
 
 I = True  # noqa: E741  an image column
 o = False  # a text column

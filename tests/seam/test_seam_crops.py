@@ -1,7 +1,4 @@
-"""Finer crops beside one square view: where their cells lie, what encodes them, what the model reads.
-
-Run: pytest tests/seam/test_seam_crops.py
-"""
+"""Finer crops beside one square view: where their cells lie, what encodes them, what the model reads."""
 
 from __future__ import annotations
 
@@ -23,9 +20,10 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from arr_coc.seam import GESTALT, PAD, adapter_for
+from arr_coc.families import adapter_for
+from arr_coc.families.cropped import CroppedAdapter, times_finer
+from arr_coc.seam import GESTALT, PAD
 from arr_coc.seam.compaction import CROP
-from arr_coc.seam.families.cropped import CroppedAdapter, times_finer
 from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES
 from tiny import LLAVA_TEMPLATE, Tiny, _text, picture, prompts, some_cells, tiny, tokenizer
 

@@ -1,8 +1,6 @@
 """What is particular to single families: Gemma's windows and dial, the Omni thinkers, images in tiles.
 
 The laws that hold for all of them are in the other files of this folder.
-
-Run: pytest tests/seam/test_seam_families.py
 """
 
 from __future__ import annotations
@@ -22,12 +20,13 @@ from transformers import __version__ as VERSION
 
 import tiny_families
 from arr_coc import ARRCOCModel
-from arr_coc.core.video import open_clip
-from arr_coc.seam import FamilyAdapter, adapter_for, offers, registry
+from arr_coc.families import adapter_for, offers, registry
+from arr_coc.families.registry import ABSENT, is_served, model_class
+from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.clip_times import step_times
 from arr_coc.seam.clips import as_frames
-from arr_coc.seam.registry import ABSENT, is_served, model_class
 from arr_coc.seam.steps import with_whole_pixels
+from arr_coc.video import open_clip
 from tiny import picture, prompts, save_tiny, some_cells, tiny
 
 THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")

@@ -1,6 +1,4 @@
 """Freezing of a base model that several wrappers share: it is as it came after the last of them, not before.
-
-Run: pytest tests/seam/test_seam_frozen.py
 """
 
 from __future__ import annotations

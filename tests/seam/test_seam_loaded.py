@@ -1,7 +1,4 @@
-"""Where a loaded model's calls run, and how far its windows reach.
-
-Run: pytest tests/test_seam_loaded.py
-"""
+"""Where a loaded model's calls run, and how far its windows reach."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Encoding some cells alone, and coarse views, on tiny random towers of every Qwen family.
-
-Run: pytest tests/test_seam_partial.py
-"""
+"""Encoding some cells alone, and coarse views, on tiny random towers of every Qwen family."""
 
 from __future__ import annotations
 
@@ -13,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.vision_utils import get_vision_window_index
 
-from arr_coc.seam import ADAPTERS, FamilyAdapter, VisualFeatures, adapter_for
-from arr_coc.seam.families.paddleocr_vl import PaddleOCRVLAdapter, cells_in_raster
+from arr_coc.families import ADAPTERS, adapter_for
+from arr_coc.families.paddleocr_vl import PaddleOCRVLAdapter, cells_in_raster
+from arr_coc.seam import FamilyAdapter, VisualFeatures
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.patching import coarse_grid, shrink, to_patches, to_picture
 from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, in_bfloat16, picture, prompts, some_cells, tiny

@@ -1,7 +1,4 @@
-"""Whether pixels were normalised, and pictures back from both kinds.
-
-Run: pytest tests/test_seam_pixels.py
-"""
+"""Whether pixels were normalised, and pictures back from both kinds."""
 
 from __future__ import annotations
 

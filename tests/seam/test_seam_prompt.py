@@ -1,7 +1,4 @@
-"""Prompts about one image are the processor's own, whatever it writes in the place of the image.
-
-Run: pytest tests/test_seam_prompt.py
-"""
+"""Prompts about one image are the processor's own, whatever it writes in the place of the image."""
 
 from __future__ import annotations
 

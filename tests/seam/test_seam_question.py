@@ -1,7 +1,4 @@
-"""The question of a prompt is the user's: not a tool's words, not a label. Special tokens are asked once.
-
-Run: pytest tests/seam/test_seam_question.py
-"""
+"""The question of a prompt is the user's: not a tool's words, not a label. Special tokens are asked once."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from arr_coc.families import adapter_for
 from arr_coc.modes.guided import question_texts
-from arr_coc.seam import adapter_for
 from arr_coc.seam.question import asides, special_tokens, template_markers
 from tiny import picture, tiny
 from tool_templates import FOLDED, QWEN2_5_VL, QWEN3_VL, TOOLS

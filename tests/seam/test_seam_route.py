@@ -1,7 +1,5 @@
 """The laws of the seam, on tiny random models of every family. Keep lists are given; nothing is scored
 here.
-
-Run: pytest tests/test_seam_route.py
 """
 
 from __future__ import annotations
@@ -13,7 +11,8 @@ import torch
 from torch import Tensor
 from transformers import MistralConfig
 
-from arr_coc.seam import FamilyAdapter, VisualFeatures, adapter_for
+from arr_coc.families import adapter_for
+from arr_coc.seam import FamilyAdapter, VisualFeatures
 from arr_coc.seam.decoding import heeding_positions
 from tiny import (
     EVERY,

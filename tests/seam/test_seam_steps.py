@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.video import FrameSource, open_clip
-from arr_coc.seam import adapter_for
+from arr_coc.families import adapter_for
 from arr_coc.seam.clips import as_frames
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.seam.steps import ClipSteps, StepPixels, StepRows, takes_steps, with_whole_pixels
+from arr_coc.video import FrameSource, open_clip
 from tests.clip_models import TEMPLATE
 from tests.tiny import QWEN_FAMILIES, Tiny, picture, tiny
 
@@ -201,7 +201,7 @@ import gc, re, sys
 from pathlib import Path
 from PIL import Image
 from arr_coc import ARRCOCModel
-from arr_coc.core.video.source import FrameSource
+from arr_coc.video.source import FrameSource
 from arr_coc.seam.prompt import VisualPrompt
 
 def resident(what):  # of this process, in MB; what getrusage says begins with its parent's

@@ -1,7 +1,4 @@
-"""Chat templates within bounds: the text is transformers' own, and no template can run for ever or grow.
-
-Run: pytest tests/seam/test_seam_template.py
-"""
+"""Chat templates within bounds: the text is transformers' own, and no template can run for ever or grow."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from arr_coc.core.worker import Worker
+from arr_coc.files.worker import Worker
 from arr_coc.seam import template
 from arr_coc.seam.prompt import chat_prompt
 from arr_coc.seam.template import MOST_LETTERS, check_template, render

@@ -1,7 +1,4 @@
-"""Families in tiles: some tiles encoded alone, the view of the whole as the coarse view, tiles in order.
-
-Run: pytest tests/seam/test_seam_tiles.py
-"""
+"""Families in tiles: some tiles encoded alone, the view of the whole as the coarse view, tiles in order."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ import torch
 from torch import Tensor
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.guide.trust import SENTENCES
-from arr_coc.inspect.observe import observe
-from arr_coc.seam import ADAPTERS, FamilyAdapter, adapter_for
-from arr_coc.seam.families import tiled
+from arr_coc.families import ADAPTERS, adapter_for, tiled
+from arr_coc.guide.trust import SENTENCES
+from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.gestalt import compress
+from arr_coc.trace.observe import observe
 from eyes import build
 from tiny import EVERY, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 

@@ -1,7 +1,4 @@
-"""Twins: other modules over the same weights, and a first tree that nothing is done to.
-
-Run: pytest tests/test_seam_twin.py
-"""
+"""Twins: other modules over the same weights, and a first tree that nothing is done to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What others put around a model: torch.compile, peft, and arr-coc itself.
-
-Run: pytest tests/seam/test_seam_wrappings.py
-"""
+"""What others put around a model: torch.compile, peft, and arr-coc itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Families that nobody registered: the generic adapter, and the check that decides whether it fits.
-
-Run: pytest tests/seam/test_self_check.py
-"""
+"""Families that nobody registered: the generic adapter, and the check that decides whether it fits."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 from transformers.models.timm_wrapper.modeling_timm_wrapper import TimmWrapperModelOutput
 
 from arr_coc import ARRCOCModel
-from arr_coc.seam import GenericAdapter, adapter_for
-from arr_coc.seam.families.generic import nearest_grid
-from arr_coc.seam.families.tiles import arrangement, joined, placeholder_runs, raster
+from arr_coc.families import GenericAdapter, adapter_for
+from arr_coc.families.generic import nearest_grid
+from arr_coc.families.tiles import arrangement, joined, placeholder_runs, raster
 from arr_coc.seam.features import handing_back
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny

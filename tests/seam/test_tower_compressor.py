@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from arr_coc.families import adapter_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam import adapter_for
 from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.halves import tower_halves, usual_first
 from arr_coc.seam.halvings import SIDES

@@ -1,7 +1,4 @@
-"""The model card: what it says, what it refuses to say, and what it never shows.
-
-Run: pytest tests/test_card.py
-"""
+"""The model card: what it says, what it refuses to say, and what it never shows."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from arr_coc.core.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.core.saved import read_layer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.layer_files import read_layer
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.store import checkpoint
 from arr_coc.store.card import MADE, card_file, model_card
-from arr_coc.store.results.files import read_results, write_results
-from arr_coc.store.results.fingerprint import fingerprint
-from arr_coc.store.results.summary import summarise
+from arr_coc.store.fingerprint import fingerprint
+from arr_coc_lab.results.files import read_results, write_results
+from arr_coc_lab.results.summary import summarise
 from eyes import build
 from tiny import WIDTH, save_tiny
 

@@ -1,7 +1,4 @@
-"""Saving and loading: what is stored, what is refused, in one line with a remedy.
-
-Run: pytest tests/test_checkpoint.py
-"""
+"""Saving and loading: what is stored, what is refused, in one line with a remedy."""
 
 from __future__ import annotations
 
@@ -25,15 +22,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from arr_coc.core import whole
-from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.guide.guide import Guide
-from arr_coc.core.guide.store import save_guide
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.saved import DIGEST
-from arr_coc.core.stem import Stem, save_stem
-from arr_coc.core.texture import Basis
-from arr_coc.core.whole import alone
+from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer_files import DIGEST
+from arr_coc.choose.stem import Stem, save_stem
+from arr_coc.choose.texture import Basis
+from arr_coc.files import atomic as whole
+from arr_coc.files.atomic import alone
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.store import save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.compressor_files import save_convs

@@ -2,8 +2,6 @@
 
 Every case spoils one file of a model folder or an allocator folder. Whatever it does, no other error may come
 out, no code may run, nothing outside of the folder may be opened and no address may be called.
-
-Run: pytest tests/store/test_hostile_folders.py
 """
 
 from __future__ import annotations
@@ -25,17 +23,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from arr_coc.core import worker
-from arr_coc.core.config import ARRCOCConfig
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.stem import Stem
+from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.stem import Stem
+from arr_coc.files import worker
+from arr_coc.files.validation import short
+from arr_coc.files.vetting import INDEX, PROCESSOR_FILES, vetted
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.trial import try_processor
-from arr_coc.store.validation import short
-from arr_coc.store.vetting import INDEX, PROCESSOR_FILES, vetted
 from hostile import refusal, within_bounds
 from tiny import WIDTH, picture, save_tiny, tiny
 

@@ -1,7 +1,4 @@
-"""Tokenizers and processors that multiply are refused within bounds, and not in this process.
-
-Run: pytest tests/store/test_trial.py
-"""
+"""Tokenizers and processors that multiply are refused within bounds, and not in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arr_coc.core.worker import Worker
+from arr_coc.files.worker import Worker
 from arr_coc.store import checkpoint, trial
 
 Settings = dict[str, Any]

@@ -25,7 +25,7 @@ from transformers import (
     Qwen3VLMoeConfig,
 )
 
-from arr_coc.core.saved import BUNDLED
+from arr_coc.files.saved import BUNDLED
 
 HIDDEN, HEAD = 128, 64
 ROTARY = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]}

@@ -17,8 +17,8 @@ import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc import ARRCOCModel
-from arr_coc.core.saved import BUNDLED
-from arr_coc.world.page import Page, draw_page
+from arr_coc.files.saved import BUNDLED
+from arr_coc_lab.world.page import Page, draw_page
 
 FOLDER = str(BUNDLED / "model")
 SIZES = ((512, 512), (448, 640), (640, 384), (608, 608), (512, 768))

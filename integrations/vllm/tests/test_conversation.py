@@ -7,7 +7,7 @@ import copy
 import pytest
 from transformers import AutoProcessor
 
-from arr_coc.core.saved import BUNDLED
+from arr_coc.files.saved import BUNDLED
 from arr_coc.seam.question import TemplateMarkers, template_markers
 from arr_coc_vllm.conversation import Marks, Turn, questions, split
 

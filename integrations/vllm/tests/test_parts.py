@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.realizing import Cues
-from arr_coc.core.selector import Selector
-from arr_coc.world.page import draw_page
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.realizing import Cues
+from arr_coc.guide.selector import Selector
+from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm import metrics
 from arr_coc_vllm.choosing import Chooser, Reading, covered
 from arr_coc_vllm.models import prompt_positions

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from arr_coc.cli import main
-from arr_coc.inspect.trace import Trace
+from arr_coc.trace.trace import Trace
 from conftest import FOLDER, OVERRIDES
 from live import body, counter, data_url, server
 

@@ -108,7 +108,7 @@ def answer(
     Raises:
         gr.Error: what was asked can't be done; its text is one line, without a path of this machine.
     """
-    from arr_coc.core.attending import parse_budget
+    from arr_coc.choose.attending import parse_budget
 
     try:
         if not image:
@@ -129,7 +129,7 @@ def answer(
 def _answer(
     models: Models, image: str, question: str, budget: Any, mode: str | None, model: ARRCOCModel
 ) -> dict[str, Any]:
-    from arr_coc.inspect.observe import machine
+    from arr_coc.trace.observe import machine
 
     def go_on(_: str) -> None:
         if models.closed:

@@ -20,16 +20,16 @@ from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import Refused, about
 from arr_coc.app.tab import Tab
-from arr_coc.core.attending import DEFAULT_BUDGET
-from arr_coc.core.video import FrameSource
+from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.video import FrameSource
 
 if TYPE_CHECKING:
-    from arr_coc.core.attending import Budget
-    from arr_coc.core.images import ImageSource
-    from arr_coc.inspect.clip_trace import ClipTrace
-    from arr_coc.inspect.trace import Trace
+    from arr_coc.choose.attending import Budget
+    from arr_coc.files.images import ImageSource
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
+    from arr_coc.trace.clip_trace import ClipTrace
+    from arr_coc.trace.trace import Trace
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
@@ -115,8 +115,8 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
     what = "clip" if isinstance(image, FrameSource) else "image"
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace | ClipTrace:
-        from arr_coc.inspect.observe import observe
-        from arr_coc.inspect.observe_clips import observe_clips
+        from arr_coc.trace.observe import observe
+        from arr_coc.trace.observe_clips import observe_clips
 
         notify(f"Reading the {what} ...")
         with about(what):
@@ -144,7 +144,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
-    from arr_coc.core.attending import budget_count, budget_of
+    from arr_coc.choose.attending import budget_count, budget_of
     from arr_coc.modes import find_mode
     from arr_coc.modes.call import runs_as
     from arr_coc.modes.crops import crops_of, looks_at_crops
@@ -207,7 +207,7 @@ def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
     """
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
-    from arr_coc.inspect.trace import Trace
+    from arr_coc.trace.trace import Trace
 
     if not isinstance(tab.trace, Trace):
         raise ValueError("this is for answers about one image, and the one here is about a clip")
@@ -229,7 +229,7 @@ def _again(
     """Work that answers a question about the image of a trace, from its budget and in its mode."""
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
-        from arr_coc.inspect.observe import observe
+        from arr_coc.trace.observe import observe
 
         notify("Reading the image ...")
         session = current_session(models, tab, model, image, which)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.core.extras import install_line
-from arr_coc.core.images import ImageSource
-from arr_coc.core.video import FrameSource, open_clip
-from arr_coc.core.visuals import is_clip, size_text
+from arr_coc.files.extras import install_line
+from arr_coc.files.images import ImageSource
+from arr_coc.video import FrameSource, open_clip
+from arr_coc.video.visuals import is_clip, size_text
 
 MOST_SECONDS, MOST_MB = 300, 64
 """The longest clip, and the largest file."""

@@ -23,8 +23,8 @@ from arr_coc.app.refusal import FIELDS, Refused
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Tab
 from arr_coc.app.worst import WorstCases, caption
-from arr_coc.core.images import ImageSource, open_image
-from arr_coc.core.pdf import first_page, is_pdf
+from arr_coc.files.images import ImageSource, open_image
+from arr_coc.files.pdf import first_page, is_pdf
 from arr_coc.modes import MODES
 
 logger = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ def on_open(tab: Tab, path: str) -> list[Any]:
     Returns:
         What `on_pick` yields, the problem of the file, what `on_closer` returns.
     """
-    from arr_coc.inspect.clip_trace import load_trace
+    from arr_coc.trace.clip_trace import load_trace
 
     try:
         trace = load_trace(path)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from arr_coc.app.tab import Sight
-from arr_coc.core.images import open_image
+from arr_coc.files.images import open_image
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from arr_coc.app.tab import Encoded, Tab
-    from arr_coc.core.images import ImageSource
+    from arr_coc.files.images import ImageSource
 
 LONGEST_QUESTION = 2000
 """Characters of a question that are read while it is being typed."""
@@ -83,9 +83,9 @@ def same(one: ImageSource, other: ImageSource) -> bool:
 
 def see(source: ImageSource, guide: Path | None = None) -> Sight:
     """Open a picture, and look at it by a guide."""
-    from arr_coc.core.guide.coupling import fitted
-    from arr_coc.core.selector import Selector
-    from arr_coc.inspect.view import picture_view
+    from arr_coc.guide.coupling import fitted
+    from arr_coc.guide.selector import Selector
+    from arr_coc.trace.view import picture_view
 
     image = open_image(source).convert("RGB")
     selector = Selector.from_pretrained(guide)
@@ -101,8 +101,8 @@ def see(source: ImageSource, guide: Path | None = None) -> Sight:
 
 def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
     """What the viewer draws of a question about a picture."""
-    from arr_coc.inspect.guidance import read_guidance
-    from arr_coc.inspect.view import look_view
+    from arr_coc.trace.guidance import read_guidance
+    from arr_coc.trace.view import look_view
 
     question = question[:LONGEST_QUESTION].strip()
     decision = sight.selector.decide(sight.image, question, budget, sight.grid)

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from arr_coc.app.asking import Notify, Update, current_session, current_trace, follow
 from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
+from arr_coc.files.plugins import plugin, plugins
 from arr_coc.modes import MODES, PRUNE, SPARSE
 
 if TYPE_CHECKING:
-    from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
-    from arr_coc.session import Session
+    from arr_coc.trace.trace import Trace
 
-Probe = Callable[["Session", "Trace", Callable[[float], None]], dict[str, Any]]
-
-
-def sweep(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
-    """The answer from ever fewer tokens; see `budget_sweep`."""
-    from arr_coc.evaluate.probes import budget_sweep
-
-    mode, truths = probe_mode(trace)[0], trace.true_answers
-    return budget_sweep(session, trace.question, mode=mode, true_answers=truths, progress=progress)
-
-
-def contenders(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
-    """The answers of other methods from as many tokens."""
-    from arr_coc.evaluate.probes import contenders
-
-    mode, truths = probe_mode(trace)[0], trace.true_answers
-    return contenders(session, trace.question, trace.kept, mode=mode, true_answers=truths, progress=progress)
-
-
-def faithfulness(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
-    """How the answer fades and returns as relevant cells are deleted and inserted."""
-    from arr_coc.evaluate.probes import faithfulness
-
-    return faithfulness(session, trace.question, mode=probe_mode(trace)[0], progress=progress)
-
-
-PROBES: dict[str, tuple[str, Probe]] = {
-    "sweep": ("How few would say the same?", sweep),
-    "contenders": ("What would others keep?", contenders),
-    "faithfulness": ("Is the map faithful?", faithfulness),
+PROBES = {
+    "sweep": "How few would say the same?",
+    "contenders": "What would others keep?",
+    "faithfulness": "Is the map faithful?",
 }
-"""The label of its button and the function, by the probe's name in a trace."""
+"""The label of its button, by the probe's name in a trace. Probes come with `arr-coc-lab`."""
+
+
+def probe_names() -> list[str]:
+    """The probes that are installed."""
+    return [name for name in PROBES if name in plugins("probes")]
 
 
 def probe_mode(trace: Trace) -> tuple[str, str | None]:
@@ -72,12 +51,12 @@ def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
         Stopped: by the user.
     """
     trace, image = current_trace(tab)
-    probe = PROBES[name][1]
+    probe = plugin("probes", name)
 
     def work(model: ARRCOCModel, notify: Notify) -> dict[str, Any]:
         notify("Measuring ...")
         session = current_session(models, tab, model, image)
-        return probe(session, trace, lambda share: notify(f"Measuring ... {share:.0%}"))
+        return probe(session, trace, probe_mode(trace)[0], lambda share: notify(f"Measuring ... {share:.0%}"))
 
     result = yield from follow(models, tab, work)
     mode, note = probe_mode(trace)

@@ -18,23 +18,20 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageOps
 
 from arr_coc.app.asking import Request
-from arr_coc.core.images import open_image
 from arr_coc.data.record import Box
+from arr_coc.files.images import open_image
 from arr_coc.store.checkpoint import BUNDLED_MODEL
-from arr_coc.world import draw_page
 
 if TYPE_CHECKING:
-    from arr_coc.inspect.clip_trace import ClipTrace
-    from arr_coc.inspect.trace import Trace
+    from arr_coc.trace.clip_trace import ClipTrace
+    from arr_coc.trace.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
 """Pages that anybody recognises, made by `runs/pictures.py`, and the list of their questions beside them."""
 SHIPPED = Path(__file__).parent / "sample.safetensors"
-DRAWN = (5, (1024, 768), "test")
-"""A page with shapes, drawn when the app is built."""
-COMPARED, COUNTED = "What is larger: the cyan ring or the purple ring?", "How many rings are there?"
-"""Two questions about it; from few tokens the answer to the second is wrong."""
+SHAPES = "shapes.json"
+"""The list of a drawn page with shapes; from few tokens the answer to its second question is wrong."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def samples(traces: Sequence[Trace | ClipTrace | str | Path] = ()) -> list[Sampl
     Raises:
         ValueError: a file is no trace.
     """
-    from arr_coc.inspect.clip_trace import load_trace
+    from arr_coc.trace.clip_trace import load_trace
 
     opened = [load_trace(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()
@@ -75,46 +72,41 @@ def samples(traces: Sequence[Trace | ClipTrace | str | Path] = ()) -> list[Sampl
 
 def sample_of(trace: Trace | ClipTrace) -> Sample:
     """The sample of a trace; of one of clips its picture is the first one."""
-    from arr_coc.inspect.trace import Trace
+    from arr_coc.trace.trace import Trace
 
     picture = trace.picture if isinstance(trace, Trace) else trace.strips[0].picture(0)
     return Sample(picture, trace.question, trace, trace.true_answers)
 
 
 def built_in() -> list[Sample]:
-    """The sample page and a drawn one, with two questions each."""
-    from arr_coc.inspect.trace import Trace
+    """The sample page and one with shapes, with two questions each."""
+    from arr_coc.trace.trace import Trace
 
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
-    drawn = draw_page(*DRAWN)
-    questions = {question.text: question for question in drawn.questions}
     return [
         Sample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
         Sample(page, "What does the gray text say?", true_answers=("CJ",)),
-        *(
-            Sample(drawn.image, one.text, true_answers=(one.answer,), evidence=one.evidence)
-            for one in (questions[text] for text in (COMPARED, COUNTED))
-        ),
+        *pictures(SHAPES),
     ]
 
 
-def pictures() -> list[Sample]:
+def pictures(listed: str = LISTED) -> list[Sample]:
     """An invoice, a chart, settings and a ticket, each with some questions; those of one picture in a row."""
-    listed = json.loads((PICTURES / LISTED).read_text(encoding="utf-8"))
+    pages = json.loads((PICTURES / listed).read_text(encoding="utf-8"))
     return [
         Sample(
             str(PICTURES / f"{page['name']}.png"), one["question"], true_answers=(one["answer"],),
             evidence=tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in one["evidence"]),
         )
-        for page in listed
+        for page in pages
         for one in page["questions"]
     ]  # fmt: skip
 
 
 def write_shipped(target: Path = SHIPPED) -> Trace:
     """Answer the first sample with the form's own settings, and write the trace."""
-    from arr_coc.inspect.observe import observe
     from arr_coc.model import ARRCOCModel
+    from arr_coc.trace.observe import observe
 
     page, first = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))
     question = first["question"]

@@ -51,7 +51,7 @@ from arr_coc.app.handlers import (
     on_visit,
 )
 from arr_coc.app.looking import Looking
-from arr_coc.app.measuring import PROBES
+from arr_coc.app.measuring import PROBES, probe_names
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import FIELDS
 from arr_coc.app.samples import Sample, chip, pictures
@@ -59,10 +59,10 @@ from arr_coc.app.tab import TABS, Tab
 from arr_coc.app.uploads import Upload, UploadClip, UploadTrace
 from arr_coc.app.visits import Visits
 from arr_coc.app.worst import WorstCases
-from arr_coc.core.pdf import can_draw
-from arr_coc.inspect.clip_trace import ClipTrace
+from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
-from arr_coc.viewer import assets
+from arr_coc.trace.clip_trace import ClipTrace
+from arr_coc.trace.viewer import assets
 
 WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600
 """Questions that may wait, the largest upload, seconds for which files are kept."""
@@ -241,8 +241,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
                 probes = {
-                    name: gr.Button(title, size="md", min_width=200, elem_id=f"probe-{name}")
-                    for name, (title, _) in PROBES.items()
+                    name: gr.Button(PROBES[name], size="md", min_width=200, elem_id=f"probe-{name}")
+                    for name in probe_names()
                 }
                 end = gr.Button("Stop", size="md", min_width=80, interactive=False, elem_id="end")
             measured = StatusLine("", elem_id="measured")

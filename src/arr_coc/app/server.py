@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from arr_coc.app.clips import MOST_MB
-from arr_coc.core.whole import own_folder
+from arr_coc.files.atomic import own_folder
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from arr_coc import __version__
-from arr_coc.core.whole import move_files, own_folder, write_whole
+from arr_coc.files.atomic import move_files, own_folder, write_whole
 
 PYTHON = "3.12"
 APP = '''\
@@ -87,8 +87,8 @@ def space_files(
 
     from arr_coc.app import require_gradio
     from arr_coc.app.wheel import own_wheel, requirements
-    from arr_coc.core.device import resolve_dtype
-    from arr_coc.store.hub import BUNDLED, check_name, is_local
+    from arr_coc.files.device import resolve_dtype
+    from arr_coc.files.hub import BUNDLED, check_name, is_local
 
     require_gradio()  # its version is written down
     resolve_dtype(dtype)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
-from arr_coc.core.paths import input_file
-from arr_coc.evaluate.worst import Case, case_images, worst_cases
+from arr_coc.files.paths import input_file
+from arr_coc.files.plugins import plugin
 
 WORST = 12
 
@@ -20,12 +22,13 @@ class WorstCases:
         path: of the file.
 
     Raises:
-        ValueError: it is no result file.
+        ValueError: it is no result file, or `arr-coc-lab` is not installed.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = input_file(path)
-        self.cases: list[Case] = worst_cases(self.path, count=WORST)
+        self._lab = plugin("cases", "worst")
+        self.cases: list[dict[str, Any]] = self._lab.worst_cases(self.path, count=WORST)
 
     @property
     def title(self) -> str:
@@ -45,9 +48,9 @@ class WorstCases:
         Raises:
             ValueError: they can't be drawn or opened here.
         """
-        return case_images(self.path, self.cases)
+        return self._lab.case_images(self.path, self.cases)
 
 
-def caption(case: Case) -> str:
+def caption(case: Mapping[str, Any]) -> str:
     """A case in a line: the question, the answer, the right answer."""
     return f"{case['question']} {case['answer'] or 'Nothing'}, not {case['right']}"

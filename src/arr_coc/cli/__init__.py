@@ -36,25 +36,11 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
-from arr_coc.cli import (
-    adapt,
-    app,
-    ask,
-    bench,
-    draw,
-    eval,
-    info,
-    look,
-    report,
-    space,
-    terminal,
-    train,
-    view,
-    world,
-)
+from arr_coc.cli import app, ask, info, look, space, terminal, train, view
 from arr_coc.cli.examples import EXAMPLES
-from arr_coc.core.paths import shorten
-from arr_coc.core.user_modules import import_modules
+from arr_coc.files.paths import shorten
+from arr_coc.files.plugins import missing, plugin, plugins
+from arr_coc.files.user_modules import import_modules
 
 __all__ = ["commands", "main", "register_command"]
 
@@ -89,6 +75,12 @@ class Command(_Untyped, TyperCommand):
 class Commands(_Untyped, TyperGroup):
     """All of them."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of a line; one of a distribution that is not installed is named."""
+        if args and args[0] in ORDER and args[0] not in self.commands:
+            raise ValueError(missing(f"command {args[0]!r}"))
+        return super().resolve_command(ctx, args)
+
 
 commands = typer.Typer(
     cls=Commands,
@@ -118,19 +110,21 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
     commands.command(name, cls=Command, help=escape(text))(function)
 
 
-register_command("ask", ask.command)
-register_command("look", look.command)
-register_command("info", info.command)
-register_command("draw", draw.command)
-register_command("app", app.command)
-register_command("view", view.command)
-register_command("train", train.command)
-register_command("adapt", adapt.command)
-register_command("world", world.command)
-register_command("eval", eval.command)
-register_command("report", report.command)
-register_command("bench", bench.command)
-register_command("space", space.command)
+ORDER = tuple("ask look info draw app view train adapt world eval report bench space".split())
+"""The commands as the help lists them, what a daily user needs first; those of other distributions follow."""
+OWN = {
+    "ask": ask.command,
+    "look": look.command,
+    "info": info.command,
+    "app": app.command,
+    "view": view.command,
+    "train": train.command,
+    "space": space.command,
+}
+
+for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
+    if _name in OWN or _name in plugins("commands"):
+        register_command(_name, OWN.get(_name) or plugin("commands", _name))
 
 
 def _import(context: typer.Context, names: list[str] | None) -> list[str]:

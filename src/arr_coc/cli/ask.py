@@ -16,12 +16,12 @@ from arr_coc.cli.sources import folder_images, open_picture
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.core.visuals import Visual
     from arr_coc.data.record import Box
-    from arr_coc.inspect.clip_trace import ClipTrace
-    from arr_coc.inspect.trace import Trace
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Answer
+    from arr_coc.trace.clip_trace import ClipTrace
+    from arr_coc.trace.trace import Trace
+    from arr_coc.video.visuals import Visual
 
 PICTURE = "arr-coc-ask.png"
 MOST_NOTES = 3
@@ -132,7 +132,7 @@ def command(
         for picture, allocation in zip(pictures, answer.allocations, strict=True):
             strips.print_steps(picture, allocation)
         if boxes:
-            from arr_coc.inspect.evidence import score
+            from arr_coc.trace.evidence import score
 
             scored = score(boxes, answer.allocation, pictures[0].size)
             terminal.print_evidence(scored)
@@ -141,9 +141,9 @@ def command(
     if drawing_path:
         from PIL import Image
 
-        from arr_coc.core.filmstrip import filmstrip
-        from arr_coc.inspect.guidance import Guidance
-        from arr_coc.inspect.picture import draw_allocation, with_note
+        from arr_coc.trace.guidance import Guidance
+        from arr_coc.trace.picture import draw_allocation, with_note
+        from arr_coc.video.filmstrip import filmstrip
 
         allocations = answer.allocations
         guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
@@ -168,10 +168,10 @@ def _trace(
     """The trace of an answer, which is made once more for it."""
     session = model.session(list(pictures))
     if len(pictures) > 1 or session.has_clips:
-        from arr_coc.inspect.observe_clips import observe_clips
+        from arr_coc.trace.observe_clips import observe_clips
 
         return observe_clips(session, question, **options)
-    from arr_coc.inspect.observe import observe
+    from arr_coc.trace.observe import observe
 
     return observe(session, question, evidence=boxes, **options)
 
@@ -193,7 +193,7 @@ def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
     """Answer one question about every image of a folder, a row each as it comes; the exit code."""
-    from arr_coc.core.familiarity import FOREIGN
+    from arr_coc.choose.familiarity import FOREIGN
 
     width = max(len(file.name) for file in files)
     failures = foreign = 0
@@ -229,7 +229,7 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
 
 def _notes(answer: Answer) -> list[str]:
     """What is said beside an answer, but that its picture is foreign."""
-    from arr_coc.core.familiarity import FOREIGN
+    from arr_coc.choose.familiarity import FOREIGN
 
     note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")
     return [text for text in (note, terminal.FALLBACK if answer.fallback else "") if text]

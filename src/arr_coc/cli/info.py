@@ -25,7 +25,7 @@ def command(
     import platform
     from importlib import metadata
 
-    from arr_coc.seam import offers
+    from arr_coc.families import offers
 
     served = offers()
     versions = {"arr-coc": __version__, "python": platform.python_version()}

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arr_coc.cli import strips, terminal
 from arr_coc.cli.sources import STDIN, is_folder, open_picture
-from arr_coc.core.paths import local_path
-from arr_coc.core.question import check_question
-from arr_coc.core.whole import check_place
+from arr_coc.files.atomic import check_place
+from arr_coc.files.paths import local_path
+from arr_coc.files.question import check_question
 
 if TYPE_CHECKING:
-    from arr_coc.core.attending import Budget
-    from arr_coc.core.visuals import Visual
+    from arr_coc.choose.attending import Budget
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
+    from arr_coc.video.visuals import Visual
 
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
@@ -87,7 +87,7 @@ def open_pictures(request: Request, page: int | None, fps: float | None = None) 
     Raises:
         ValueError: one that can't be opened, or frames of no video.
     """
-    from arr_coc.core.visuals import is_clip
+    from arr_coc.video.visuals import is_clip
 
     if fps is not None and not any(map(is_clip, request.names)):
         raise ValueError("--fps is of videos, and there is none: leave it out")
@@ -105,7 +105,7 @@ def open_pictures(request: Request, page: int | None, fps: float | None = None) 
 
 def _open(name: str, page: int | None, fps: float | None) -> Visual:
     """One image or clip."""
-    from arr_coc.core.visuals import is_clip, open_visual
+    from arr_coc.video.visuals import is_clip, open_visual
 
     if not is_clip(name):
         return open_picture(name, page)
@@ -191,7 +191,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
     strips.refuse_boxes(pictures, {"--evidence": texts})
     from arr_coc.data.record import check_boxes as check_in
-    from arr_coc.inspect.evidence import check_boxes
+    from arr_coc.trace.evidence import check_boxes
 
     boxes = []
     for text in texts:
@@ -214,7 +214,7 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
     if text is None:
         return None
     with terminal.starting(quiet):
-        from arr_coc.core.attending import parse_budget
+        from arr_coc.choose.attending import parse_budget
     return parse_budget(text)
 
 
@@ -232,9 +232,9 @@ def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any)
         ValueError: what can't be loaded, or a device that isn't there.
     """
     with terminal.starting(quiet):
-        from arr_coc.core.device import resolve_device
+        from arr_coc.files.device import resolve_device
+        from arr_coc.files.hub import BUNDLED, is_local
         from arr_coc.model import ARRCOCModel
-        from arr_coc.store.hub import BUNDLED, is_local
 
     settings |= {"device": resolve_device(device), "dtype": dtype}
     settings = {name: value for name, value in settings.items() if value is not None}

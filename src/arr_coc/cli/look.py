@@ -16,12 +16,12 @@ from arr_coc.cli import inputs, options, strips, terminal
 from arr_coc.cli.sources import folder_images, open_picture
 
 if TYPE_CHECKING:
-    from arr_coc.core.allocation import Allocation
-    from arr_coc.core.attending import Budget
-    from arr_coc.core.guide.coupling import Coupling
-    from arr_coc.core.realizing import Decision
-    from arr_coc.core.visuals import Visual
+    from arr_coc.choose.allocation import Allocation
+    from arr_coc.choose.attending import Budget
     from arr_coc.data.record import Box
+    from arr_coc.guide.coupling import Coupling
+    from arr_coc.guide.realizing import Decision
+    from arr_coc.video.visuals import Visual
 
 PICTURE = "arr-coc-look.png"
 
@@ -138,17 +138,17 @@ def _guide(
 ) -> Looker:
     """The guide, which looks at each image alone."""
     with terminal.starting(quiet):
-        from arr_coc.core.attending import DEFAULT_BUDGET
-        from arr_coc.core.guide.store import load_guide
-        from arr_coc.core.selector import Selector
-        from arr_coc.core.video import FrameSource
+        from arr_coc.choose.attending import DEFAULT_BUDGET
+        from arr_coc.guide.selector import Selector
+        from arr_coc.guide.store import load_guide
+        from arr_coc.video import FrameSource
 
         selector = Selector(load_guide(guide, dtype, "cpu" if device == "auto" else device))
     allowed = DEFAULT_BUDGET if budget is None else budget
 
     def decide(visual: Visual) -> Decision:
         if isinstance(visual, FrameSource):
-            from arr_coc.core.clip_selector import choose_in_clip
+            from arr_coc.guide.clip_selector import choose_in_clip
 
             return choose_in_clip(selector, visual, question, allowed)
         return selector.decide(visual, question, allowed)
@@ -211,7 +211,7 @@ def _show(
     record: Path | None = None,
 ) -> None:
     """The lines of one image; with --json its record, which names the image where there are several."""
-    from arr_coc.inspect.evidence import score
+    from arr_coc.trace.evidence import score
 
     scored = score(boxes, look.allocation, picture.size)
     if as_json:
@@ -244,9 +244,9 @@ def _draw(
         return
     from PIL import Image
 
-    from arr_coc.core.filmstrip import filmstrip
-    from arr_coc.inspect.guidance import Guidance
-    from arr_coc.inspect.picture import draw_layers, with_note
+    from arr_coc.trace.guidance import Guidance
+    from arr_coc.trace.picture import draw_layers, with_note
+    from arr_coc.video.filmstrip import filmstrip
 
     guidance = None if look.coupling is None else Guidance.of(look.coupling)
     drawing = (

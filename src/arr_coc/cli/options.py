@@ -50,7 +50,7 @@ def choosing_mode_name(text: str) -> str:
 
 def recipe_names() -> list[str]:
     """The built-in recipes, by their files alone: a shell completes them without the room they belong to."""
-    recipes = Path(__file__).parents[1] / "training" / "recipes"
+    recipes = Path(__file__).parents[1] / "train" / "recipes"
     return ["list", "guide", *sorted(file.stem for file in recipes.glob("*.toml"))]
 
 

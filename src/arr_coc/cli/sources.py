@@ -1,8 +1,8 @@
 """Where images of the command line come from: files, a page of a PDF, standard input, or a folder.
 
-    open_picture("page.png")         any image file that `core.images` reads
+    open_picture("page.png")         any image file that `files.images` reads
     open_picture("-")                the bytes of one on standard input
-    open_picture("paper.pdf", 3)     its third page, drawn as `core.pdf` does
+    open_picture("paper.pdf", 3)     its third page, drawn as `files.pdf` does
     folder_images(Path("scans"))     the image files that lie in a folder, by name
 
 Nothing is fetched: an address is refused by name.
@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arr_coc.core.paths import local_path, shorten
+from arr_coc.files.paths import local_path, shorten
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,13 +37,13 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         page: of a PDF, from 1; None: its only one.
 
     Returns:
-        In mode RGB and upright, as of `core.images.open_image`.
+        In mode RGB and upright, as of `files.images.open_image`.
 
     Raises:
         ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
     """
-    from arr_coc.core.images import open_image
-    from arr_coc.core.pdf import is_pdf, open_page
+    from arr_coc.files.images import open_image
+    from arr_coc.files.pdf import is_pdf, open_page
 
     source, title = (name, shorten(name)) if name != STDIN else (_standard_input(), "standard input")
     if is_pdf(source):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from arr_coc.cli import options, terminal
-from arr_coc.core.paths import local_path
+from arr_coc.files.paths import local_path
 
 
 def command(

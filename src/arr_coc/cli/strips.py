@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from arr_coc.cli import terminal
 
 if TYPE_CHECKING:
-    from arr_coc.core.allocation import Allocation
-    from arr_coc.core.visuals import Visual
+    from arr_coc.choose.allocation import Allocation
+    from arr_coc.video.visuals import Visual
 
 MOST = 8
 """Steps that a row of a terminal names."""

@@ -23,15 +23,15 @@ from rich.progress import track as rich_track
 from rich.table import Table
 from rich.text import Text
 
-from arr_coc.core.whole import write_whole
+from arr_coc.files.atomic import write_whole
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.core.allocation import Allocation
-    from arr_coc.core.answer import Answer
-    from arr_coc.core.guide.coupling import Coupling
-    from arr_coc.inspect.evidence import Scored
+    from arr_coc.answer import Answer
+    from arr_coc.choose.allocation import Allocation
+    from arr_coc.guide.coupling import Coupling
+    from arr_coc.trace.evidence import Scored
 
 
 MOST_MESSAGE = 900
@@ -246,7 +246,7 @@ def print_allocation(
     name: str, question: str, allocation: Allocation, coupling: Coupling | None = None
 ) -> None:
     """How many tokens were kept, why, how the three scorers were weighed, and what the guide says of it."""
-    from arr_coc.core.allocation import Reason
+    from arr_coc.choose.allocation import Reason
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
     reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
@@ -268,7 +268,7 @@ def print_allocation(
 
 def _guided(coupling: Coupling) -> list[tuple[str, str]]:
     """What the guide says of a question: the words that are on the picture, and how sure it is."""
-    from arr_coc.core.guide.trust import GENERAL, sentence, verdict_of
+    from arr_coc.guide.trust import GENERAL, sentence, verdict_of
 
     kind = verdict_of(coupling)
     line = sentence(kind, coupling.confidence, coupling.words)
@@ -342,7 +342,7 @@ def _share(kept: int, total: int) -> str:
 
 def _times(answer: Answer) -> dict[str, float]:
     """Milliseconds by stage, in order, those of choosing as one: so many columns fit on a terminal."""
-    from arr_coc.core.realizing import CHOOSING
+    from arr_coc.guide.realizing import CHOOSING
 
     times: dict[str, float] = {}
     for stage, value in answer.ms.items():

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from arr_coc.cli import options, terminal
-from arr_coc.core.paths import local_path
+from arr_coc.files.paths import local_path
+from arr_coc.files.plugins import plugin
 
 if TYPE_CHECKING:
-    from arr_coc.training.recipe import Recipe
+    from arr_coc.train.recipe import Recipe
 
 WIDTH = 80
 """Columns of the descriptions, where the terminal isn't narrower."""
@@ -67,7 +68,7 @@ def command(
     look.
     """
     with terminal.status("starting", as_json):
-        from arr_coc.training.recipe import load_recipe, parse_override
+        from arr_coc.train.recipe import load_recipe, parse_override
 
     if recipe == "list":
         return _list(changes or [], as_json)
@@ -85,8 +86,8 @@ def command(
     try:
         with terminal.quiet_stdout(as_json):
             with terminal.status("starting", as_json):
-                from arr_coc.training.folder import is_main_process
-                from arr_coc.training.trainer import train
+                from arr_coc.train.folder import is_main_process
+                from arr_coc.train.trainer import train
 
                 terminal.quiet_transformers()
             name = Path(recipe).stem
@@ -112,9 +113,8 @@ def command(
 def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str, as_json: bool) -> int:
     """Teach the guide; options come before KEY=VALUE."""
     with terminal.status("starting", as_json):
-        from arr_coc.training.guide.recipe import load_guide_recipe
-        from arr_coc.training.guide.trainer import train_guide
-
+        load_guide_recipe = plugin("teachers", "guide").load_guide_recipe
+        train_guide = plugin("trainers", "guide")
         terminal.quiet_transformers()
     pairs = [change.partition("=") for change in changes]
     for name, sign, _ in pairs:
@@ -134,7 +134,7 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
         terminal.complain(f"stopped after {done}; the guide is usable; the same line goes on from there")
         return 128 + result["signal"]
     if not as_json:
-        from arr_coc.training.progress import duration, in_words
+        from arr_coc.train.progress import duration, in_words
 
         rows = [("folder", out), ("learned", f"{done}; this sitting {duration(result['seconds'])}")]
         rows += [("reached", f"{in_words(result)} (mean since the last line)")] if "loss" in result else []
@@ -144,7 +144,7 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
 
 def _list(names: list[str], as_json: bool) -> int:
     """A line a recipe; of named ones all that is to say."""
-    from arr_coc.training.descriptions import describe, recipes, summary
+    from arr_coc.train.descriptions import describe, recipes, summary
 
     for name in names:
         if name not in recipes():
@@ -181,7 +181,7 @@ def _print_descriptions(descriptions: dict[str, list[str]]) -> None:
 
 def _print_result(settings: Recipe, out: str, result: dict[str, Any]) -> None:
     """Where the allocator is, what it reached, and what to do with it."""
-    from arr_coc.training.progress import duration, in_words
+    from arr_coc.train.progress import duration, in_words
 
     rows = [
         ("folder", out),
@@ -201,8 +201,10 @@ def _next(settings: Recipe, out: str) -> str:
     """The command that uses what was learned."""
     folder = shlex.quote(out)
     if settings.allocator == "query-blind":
-        from arr_coc.training.query_blind import WEIGHTS
+        from arr_coc.train.folder import QUERY_BLIND
 
-        return f"arr-coc eval --query-blind {shlex.quote(str(Path(out) / WEIGHTS))} --model {settings.model}"
+        return (
+            f"arr-coc eval --query-blind {shlex.quote(str(Path(out) / QUERY_BLIND))} --model {settings.model}"
+        )
     mode = " --mode sparse" if settings.eyes == "stem" else ""
     return f"arr-coc ask IMAGE QUESTION --model {folder}{mode}"

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from arr_coc.cli import inputs, options, terminal
-from arr_coc.core.paths import input_file
-from arr_coc.core.whole import write_whole
+from arr_coc.files.atomic import write_whole
+from arr_coc.files.paths import input_file
 
 
 def command(
@@ -24,8 +24,8 @@ def command(
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.starting(as_json):
-        from arr_coc.inspect.clip_trace import load_trace
-        from arr_coc.viewer import page
+        from arr_coc.trace.clip_trace import load_trace
+        from arr_coc.trace.viewer import page
 
         views = [load_trace(input_file(trace)).view() for trace in traces]
     write_whole(page(views).encode(), target)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from arr_coc.core.whole import one_line
 from arr_coc.data.record import check_inside, check_name, is_file
-from arr_coc.store.validation import short
+from arr_coc.files.atomic import one_line
+from arr_coc.files.validation import short
 
 MOST_SIDE = 4096
 """The longest side of a map in a file."""

@@ -6,7 +6,7 @@
 
 Each metric follows the official program where there is one, quirks included where they move a score, so that
 results compare with published ones; a docstring states where it doesn't. Nothing here cuts an answer out of a
-longer reply: prompts ask for short answers (see `arr_coc.data`).
+longer reply: prompts ask for short answers (see `arr_coc_lab.data`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
-from arr_coc.core.paths import shorten
-from arr_coc.store.validation import parse_json, short, validated
+from arr_coc.files.paths import shorten
+from arr_coc.files.validation import parse_json, short, validated
 
 Box = tuple[float, float, float, float]
 

@@ -10,39 +10,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from arr_coc.core.paths import local_path
-from arr_coc.data.chartqa import read_chartqa
-from arr_coc.data.clips import LETTER
-from arr_coc.data.coco import read_coco
-from arr_coc.data.docvqa import read_docvqa
-from arr_coc.data.gqa import read_gqa
 from arr_coc.data.lines import read_folder, read_jsonl
-from arr_coc.data.longvideobench import read_longvideobench
-from arr_coc.data.metrics import (
-    anls,
-    choice_accuracy,
-    exact_match,
-    loose_match,
-    relaxed_accuracy,
-    vqa_accuracy,
-)
-from arr_coc.data.mvbench import read_mvbench
-from arr_coc.data.parquet import read_parquet
-from arr_coc.data.pope import read_pope
+from arr_coc.data.metrics import loose_match
 from arr_coc.data.record import Example, NoSuchFile, check_inside
-from arr_coc.data.rendered import read_rendered
-from arr_coc.data.textvqa import read_textvqa
-from arr_coc.data.videomme import read_videomme
-from arr_coc.data.vqav2 import read_vqav2
-from arr_coc.store.validation import bare, nearest
+from arr_coc.files.paths import local_path
+from arr_coc.files.plugins import plugin, plugins
+from arr_coc.files.validation import bare, nearest
 
 Metric = Callable[[str, Sequence[str]], float]
-
-SHORT = "\nAnswer the question using a single word or phrase."
-"""What LLaVA and lmms-eval append to a question of the public data sets of images here."""
 
 
 class Reader(Protocol):
@@ -72,25 +51,15 @@ class DataSet:
     classes: tuple[str, ...] = ()
 
 
-DATASETS: dict[str, DataSet] = {
-    data.name: data
-    for data in (
-        DataSet("vqav2", read_vqav2, vqa_accuracy, SHORT),
-        DataSet("textvqa", read_textvqa, vqa_accuracy, SHORT),
-        DataSet("docvqa", read_docvqa, anls, SHORT),
-        DataSet("chartqa", read_chartqa, relaxed_accuracy, SHORT),
-        DataSet("gqa", read_gqa, loose_match, SHORT),
-        DataSet("pope", read_pope, loose_match, SHORT, classes=("category",)),
-        DataSet("videomme", read_videomme, choice_accuracy, LETTER, True, ("duration", "task_type")),
-        DataSet("mvbench", read_mvbench, choice_accuracy, LETTER, True, ("task",)),
-        DataSet("longvideobench", read_longvideobench, choice_accuracy, LETTER, True, ("duration_group",)),
-        DataSet("jsonl", read_jsonl, loose_match, ""),
-        DataSet("coco", read_coco, loose_match, ""),
-        DataSet("parquet", read_parquet, loose_match, SHORT),
-        DataSet("rendered", read_rendered, exact_match, ""),
-        DataSet("folder", read_folder, None, ""),
-    )
-}
+OWN = (DataSet("jsonl", read_jsonl, loose_match, ""), DataSet("folder", read_folder, None, ""))
+"""Questions of your own; the public data sets come with `arr-coc-lab`."""
+
+
+@cache
+def data_sets() -> dict[str, DataSet]:
+    """All data sets by name: those of other distributions, then your own questions."""
+    added = (each for name in sorted(plugins("data")) for each in plugin("data", name))
+    return {each.name: each for each in (*added, *OWN)}
 
 
 def open_data(
@@ -101,7 +70,7 @@ def open_data(
     Files are opened and read now, images are located as their questions come.
 
     Args:
-        spec: a name of `DATASETS` and a folder, such as "textvqa:/data/textvqa".
+        spec: a name of `data_sets()` and a folder, such as "textvqa:/data/textvqa".
         split: None for the one that results are usually published on.
         limit: at most so many questions, the first ones; None for all.
         clips: whether the caller can take questions about clips.
@@ -111,15 +80,16 @@ def open_data(
             what the reader raises.
     """
     name, colon, folder = spec.partition(":")
-    names = ", ".join(DATASETS)
+    sets = data_sets()
+    names = ", ".join(sets)
     if not colon or not folder.strip():
         raise ValueError(f"data {spec!r} is not NAME:DIR: write for example textvqa:/data/textvqa ({names})")
-    if name.strip().lower() not in DATASETS:
-        hint = nearest(name.strip(), DATASETS)
+    if name.strip().lower() not in sets:
+        hint = nearest(name.strip(), sets)
         raise ValueError(f"data set {name!r} is unknown: use one of {names}, or jsonl:DIR for your own{hint}")
-    data = DATASETS[name.strip().lower()]
+    data = sets[name.strip().lower()]
     if data.clips and not clips:
-        images = ", ".join(name for name, other in DATASETS.items() if not other.clips)
+        images = ", ".join(name for name, other in sets.items() if not other.clips)
         raise ValueError(f"data {spec!r} is about clips, and this is done with images: use one of {images}")
     choice = {} if split is None else {"split": split}
     return data, _read(data, local_path(folder.strip()), choice | {"limit": limit})

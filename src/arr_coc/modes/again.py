@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import torch
 
-from arr_coc.core.guide.trust import is_transcription
+from arr_coc.guide.trust import is_transcription
 from arr_coc.modes import FULL, SACCADE, find_mode
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
 from arr_coc.modes.whole import gazed

@@ -18,23 +18,23 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation, Grid
-from arr_coc.core.attending import Budget
-from arr_coc.core.frames import groups, whole_grids
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.guide import Guide, Page
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.realizing import Stopwatch
-from arr_coc.core.stem import Stem
-from arr_coc.core.temporal import Changes
-from arr_coc.core.texture import TextureCache
+from arr_coc.choose.allocation import Allocation, Grid
+from arr_coc.choose.attending import Budget
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.stem import Stem
+from arr_coc.choose.texture import TextureCache
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.guide import Guide, Page
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.store import load_guide
 from arr_coc.modes import MODES, SPARSE, Mode
 from arr_coc.modes.crops import looks_at_crops, with_crops
 from arr_coc.modes.textures import check_layer, check_mode, wanted_inputs
 from arr_coc.seam import Compacted, FamilyAdapter, Layout, VisualFeatures
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
+from arr_coc.video.frames import groups, whole_grids
+from arr_coc.video.temporal import Changes
 
 T = TypeVar("T")
 MOST_TURNS = 16

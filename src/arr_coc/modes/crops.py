@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from arr_coc.core.images import ImageSource, open_image
+from arr_coc.files.images import ImageSource, open_image
 from arr_coc.seam.misfits import reading
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.core.frames import groups
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.realizing import Cues, Stopwatch
-from arr_coc.core.temporal import Changes
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.realizing import Cues, Stopwatch
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.modes.textures import TextureMaker
 from arr_coc.seam import FamilyAdapter, Layout
 from arr_coc.seam.steps import StepRows
+from arr_coc.video.frames import groups
+from arr_coc.video.temporal import Changes
 
 
 def gather(
@@ -76,7 +76,7 @@ def gather(
         cues.append(Cues(texture, query, words, *what, None if guided is None else guided[image]))
         if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
             with torch.no_grad():
-                relevance.append(layer.relevance(*cues[-1], watch=watch).balanced)
+                relevance.append(cues[-1].relevance(layer, watch).balanced)
     encoded.textures[:] = [cue.texture for cue in cues]
     return cues
 

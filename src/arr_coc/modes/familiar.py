@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.familiarity import GUIDED
-from arr_coc.core.realizing import Decision
-from arr_coc.core.stem import Stem
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.familiarity import GUIDED
+from arr_coc.choose.stem import Stem
+from arr_coc.guide.realizing import Decision
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.cues import pictures
 from arr_coc.modes.notes import joined

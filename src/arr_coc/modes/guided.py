@@ -18,17 +18,17 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.frames import groups
-from arr_coc.core.guide.coupling import Coupling, couple, view
-from arr_coc.core.guide.guide import Guide, Page
-from arr_coc.core.guide.trust import is_general
-from arr_coc.core.moments import event_of
-from arr_coc.core.selector import image_pixels
-from arr_coc.core.temporal import Changes
+from arr_coc.guide.coupling import Coupling, couple, view
+from arr_coc.guide.guide import Guide, Page
+from arr_coc.guide.selector import image_pixels
+from arr_coc.guide.trust import is_general
 from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import changes_of, pictures
 from arr_coc.modes.familiar import guided_visuals
 from arr_coc.seam import FamilyAdapter, Layout
+from arr_coc.video.frames import groups
+from arr_coc.video.moments import event_of
+from arr_coc.video.temporal import Changes
 
 SAME = 0.04
 """The most that two pictures of one thing differ in, mean over pixels in [0, 1], after one was resampled."""

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from arr_coc.core.guide.print_evidence import picture_inputs
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.texture import TextureCache, channel_groups, generate_texture_array
-from arr_coc.core.texture.clip import FRAMES
-from arr_coc.core.texture.registry import Channels
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.texture import TextureCache, channel_groups, generate_texture_array
+from arr_coc.choose.texture.clip import FRAMES
+from arr_coc.choose.texture.registry import Channels
+from arr_coc.guide.print_evidence import picture_inputs
 from arr_coc.seam import FamilyAdapter, Layout
 from arr_coc.seam.encoder_features import coarse_features
 
@@ -64,7 +64,7 @@ def check_layer(layer: ARRCOCLayer) -> None:
             raise ValueError(
                 f"channel group {group.name!r} needs a basis of the encoder's features, which the layer has "
                 "not: train the layer, which fits one, or set layer.basis to fit_coarse_basis(model, "
-                "pictures) of arr_coc.training.components"
+                "pictures) of arr_coc.train.components"
             )
         if lacking:
             raise ValueError(

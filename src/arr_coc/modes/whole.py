@@ -12,9 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.guide.trust import blend, shares
-from arr_coc.core.realizing import Cues, Decision, best_kept, decide, everything_kept, weigh
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.realizing import Cues, Decision, best_kept, decide, everything_kept, weigh
+from arr_coc.guide.trust import blend, shares
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, guarded
 from arr_coc.modes.cues import gather

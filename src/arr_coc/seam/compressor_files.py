@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from arr_coc.core.saved import check_finite, made_folder, reading, write_tensors
+from arr_coc.files.saved import check_finite, made_folder, reading, write_tensors
 from arr_coc.seam.gestalt import CONVS, ConvCompressor, Convs
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 

@@ -23,7 +23,7 @@ from packaging.version import Version
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
-from arr_coc.core.allocation import Allocation
+from arr_coc.choose.allocation import Allocation
 from arr_coc.seam.caches import cache_of, mark_caches
 from arr_coc.seam.callbacks import show_whole_prompt
 from arr_coc.seam.features import Compacted

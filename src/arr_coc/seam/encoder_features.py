@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.core.saved import reading
+from arr_coc.files.saved import reading
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.features import VisualFeatures
 from arr_coc.seam.gestalt import compress

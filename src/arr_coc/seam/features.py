@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from arr_coc.core.allocation import Grid
+from arr_coc.choose.allocation import Grid
 
 KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
 """The processor's outputs with the kind of every token of a prompt."""

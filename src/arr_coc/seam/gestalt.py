@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.core.knowing import same_start
+from arr_coc.choose.knowing import same_start
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.features import CROP_GRIDS
 from arr_coc.seam.halvings import SIDES, Halvings

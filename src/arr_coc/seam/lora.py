@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from arr_coc.core.knowing import same_start
-from arr_coc.core.saved import made_folder, reading, write_tensors
+from arr_coc.choose.knowing import same_start
+from arr_coc.files.saved import made_folder, reading, write_tensors
 from arr_coc.seam.loaded import hook_device
 from arr_coc.seam.lora_files import CONFIG_NAME, PREFIX, WEIGHTS_NAME, read_lora
 from arr_coc.seam.tower_compressor import TOWERS

@@ -25,7 +25,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.core.saved import MOST_BYTES, check_finite
+from arr_coc.files.saved import MOST_BYTES, check_finite
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"

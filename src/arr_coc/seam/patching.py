@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional as F
 
-from arr_coc.core.allocation import Grid
+from arr_coc.choose.allocation import Grid
 
 
 def to_picture(

@@ -24,12 +24,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.core.question import check_question
-from arr_coc.core.video import FrameSource
-from arr_coc.core.visuals import Visual
+from arr_coc.files.question import check_question
 from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.steps import ClipSteps, StepPixels, crowded, outline, takes_steps
 from arr_coc.seam.template import render
+from arr_coc.video import FrameSource
+from arr_coc.video.visuals import Visual
 
 DRIFT = 0.02
 """Seconds by which a frame may be off the second that its number and the clip's mean rate give."""

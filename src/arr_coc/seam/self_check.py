@@ -73,7 +73,7 @@ def self_check(adapter: FamilyAdapter) -> None:
         what = " ".join(str(error).split())
         raise ValueError(
             f"model type {kind!r} has no adapter of its own, and the generic one doesn't fit it: {what}; use "
-            "the model without arr-coc, or register a FamilyAdapter (`arr_coc.seam.register_family`)"
+            "the model without arr-coc, or register a FamilyAdapter (`arr_coc.families.register_family`)"
         ) from error
     finally:
         model.train(training)

@@ -21,8 +21,8 @@ from torch import Tensor
 from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from arr_coc.core.video import FrameSource
-from arr_coc.core.video.sampling import FPS, LEAST_FRAMES
+from arr_coc.video import FrameSource
+from arr_coc.video.sampling import FPS, LEAST_FRAMES
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter

@@ -19,8 +19,8 @@ from typing import Any
 
 from transformers import ProcessorMixin
 
-from arr_coc.core.whole import one_line
-from arr_coc.core.worker import Worker
+from arr_coc.files.atomic import one_line
+from arr_coc.files.worker import Worker
 
 MOST_LETTERS = 100_000
 """Of a template; those of the families supported have up to about ten thousand."""

@@ -19,7 +19,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.core.knowing import same_start
+from arr_coc.choose.knowing import same_start
 from arr_coc.seam.features import VisualFeatures
 from arr_coc.seam.halves import usual_first
 from arr_coc.seam.halvings import SIDES, Halvings

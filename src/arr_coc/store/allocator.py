@@ -17,12 +17,14 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.core.guide.store import FILE, PLACE
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.location import written
-from arr_coc.core.saved import CONFIG_NAME, made_folder, save_layer
-from arr_coc.core.stem import Stem, load_stem, save_stem
-from arr_coc.core.whole import alone, move_files, one_line, own_folder, write_whole
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer_files import save_layer
+from arr_coc.choose.stem import Stem, load_stem, save_stem
+from arr_coc.files.atomic import alone, move_files, one_line, own_folder, write_whole
+from arr_coc.files.location import written
+from arr_coc.files.saved import CONFIG_NAME, made_folder
+from arr_coc.files.vetting import check_file
+from arr_coc.guide.store import FILE, PLACE
 from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.lora import LoRAs
 from arr_coc.seam.lora_files import FILES as LORA_FILES
@@ -34,7 +36,6 @@ from arr_coc.store.checkpoint import (
     base_revision,
     load_layer,
 )
-from arr_coc.store.vetting import check_file
 
 SAVING = ".saving-"
 """How the name of the folder begins into which an allocator is written first."""

@@ -17,17 +17,14 @@ from typing import Any, Protocol, TypedDict
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from arr_coc.core.guide.store import load_guide
-from arr_coc.core.paths import input_file
+from arr_coc.files.hub import BUNDLED, is_local
+from arr_coc.files.plugins import plugin
+from arr_coc.guide.store import load_guide
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
 from arr_coc.seam.lora import WEIGHTS_NAME as LORA_WEIGHTS
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.checkpoint import ALLOCATOR_FILES, GUIDE, WEIGHTS_NAME, base_revision
-from arr_coc.store.hub import BUNDLED, is_local
-from arr_coc.store.results.fingerprint import fingerprint
-from arr_coc.store.results.kinds import DOWNSAMPLE, kind, split_method
-from arr_coc.store.results.summary import Summary, by_budget, read_summary
-from arr_coc.store.results.table import percent, plain, table
+from arr_coc.store.fingerprint import fingerprint
 
 CARD = "README.md"
 SHARED = (*ALLOCATOR_FILES, CARD)
@@ -40,8 +37,6 @@ LORAS = {
     COARSE: "LoRA of the language model, for reading a gestalt before fine tokens",
     **{name: f"LoRA of the vision tower, for gestalt `{name}`" for name in TOWERS},
 }
-COMPARED = ("random", DOWNSAMPLE)
-"""Nulls that a card shows beside ours, with the best rival."""
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +89,7 @@ def model_card(
     Raises:
         ValueError: a result that can't be read, or of other weights.
     """
-    figures = [_figures(path, model) for path in results]
+    figures = [plugin("cards", "results")(path, fingerprint(model.layer)) for path in results]
     on_hub = model.base_name != BUNDLED and not is_local(model.base_name)
     metadata = ModelCardData(
         base_model=model.base_name if on_hub else None,
@@ -216,7 +211,7 @@ def _data(model: Described, data: str | None) -> str:
 
 
 def _run(record: Mapping[str, Any]) -> str:
-    """A record of `arr_coc.core.provenance` in words."""
+    """A record of `arr_coc.files.provenance` in words."""
     kinds = {"world": "drawn pages"}
     parts = [
         ", ".join(
@@ -254,61 +249,3 @@ def _limits(model: Described) -> str:
             "be wrong about photographs."
         )
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _figures(path: str | Path, model: Described) -> str:
-    """The data of a result file in words, and a table of its figures.
-
-    The table has a row for all tokens, and for each budget ours, two nulls and the best rival.
-
-    Raises:
-        ValueError: the file can't be read, is filtered, or was measured with other weights.
-    """
-    summary = read_summary(input_file(path))
-    if summary.get("filter"):
-        raise ValueError(
-            f"result {str(path)!r} is of a filtered part of its questions: report it without one"
-        )
-    header = summary["header"]
-    if header.get("weights", {}).get("arr-coc") != fingerprint(model.layer):
-        raise ValueError(
-            f"result {str(path)!r} was measured with other weights than these: leave it out, or measure this "
-            "allocator with arr-coc eval --allocator FOLDER"
-        )
-    rows = _excerpt(summary)
-    if not header.get("data") or not header.get("size"):
-        raise ValueError(f"result {str(path)!r} lacks data or size in its header: measure with arr-coc eval")
-    source, _, _ = plain(header["data"]).partition(":")  # without the folder after it
-    what = f"drawn pages of {header['size']} px" if source == "world" else f"`{source}`"
-    text = f"{summary['questions']:,} questions about {summary['images']:,} images ({what}), "
-    text += f"{plain(summary['metric'])} with its 95 % interval"
-    if summary["timed"]:
-        device = plain(str(header.get("machine", {}).get("device", "one machine")))
-        text += f"; time to first token (TTFT) is the median of {summary['timed']} questions on {device}"
-    text += ":\n\n" + table(summary | {"methods": rows}, "short")
-    worst = [
-        (*row["worst family"], method)
-        for method, row in rows.items()
-        if kind(method, header) == "ours" and row["worst family"]
-    ]
-    if worst:
-        family, kept, method = min(worst, key=lambda entry: entry[1])
-        text += f"\n\nWeakest: {method} keeps {percent(kept)} of the score of all tokens on "
-        text += f"`{plain(family)}` questions."
-    return text
-
-
-def _excerpt(summary: Summary) -> dict[str, Any]:
-    """The methods of a summary that a card shows: all tokens, ours, `COMPARED` and the best rivals."""
-    chosen: list[str] = []
-    for group in by_budget(summary).values():  # each from the best down
-        kinds = [kind(method, summary["header"]) for method in group]
-        if not {"full", "ours"} & set(kinds):
-            continue
-        rival = next((m for m, k in zip(group, kinds, strict=True) if k == "rival"), None)
-        chosen += [
-            m
-            for m, k in zip(group, kinds, strict=True)
-            if k in ("full", "ours") or m == rival or split_method(m)[0] in COMPARED
-        ]
-    return {method: summary["methods"][method] for method in chosen}

@@ -25,22 +25,23 @@ from transformers import (
     PreTrainedModel,
 )
 
-from arr_coc.core.guide.store import FILE, PLACE
-from arr_coc.core.layer import ARRCOCLayer
-from arr_coc.core.location import BUNDLED, is_local, located
-from arr_coc.core.paths import local_path
-from arr_coc.core.saved import BUNDLED as BUNDLED_FOLDER
-from arr_coc.core.saved import CONFIG_NAME, WEIGHTS_NAME, read_layer, read_settings, reading
-from arr_coc.seam import check_model_type
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer_files import WEIGHTS_NAME, read_layer
+from arr_coc.families import check_model_type
+from arr_coc.files.hub import commit_of, download
+from arr_coc.files.location import BUNDLED, is_local, located
+from arr_coc.files.paths import local_path
+from arr_coc.files.saved import BUNDLED as BUNDLED_FOLDER
+from arr_coc.files.saved import CONFIG_NAME, read_settings, reading
+from arr_coc.files.validation import short
+from arr_coc.files.vetting import SMALL_FILES, Vetted, check_weights, vetted, weight_names
+from arr_coc.guide.store import FILE, PLACE
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.lora import FOLDERS
 from arr_coc.seam.lora_files import FILES as LORA_FILES
 from arr_coc.seam.template import check_template
 from arr_coc.seam.tower_compressor import TOWERS
-from arr_coc.store.hub import commit_of, download
 from arr_coc.store.trial import begin, try_processor
-from arr_coc.store.validation import short
-from arr_coc.store.vetting import SMALL_FILES, Vetted, check_weights, vetted, weight_names
 
 BUNDLED_MODEL = BUNDLED_FOLDER / "model"
 BUNDLED_ALLOCATOR = BUNDLED_FOLDER / "allocator"

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Unpack
 
+from arr_coc.files.hub import check_shared, upload
 from arr_coc.store.allocator import save_learned
 from arr_coc.store.card import SHARED, Facts, card_file, model_card
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_ABOUT
-from arr_coc.store.hub import check_shared, upload
 
 
 class Shareable:

@@ -7,7 +7,7 @@
 A tokenizer.json holds patterns and templates, and an image processor sizes, that may multiply: they need
 minutes and gigabytes, or end the process. What of it is too much can't be told from the files alone, so the
 child does with them what the first question does: it loads them, reads a text, decodes it, and prepares
-pictures, within bounds of time and memory (`core.worker`), and of what comes out (`store.trial_work`).
+pictures, within bounds of time and memory (`files.worker`), and of what comes out (`store.trial_work`).
 
 Files of which the same contents held before are not tried again.
 """
@@ -20,10 +20,10 @@ from typing import Any
 
 from PIL import Image
 
-from arr_coc.core.saved import reading
-from arr_coc.core.worker import Worker
-from arr_coc.store.validation import short
-from arr_coc.store.vetting import small_files
+from arr_coc.files.saved import reading
+from arr_coc.files.validation import short
+from arr_coc.files.vetting import small_files
+from arr_coc.files.worker import Worker
 
 SECONDS, MEGABYTES, IDLE = 30, 4096, 60
 """The most that one step may take; seconds after which a child that nobody needs is ended."""

@@ -16,8 +16,8 @@ from PIL import Image
 from tokenizers import Tokenizer
 from transformers import AutoProcessor
 
+from arr_coc.files.validation import short
 from arr_coc.seam.prompt import VisualPrompt
-from arr_coc.store.validation import short
 
 PROBE = (
     "The quick brown fox, 'jumped' over 13 lazy dogs! (3.14 > 2.72) {[x_1]} a@b.org/#?&=%$*+-~^|\\<>\"`; \t"

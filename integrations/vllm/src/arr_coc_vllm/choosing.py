@@ -23,12 +23,12 @@ from cachetools import LRUCache
 from torch import Tensor
 from vllm.logger import init_logger
 
-from arr_coc.core.allocation import Allocation
-from arr_coc.core.attending import SHARPNESS
-from arr_coc.core.guide.coupling import Coupling
-from arr_coc.core.images import open_image, picture_digest
-from arr_coc.core.question import check_question
-from arr_coc.core.selector import Selector
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.attending import SHARPNESS
+from arr_coc.files.images import open_image, picture_digest
+from arr_coc.files.question import check_question
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.selector import Selector
 from arr_coc_vllm import metrics
 from arr_coc_vllm.settings import Settings
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from PIL import Image
 
-from arr_coc.core.images import open_image
-from arr_coc.core.texture import channel_names
-from arr_coc.inspect.guidance import read_guidance
-from arr_coc.inspect.trace import Trace
+from arr_coc.choose.texture import channel_names
+from arr_coc.files.images import open_image
+from arr_coc.trace.guidance import read_guidance
+from arr_coc.trace.trace import Trace
 from arr_coc_vllm.choosing import Chooser, Record
 
 CELL = 32

@@ -1,0 +1,120 @@
+"""The command `arr-coc eval`: methods x budgets on one model, a line per question, a table and a plot."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from arr_coc.cli import options, terminal
+from arr_coc.files.paths import local_path
+from arr_coc_lab.cli.report import show_summary
+
+
+def command(
+    data: Annotated[
+        str, typer.Option(metavar="world|NAME:DIR", help="Drawn pages, or textvqa:DIR, jsonl:DIR and so on.")
+    ] = "world",
+    model: options.Model = options.DEFAULT_MODEL,
+    allocator: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FOLDER", help="The allocator; with a name, one more row arr-coc:NAME."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME,...", help="Which methods; all that can run if not given."),
+    ] = None,
+    budgets: Annotated[
+        str,
+        typer.Option(metavar="273,0.25,auto", help="Visual tokens to keep; saccade and coc have their own."),
+    ] = "273,128,64,auto",
+    questions: Annotated[
+        int | None, typer.Option(min=1, help="How many; 2000 drawn ones if not given.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=64, max=4096, help="Side of drawn pages in px.")] = 1024,
+    split: Annotated[str | None, typer.Option(help="Of the data; its usual one if not given.")] = None,
+    per_image: Annotated[int, typer.Option(min=1, help="Most questions of a drawn page.")] = 5,
+    timed: Annotated[int, typer.Option(min=0, help="Questions to time alone, one method at a time.")] = 10,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of all that is random, and of which held-out pages are drawn.")
+    ] = 0,
+    part: Annotated[
+        str, typer.Option(metavar="I/N", help="Every N-th image from the I-th on; `report` joins the files.")
+    ] = "1/1",
+    query_blind: Annotated[
+        str | None, typer.Option(metavar="FILE.safetensors", help="The trained query-blind scorer, a rival.")
+    ] = None,
+    own_answers: Annotated[
+        bool,
+        typer.Option(
+            "--own-answers",
+            help="Score questions without an answer against the model's own, all tokens read.",
+        ),
+    ] = False,
+    vtc_filter: Annotated[
+        bool,
+        typer.Option(
+            "--vtc-filter", help="Score only what all tokens answer and the image shrunk to as many doesn't."
+        ),
+    ] = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="NAME", help="NAME.jsonl, .json and .png are written.")
+    ] = "arr-coc-eval",
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
+    with terminal.quiet_stdout(as_json):
+        with terminal.status("starting", as_json):
+            from arr_coc.choose.attending import parse_budget
+            from arr_coc.files.device import resolve_device
+            from arr_coc_lab.evaluate import Settings, evaluate
+            from arr_coc_lab.evaluate.run import WORLD
+            from arr_coc_lab.results.files import writing
+            from arr_coc_lab.world import draw_page, pages_of
+
+            terminal.quiet_transformers()
+        resolve_device(device)  # refused before a folder is made
+        settings = Settings(
+            data=data,
+            model=model,
+            allocators=tuple(allocator or ()),
+            methods=None if methods is None else tuple(name.strip() for name in methods.split(",")),
+            budgets=tuple(parse_budget(text.strip()) for text in budgets.split(",")),
+            questions=questions,
+            size=size,
+            split=split,
+            per_image=per_image,
+            timed=timed,
+            seed=seed,
+            part=_part(part),
+            query_blind=query_blind,
+            device=None if device == "auto" else device,  # as files of earlier runs have it
+            dtype=None if dtype == "auto" else dtype,
+            own_answers=own_answers or None,
+            vtc_filter=vtc_filter,
+            out=local_path(out),
+        )
+        if data == WORLD:
+            draw_page(
+                pages_of(seed)[0], (size, size), split or "test"
+            )  # a bad size or split should leave no file behind
+        with writing(settings.lines.parent):
+            settings.lines.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            summary = evaluate(settings, progress=not as_json)
+        except KeyboardInterrupt as stopped:
+            terminal.complain(
+                str(stopped) or "stopped before the first question; the same command begins anew"
+            )
+            raise typer.Exit(options.INTERRUPTED) from stopped
+    show_summary(summary, settings.file(".png"), "short", as_json)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """(1, 2) of "1/2"."""
+    i, sign, n = text.partition("/")
+    if not (sign and i.strip().isdigit() and n.strip().isdigit()):
+        raise ValueError(f"part {text!r} is not I/N: use 1/2 and 2/2, for example")
+    return int(i), int(n)

@@ -1,0 +1,136 @@
+"""The command `arr-coc report`: table and Pareto plot of a result file; no model is loaded."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arr_coc.cli import options, terminal
+from arr_coc.files.paths import input_file, local_path
+
+COLUMNS = ("short", "budgets", "families", "time")
+ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")
+"""Of a result file, which its plot's name doesn't have."""
+
+
+def _columns(text: str) -> str:
+    """The name of a table.
+
+    Raises:
+        BadParameter: there is no such table.
+    """
+    if text not in COLUMNS:
+        from arr_coc.files.validation import nearest
+
+        raise typer.BadParameter(
+            f"{text!r} is unknown; use one of {', '.join(COLUMNS)}{nearest(text, COLUMNS)}"
+        )
+    return text
+
+
+def command(
+    results: Annotated[
+        list[str],
+        typer.Argument(metavar="RESULT...", help="OUT.jsonl, .jsonl.gz or .json of eval; or all its parts."),
+    ],
+    columns: Annotated[
+        str,
+        typer.Option(
+            parser=_columns,
+            metavar="|".join(COLUMNS),
+            help="Every figure, one row per method, by question family, or what each reaches in the time of "
+            "ours.",
+        ),
+    ] = "short",
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="PICTURE", help="The plot; beside the result if not given."),
+    ] = None,
+    vtc_filter: Annotated[
+        bool,
+        typer.Option(
+            "--vtc-filter", help="Score only what all tokens answer and the image shrunk to as many doesn't."
+        ),
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Table and Pareto plot of a result file; no model is loaded.
+
+    Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
+    """
+    from arr_coc_lab.evaluate.summary import read_summary, summarise
+    from arr_coc_lab.results.files import join_results, write_results, write_summary
+
+    paths = [input_file(result) for result in results]
+    stem = local_path(out) if out else paths[0]
+    if not stem.name:
+        raise ValueError(f"out {out!r} is no name of a picture: give one such as study.png")
+    stem = stem.with_name(ENDINGS.sub("", stem.name) or stem.name)
+    if len(paths) > 1:
+        if out is None:
+            raise ValueError("joining parts needs a name for the whole: give --out NAME")
+        for ending in ("jsonl", "json", "png"):
+            whole = stem.with_name(f"{stem.name}.{ending}")
+            if whole.exists() and any(whole.samefile(path) for path in paths):
+                raise ValueError(f"out {out!r} would replace the part {str(whole)!r}: choose another name")
+        header, records = join_results(paths)
+        summary = summarise(header, records, vtc_filter)
+        write_results(stem.with_name(f"{stem.name}.jsonl"), header, records)
+        write_summary(stem.with_name(f"{stem.name}.json"), summary)
+    else:
+        summary = read_summary(paths[0], vtc_filter)
+    show_summary(summary, stem.with_name(f"{stem.name}.png"), columns, as_json)
+
+
+def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: bool) -> None:
+    """Draw the plot, if there is anything to plot; print the table, or the summary as JSON.
+
+    Raises:
+        ValueError: the plot can't be written.
+    """
+    from arr_coc_lab.evaluate.plot import plot
+    from arr_coc_lab.results.files import writing
+    from arr_coc_lab.results.kinds import kind
+    from arr_coc_lab.results.table import BOLD, table
+
+    text = table(summary, columns)
+    drawn = any(kind(method) != "full" for method in summary["methods"])  # alone it is no trade to draw
+    if drawn:
+        with writing(picture):
+            plot(summary, picture)
+    if as_json:
+        terminal.print_json(summary)
+        return
+    if "**" in text:
+        text += f"\n\n{BOLD[columns]}"
+    print(fitted(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
+    terminal.print_rows([("questions", f"{summary['questions']:,}, images {summary['images']:,}")])
+    if drawn:
+        terminal.print_rows([("picture", str(picture))])
+
+
+def fitted(text: str, width: int) -> str:
+    """A markdown table for a terminal: where it is too narrow, a paragraph per row in place of the table.
+
+    No figure is lost or cut in two; what follows the table is wrapped.
+    """
+    if max(map(len, text.splitlines())) <= width:
+        return text
+    blocks = []
+    for block in text.split("\n\n"):
+        if not block.startswith("| "):
+            blocks.append(textwrap.fill(block, width, break_long_words=False, break_on_hyphens=False))
+            continue
+        head, _, *lines = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in block.splitlines())
+        for first, *cells in lines:
+            pairs = [f"{name} {cell}" for name, cell in zip(head[1:], cells, strict=True) if cell != "-"]
+            whole = ", ".join(pair.replace(" ", "\u00a0") for pair in pairs)  # a pair stays in one line
+            rest = textwrap.wrap(whole, width - 2, break_long_words=False, break_on_hyphens=False)
+            blocks.append("\n  ".join([first, *rest]).replace("\u00a0", " "))
+    return "\n\n".join(blocks)

@@ -1,0 +1,58 @@
+"""Readers of public data sets of questions about images and clips, from their official files on disk.
+
+One file per format, all without torch: `vqav2`, `textvqa`, `docvqa`, `chartqa`, `gqa`, `pope`; of clips
+`videomme`, `mvbench`, `longvideobench`; `parquet` for any with its images inside; `coco` for COCO's own
+annotations; `rendered` for what `arr-coc world` renders; `clips` for what those of clips share, `tracks` for
+evidence in clips.
+"""
+
+from __future__ import annotations
+
+from arr_coc.data.metrics import (
+    anls,
+    choice_accuracy,
+    exact_match,
+    loose_match,
+    relaxed_accuracy,
+    vqa_accuracy,
+)
+from arr_coc.data.registry import DataSet
+from arr_coc_lab.data.chartqa import read_chartqa
+from arr_coc_lab.data.clips import LETTER
+from arr_coc_lab.data.coco import read_coco
+from arr_coc_lab.data.docvqa import read_docvqa
+from arr_coc_lab.data.gqa import read_gqa
+from arr_coc_lab.data.longvideobench import read_longvideobench
+from arr_coc_lab.data.mvbench import read_mvbench
+from arr_coc_lab.data.parquet import read_parquet
+from arr_coc_lab.data.pope import read_pope
+from arr_coc_lab.data.rendered import read_rendered
+from arr_coc_lab.data.textvqa import read_textvqa
+from arr_coc_lab.data.tracks import Evidence
+from arr_coc_lab.data.videomme import read_videomme
+from arr_coc_lab.data.vqav2 import read_vqav2
+
+__all__ = [
+    "DATA_SETS", "Evidence",
+    "read_vqav2", "read_textvqa", "read_docvqa", "read_chartqa", "read_gqa", "read_pope",
+    "read_coco", "read_parquet", "read_rendered", "read_videomme", "read_mvbench", "read_longvideobench",
+]  # fmt: skip
+
+SHORT = "\nAnswer the question using a single word or phrase."
+"""What LLaVA and lmms-eval append to a question of the public data sets of images here."""
+
+DATA_SETS = (
+    DataSet("vqav2", read_vqav2, vqa_accuracy, SHORT),
+    DataSet("textvqa", read_textvqa, vqa_accuracy, SHORT),
+    DataSet("docvqa", read_docvqa, anls, SHORT),
+    DataSet("chartqa", read_chartqa, relaxed_accuracy, SHORT),
+    DataSet("gqa", read_gqa, loose_match, SHORT),
+    DataSet("pope", read_pope, loose_match, SHORT, classes=("category",)),
+    DataSet("videomme", read_videomme, choice_accuracy, LETTER, True, ("duration", "task_type")),
+    DataSet("mvbench", read_mvbench, choice_accuracy, LETTER, True, ("task",)),
+    DataSet("longvideobench", read_longvideobench, choice_accuracy, LETTER, True, ("duration_group",)),
+    DataSet("coco", read_coco, loose_match, ""),
+    DataSet("parquet", read_parquet, loose_match, SHORT),
+    DataSet("rendered", read_rendered, exact_match, ""),
+)
+"""What `arr-coc` finds of this distribution by the entry point `arr_coc.data`."""

@@ -1,0 +1,175 @@
+"""The rows of a parquet file, read in a child process: `parquet` runs this file as a `files.worker`.
+
+A file of a few kilobytes can stand for gigabytes: pages are compressed, one value may stand for a million,
+and a row may hold a list without end. What a file really needs is known only by reading it, so it is read
+where memory is bounded. Images are written into the cache here; what goes back is small.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from arr_coc.files.atomic import one_line, write_whole
+from arr_coc.files.validation import short
+
+REMEDY = "it may be damaged or cut off; download it again"
+BATCH = 16
+"""Rows that are decoded at a time."""
+LARGEST = 2**26
+"""The most bytes of an image file."""
+MOST_COLUMNS = 1024
+LONGEST = 2**16
+"""The most characters of a question, and of a text beside it; longer ones are left out."""
+ANSWERS = ("answers", "answer")
+_STARTS = {
+    b"\x89PNG": "png",
+    b"\xff\xd8\xff": "jpg",
+    b"GIF8": "gif",
+    b"BM": "bmp",
+    b"II*\x00": "tif",
+    b"MM\x00*": "tif",
+}
+"""How an image file begins, and the ending of its name; WebP begins with its length."""
+
+
+_readings: dict[tuple[str, int], Iterator[dict[str, Any]]] = {}
+"""The files that are being read: their rows from a number on."""
+MOST_READINGS = 4
+
+
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    """The next rows of a file.
+
+    Args:
+        request: `path` of the file, `row` from which on, `count` of rows at most (0: no more will be asked
+            for), and `assets`, the folder into which images are written.
+
+    Returns:
+        `rows`: one object each, in which `image` is {"file": path in `assets`} or {"name": as the row says};
+        `error`: what is wrong with the row after them, or None. Fewer rows without an error are the last.
+    """
+    path, first, count = request["path"], request["row"], request["count"]
+    reading = _readings.pop((path, first), None)
+    rows: list[dict[str, Any]] = []
+    if not count:
+        return {"rows": rows, "error": None}
+    try:
+        if reading is None:  # the first request; or the child that had the file open was ended
+            reading = islice(_rows(Path(path)), first, None)
+        for number, row in enumerate(islice(reading, count), first + 1):
+            rows.append(_plain_row(row, Path(request["assets"]), f"{path}, row {number}"))
+    except ValueError as error:
+        return {"rows": rows, "error": str(error)}
+    if len(rows) == count:
+        if len(_readings) == MOST_READINGS:
+            del _readings[next(iter(_readings))]
+        _readings[path, first + count] = reading
+    return {"rows": rows, "error": None}
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    pyarrow: Any = importlib.import_module("pyarrow")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # the others reserve memory that they may not need
+    try:
+        file = parquet.ParquetFile(
+            path, pre_buffer=False, thrift_string_size_limit=2**24, thrift_container_size_limit=2**20
+        )
+        names = _columns(file.schema_arrow, path)
+        for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
+            for number in range(batch.num_rows):
+                yield {name: batch.column(name)[number].as_py() for name in names}
+    except MemoryError:  # that of pyarrow is an ArrowException, too
+        raise
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} can't be read ({one_line(error)}): {REMEDY}") from error
+
+
+def _columns(schema: Any, path: Path) -> list[str]:
+    """The columns that are read: those relied on, and texts and numbers for `meta`."""
+    kinds: Any = importlib.import_module("pyarrow.types")
+    types = {field.name: field.type for field in schema}
+    if len(types) > MOST_COLUMNS:
+        raise ValueError(f"{path} has {len(types):,} columns: give a file of questions")
+    for name in ("image", "question"):
+        if name not in types:
+            columns = ", ".join(short(name) for name in list(types)[:12])
+            raise ValueError(
+                f"{path} has no column {name!r} (it has {columns}): rename the one that is meant"
+            )
+    plain = (
+        kinds.is_string,
+        kinds.is_large_string,
+        kinds.is_integer,
+        kinds.is_floating,
+    )
+    wanted = ("image", "question", "boxes", *ANSWERS)
+    return [name for name, kind in types.items() if name in wanted or any(is_kind(kind) for is_kind in plain)]
+
+
+def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
+    """A row as JSON holds it."""
+    texts = {
+        name: value for name, value in row.items() if name not in ("image", "question", *ANSWERS, "boxes")
+    }
+    short_ones = {name: value for name, value in texts.items() if len(str(value)) <= LONGEST}
+    others = {name: _plain(row[name]) for name in ("boxes", *ANSWERS) if name in row}
+    question = row["question"]
+    if isinstance(question, str):
+        question = question[: LONGEST + 1]
+    return short_ones | others | {"question": _plain(question), "image": _image(row["image"], assets, where)}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON holds it; bytes, dates and so on as an object that no field takes."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return value if isinstance(value, str | int | float | None) else {type(value).__name__: short(value)}
+
+
+def _image(value: Any, assets: Path, where: str) -> dict[str, str]:
+    """The file of a row's image in the cache, or its name in the folder."""
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError(f"{where}: {len(value)} images, where one question is about one: leave it out")
+        value = value[0]
+    content, name = value, None
+    if isinstance(value, Mapping):
+        content, name = value.get("bytes"), value.get("path")
+    elif isinstance(value, str):
+        content, name = None, value
+    if content is None and isinstance(name, str):
+        return {"name": name}
+    if not isinstance(content, bytes):
+        raise ValueError(f"{where}: 'image' is {short(value)}: it should be an image file's bytes or path")
+    return {"file": str(_stored(content, assets, where))}
+
+
+def _stored(content: bytes, assets: Path, where: str) -> Path:
+    """An image file of the cache with this content, written if it isn't there."""
+    if len(content) > LARGEST:
+        raise ValueError(
+            f"{where}: the image has {len(content):,} bytes, more than {LARGEST:,}: make it smaller"
+        )
+    endings = (ending for start, ending in _STARTS.items() if content.startswith(start))
+    ending = "webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else next(endings, None)
+    if ending is None:
+        raise ValueError(f"{where}: 'image' begins with {content[:8]!r}, which is no image file: check it")
+    digest = hashlib.sha256(content).hexdigest()
+    path = assets / digest[:2] / f"{digest}.{ending}"
+    if not path.is_file() or path.stat().st_size != len(content):
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_whole(content, path)
+        except OSError as error:
+            raise ValueError(
+                f"{where}: {str(path)!r} can't be written ({error.strerror}): make room there, or set HF_HOME"
+            ) from error
+    return path

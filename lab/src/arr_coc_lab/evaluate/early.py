@@ -1,0 +1,108 @@
+"""Methods that decide before the vision encoder, or send a coarse view in place of the image.
+
+    by_mode("sparse")(view, question, 64, encoded, watch) -> Ready(prompt for the base model, kept cells)
+    encoded_alone(rule)                        the cells of any rule that reads no encoded token
+
+Each decides for one question from its prompt alone and encodes what it needs itself; the view's own encoding
+is never read, except for what `encoded` hands over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.modes import SPARSE, find_mode
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.part import encode_parts
+from arr_coc.seam import Compacted
+from arr_coc.seam.tower_compressor import TowerCompressor
+from arr_coc_lab.evaluate.view import View
+from arr_coc_lab.rivals.method import Count
+from arr_coc_lab.rivals.reduction import Reduction
+
+Spend = Count | None
+"""A count, "auto", or None for methods that spend what they always do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A prompt of one row, ready for the base model.
+
+    Attributes:
+        compacted: what the base model gets.
+        keep: long [K], the cells among its visual tokens in raster order; None where none of them is a cell.
+    """
+
+    compacted: Compacted
+    keep: Tensor | None
+
+
+Prepare = Callable[[View, int, Spend, EncodedImages, Stopwatch], Ready]
+"""(view, question, budget, images that earlier questions encoded, where times go) -> Ready."""
+
+
+def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
+    """The model's own `prepare`.
+
+    Args:
+        mode: "sparse", "saccade" or "compress".
+        gestalt: the compressor, in modes "compress" and "saccade"; None: the usual one.
+    """
+    more: dict[str, Any] = {} if gestalt is None else {"gestalt": gestalt}
+
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
+        prepared = view.model.prepare(
+            view.prompts[i], budget=budget, mode=mode, encoded=encoded, watch=watch, **more
+        )
+        return Ready(prepared.compacted, None if find_mode(mode).coarse else prepared.allocations[0].keep)
+
+    return prepare
+
+
+def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
+    """The cells that a rule chooses, encoded without the others; the rule must read no encoded token."""
+
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
+        adapter, inputs = view.model.adapter, view.prompts[i]
+        with watch("scoring"):
+            keep = select(view, i, budget).keep.to(view.model.device)
+        layout = adapter.layout(inputs)
+        with watch("encode"):
+            fine = encode_parts(view.model.chooser, SPARSE, inputs, [keep], layout.sizes)
+        return Ready(adapter.assemble(inputs, layout, [keep], fine, None), keep)
+
+    return prepare
+
+
+def averaged_patches(factor: int) -> Prepare:
+    """A gestalt of patches that are averaged half-way through the tower: a compressor that learned nothing.
+
+    Args:
+        factor: 4 or 16, how many patches become one.
+    """
+
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
+        adapter: Any = view.model.adapter
+        inputs, name = view.prompts[i], f"averaged patches {factor}"
+        if name not in encoded.gestalts:
+            compressor = TowerCompressor.of(adapter.tower, factor)
+            with watch("gestalt"):
+                encoded.gestalts[name] = compressor(adapter, inputs)
+        layout = adapter.layout(inputs)
+        none = [torch.zeros(0, dtype=torch.long, device=cells.device) for cells in layout.cells]
+        return Ready(adapter.assemble(inputs, layout, none, None, encoded.gestalts[name]), None)
+
+    return prepare
+
+
+def of_another_question(view: View, i: int, budget: Count) -> Reduction:
+    """The cells that mode "sparse" takes for another image's question."""
+    other = view.others[i]
+    assert other is not None, "run only on questions that have another image's"
+    return Reduction(view.model.prepare(other, budget=budget, mode="sparse").allocations[0].keep)

@@ -1,0 +1,355 @@
+"""How much of the evidence the guide keeps: recall and whole evidence at a number of cells, beside nulls.
+
+    scored = list(measure(guide, samples))
+    summarise(scored)["guide"]["64"]          {"questions": 812, "recall": 0.93, "whole": 0.88}
+
+Recall is the share of a question's evidence cells (`data.evidence`) that are kept, whole the share of
+questions with all of them kept. A budget is a count of cells ("64"), left out on pages that have no more, or
+the same share of a page as that count is of 1,024 cells ("64/1024"), or the guide's own ("auto").
+`guide_pages` has what is measured on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lgamma
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.choose.attending import Budget, enough_cells, even_grid, expected_tokens
+from arr_coc.choose.knowing import saliency
+from arr_coc.choose.texture import generate_texture_array
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.guide.coupling import cell_logits
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.head import PLACE, Judgement
+from arr_coc.guide.print_runs import complete
+from arr_coc_lab.rivals.nulls import ink_density
+from arr_coc_lab.world.browser.chromium import Word
+from arr_coc_lab.world.browser.page import Inquired
+
+BUDGETS = (64, 128, 273)
+WHOLE_PAGE = 1024
+"""Cells of the page that scaled budgets are shares of."""
+CHUNK = 16
+"""Questions of a page that are judged at once."""
+GUIDE, FOREIGN, ORACLE = "guide", "guide, another page's question", "oracle"
+NULLS = ("random", "even grid", "ink density", "saliency")
+METHODS = (GUIDE, FOREIGN, *NULLS, ORACLE)
+GROUPS: dict[str, tuple[str, ...]] = {
+    "fields": ("value", "crossing", "price", "switch", "card", "title"),
+    "paraphrases": ("paraphrase",),
+    "paraphrases unlisted": ("paraphrase-unlisted",),
+    "looks and sections": ("colour", "shape", "chart", "section"),
+    "words": ("word",),
+    "crossings and terms": ("crossing", "term"),
+}
+"""Kinds of questions that are reported together."""
+
+AutoBudget = Callable[[Tensor], Tensor]
+"""Logits of cells [Q, H, W] -> cells to keep [Q]."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A picture to measure on.
+
+    Attributes:
+        name: of the picture.
+        image: RGB.
+        questions: with their evidence boxes.
+        words: what is printed; () where that is unknown.
+        axes: what the picture is reported by, such as {"font": "held out"}.
+        cell: side of the cells in px.
+    """
+
+    name: str
+    image: Image.Image
+    questions: tuple[Inquired, ...]
+    words: tuple[Word, ...] = ()
+    axes: Mapping[str, str] = field(default_factory=dict)
+    cell: int = 32
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """(width, height) in px that the guide sees: multiples of 32."""
+        width, height = self.image.size
+        return width + -width % 32, height + -height % 32
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(H, W) cells."""
+        width, height = self.padded
+        return round(height / self.cell), round(width / self.cell)
+
+    def pixels(self) -> Tensor:
+        """The picture as float [3, h, w] in [0, 1]."""
+        return torch.from_numpy(np.asarray(self.image).copy()).permute(2, 0, 1).float() / 255
+
+    def padded_image(self) -> Image.Image:
+        """The picture of the size of `padded`, its last row and column repeated."""
+        right, down = (padded - side for padded, side in zip(self.padded, self.image.size, strict=True))
+        return Image.fromarray(np.pad(np.asarray(self.image), ((0, down), (0, right), (0, 0)), mode="edge"))
+
+
+Choose = Callable[[Sample, str, Budget], Tensor]
+"""Sample, question and budget -> bool [N], the cells of the sample's grid that some other method keeps."""
+
+
+class Kept(NamedTuple):
+    """What is kept of a question's evidence: the share, whether all, and with how many cells."""
+
+    recall: float
+    whole: float
+    cells: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A question, measured.
+
+    Attributes:
+        sample: the number of its sample.
+        question: the question.
+        cells: of the page.
+        needed: cells that hold its evidence.
+        axes: of the page, and "print" where words are known.
+        kept: by method and budget, without FOREIGN on the first picture; empty without evidence.
+        present: the logit that the page answers it.
+        whole: the logit that it is about all of the page.
+        odd: the logit that it asks for what stands out.
+    """
+
+    sample: int
+    question: Inquired
+    cells: int
+    needed: int
+    axes: Mapping[str, str]
+    kept: Mapping[str, Mapping[str, Kept]]
+    present: float
+    whole: float
+    odd: float
+
+
+def auto_cells(logits: Tensor) -> Tensor:
+    """Cells [Q] that budget "auto" spends where the guide is sure, for logits of cells [Q, H, W]."""
+    return expected_tokens(logits.flatten(1), needed=enough_cells(logits)).round().long()
+
+
+def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, int]) -> Judgement:
+    """Judge a picture [3, h, w] for questions, the logits those of the cells of a grid [Q, H, W]."""
+    with torch.inference_mode(), torch.autocast(pixels.device.type, torch.bfloat16):
+        page = guide.page(pixels)
+        parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
+        logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
+        padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])
+        return Judgement(cell_logits(complete(logits, page.runs), padded, grid), *others)
+
+
+def measure(
+    guide: Guide,
+    samples: Iterable[Sample],
+    methods: Sequence[str] = METHODS,
+    auto: AutoBudget = auto_cells,
+    others: Mapping[str, Choose] | None = None,
+) -> Iterator[Scored]:
+    """Measure methods on pictures; yields every question.
+
+    Another page's questions are those of the last picture before that had any with evidence; the first has
+    none before it, and is left out of that null.
+
+    Args:
+        guide: the guide.
+        samples: pictures.
+        methods: of METHODS.
+        auto: how many cells the guide keeps where it decides that too.
+        others: further methods by name, which choose cells themselves.
+    """
+    previous: tuple[Inquired, ...] = ()
+    for number, sample in enumerate(samples):
+        if not sample.questions:
+            continue
+        own = methods if previous else [name for name in methods if name != FOREIGN]
+        yield from _measure(guide, number, sample, previous, own, auto, others)
+        previous = tuple(q for q in sample.questions if q.evidence) or previous
+
+
+def _measure(
+    guide: Guide,
+    number: int,
+    sample: Sample,
+    foreign: tuple[Inquired, ...],
+    methods: Sequence[str],
+    auto: AutoBudget,
+    others: Mapping[str, Choose] | None,
+) -> Iterator[Scored]:
+    """The questions of one picture, measured."""
+    pixels, grid, count = sample.pixels(), sample.grid, len(sample.questions)
+    texts = [question.text for question in sample.questions]
+    extra = [foreign[i % len(foreign)].text for i in range(count)] if FOREIGN in methods else []
+    judged = judge(guide, pixels, texts + extra, grid)
+    maps = {GUIDE: judged.logits[:count], FOREIGN: judged.logits[count:]}
+    blind = {"ink density": ink_density, "saliency": saliency_map}
+    maps |= {name: blind[name](pixels, grid).expand(count, *grid) for name in blind if name in methods}
+    spent = auto(judged.logits[:count]).tolist()
+    for i, question in enumerate(sample.questions):
+        evidence = evidence_cells(question.evidence, grid, sample.padded).flatten()
+        budgets = budgets_of(evidence.numel())
+        kept: dict[str, dict[str, Kept]] = {}
+        if bool(evidence.any()):
+            for name in methods:
+                if name in maps:
+                    own = budgets | ({"auto": spent[i]} if name == GUIDE else {})
+                    kept[name] = kept_by(maps[name][i].flatten(), evidence, own)
+                else:
+                    kept[name] = kept_by_null(name, evidence, grid, budgets)
+            for name, choose in (others or {}).items():
+                own = {label: k for label, k in budgets.items() if "/" not in label} | {"auto": "auto"}
+                kept[name] = {
+                    label: kept_of(choose(sample, question.text, k), evidence) for label, k in own.items()
+                }
+        axes = {**sample.axes, **_print(sample.words, question)}
+        logits = (judged.present[i].item(), judged.whole[i].item(), judged.odd[i].item())
+        yield Scored(number, question, evidence.numel(), int(evidence.sum()), axes, kept, *logits)
+
+
+def budgets_of(cells: int) -> dict[str, int]:
+    """The budgets of a page of some cells by name: counts below that, and shares of it."""
+    counts = {str(k): k for k in BUDGETS if k < cells}
+    return counts | {f"{k}/{WHOLE_PAGE}": max(1, round(k * cells / WHOLE_PAGE)) for k in BUDGETS}
+
+
+def kept_of(mask: Tensor, evidence: Tensor) -> Kept:
+    """What a mask of kept cells, bool [N], keeps of evidence, bool [N]."""
+    recall = float((mask & evidence).sum() / evidence.sum())
+    return Kept(recall, float(recall == 1), int(mask.sum()))
+
+
+def kept_by(scores: Tensor, evidence: Tensor, budgets: Mapping[str, int]) -> dict[str, Kept]:
+    """What the cells of the highest scores [N] keep of evidence, bool [N], by budget."""
+    rising = evidence[scores.argsort(descending=True, stable=True)].cumsum(0)
+    total = int(rising[-1])
+    shares = {label: (int(rising[k - 1]) / total, k) for label, k in budgets.items()}
+    return {label: Kept(share, float(share == 1), k) for label, (share, k) in shares.items()}
+
+
+def kept_by_null(
+    name: str, evidence: Tensor, grid: tuple[int, int], budgets: Mapping[str, int]
+) -> dict[str, Kept]:
+    """What a null keeps by budget: "random" (what is expected of it), "even grid" or "oracle"."""
+    cells, needed = evidence.numel(), int(evidence.sum())
+    kept = {}
+    for label, k in budgets.items():
+        if name == "random":
+            whole = np.exp(_choices(cells - needed, k - needed) - _choices(cells, k)) if k >= needed else 0.0
+            kept[label] = Kept(k / cells, float(whole), k)
+        elif name == ORACLE:
+            kept[label] = Kept(min(1.0, k / needed), float(k >= needed), k)
+        elif name == "even grid":
+            mask = torch.zeros_like(evidence)
+            mask[even_grid(grid, k)] = True
+            kept[label] = kept_of(mask, evidence)
+        else:
+            raise ValueError(f"method {name!r} is unknown; use one of {', '.join(METHODS)}")
+    return kept
+
+
+def _choices(n: int, k: int) -> float:
+    """The logarithm of the ways to choose k of n."""
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+
+
+def saliency_map(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
+    """What stands out in a picture by the scorer without parameters, [3, h, w] -> [H, W]."""
+    return saliency(generate_texture_array(pixels[None], grid, "mvp13"), "mvp13")[0]
+
+
+def _print(words: Sequence[Word], question: Inquired) -> dict[str, str]:
+    """The font size of a question's evidence as an axis: of the smallest word in it."""
+    sizes = [
+        word.size
+        for word in words
+        for x0, y0, x1, y1 in question.evidence
+        if x0 - 2 <= (word.box[0] + word.box[2]) / 2 <= x1 + 2
+        and y0 - 2 <= (word.box[1] + word.box[3]) / 2 <= y1 + 2
+    ]
+    bounds = ((8, "below 8 px"), (11, "8-11 px"), (14, "11-14 px"), (20, "14-20 px"))
+    name = next((text for bound, text in bounds if sizes and min(sizes) < bound), "20 px and more")
+    return {"print": name} if sizes else {}
+
+
+def summarise(scored: Iterable[Scored]) -> dict[str, dict[str, dict[str, float]]]:
+    """Means by method and budget of questions with evidence."""
+    kept: dict[str, dict[str, list[Kept]]] = {}
+    for one in scored:
+        for method, by_budget in one.kept.items():
+            for label, each in by_budget.items():
+                kept.setdefault(method, {}).setdefault(label, []).append(each)
+    return {
+        method: {
+            label: {
+                "questions": len(each),
+                "recall": fmean(one.recall for one in each),
+                "whole": fmean(one.whole for one in each),
+                "cells": fmean(one.cells for one in each),
+            }
+            for label, each in by_budget.items()
+        }
+        for method, by_budget in kept.items()
+    }
+
+
+def by_kind(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
+    """Questions with evidence: all, those of each of GROUPS, and of each kind."""
+    pointed = [one for one in scored if one.needed]
+    parts = {"all": pointed}
+    for name, kinds in GROUPS.items():
+        parts[name] = [one for one in pointed if one.question.kind in kinds]
+    for kind in sorted({one.question.kind for one in pointed}):
+        parts[f"kind: {kind}"] = [one for one in pointed if one.question.kind == kind]
+    return {name: part for name, part in parts.items() if part}
+
+
+def by_axis(scored: Sequence[Scored]) -> dict[str, dict[str, list[Scored]]]:
+    """Questions with evidence by axis and its values."""
+    parts: dict[str, dict[str, list[Scored]]] = {}
+    for one in scored:
+        if one.needed:
+            for axis, value in one.axes.items():
+                parts.setdefault(axis, {}).setdefault(value, []).append(one)
+    return {axis: dict(sorted(values.items())) for axis, values in sorted(parts.items())}
+
+
+def calibration(scored: Sequence[Scored]) -> dict[str, Any]:
+    """How well the guide's verdicts tell questions apart: areas under the curve, and rates at logit 0."""
+    local = [one for one in scored if one.question.kind != "global"]
+    answered = [one.present for one in local if one.question.kind != "unanswerable"]
+    vain = [one.present for one in local if one.question.kind == "unanswerable"]
+    verdicts = {"present": (answered, vain)}
+    for name, kind in (("whole", "global"), ("odd", "anomaly")):
+        of_kind = [getattr(one, name) for one in scored if one.question.kind == kind]
+        verdicts[name] = (of_kind, [getattr(one, name) for one in scored if one.question.kind != kind])
+    return {
+        name: {
+            "yes": len(yes),
+            "no": len(no),
+            "auc": auc(yes, no),
+            "yes above 0": fmean(value > 0 for value in yes),
+            "no above 0": fmean(value > 0 for value in no),
+        }
+        for name, (yes, no) in verdicts.items()
+        if yes and no
+    }
+
+
+def auc(yes: Sequence[float], no: Sequence[float]) -> float:
+    """The chance that one of `yes` is above one of `no`, ties by half: the area under the ROC curve."""
+    above, below = np.asarray(yes)[:, None], np.sort(np.asarray(no))
+    lower = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
+    return float(lower.mean() / (2 * len(below)))

@@ -1,0 +1,147 @@
+"""ARR-COC as methods of an evaluation, beside all tokens, and its own nulls, bounds and gestalts.
+
+full                                    all tokens: the stock model
+arr-coc, arr-coc sparse, arr-coc saccade   this package's modes "prune", "sparse" and "saccade"
+shuffled question, ... sparse           the null of looking: decided by another image's question
+arr-coc saccade tower4, tower16         mode "saccade" on a gestalt that is compressed inside the tower
+averaged patches 4, 16                  such a gestalt of a compressor that has learned nothing
+oracle sparse                           the evidence cells, encoded without the others
+coc resize, pool4, pool16, conv4, conv16, tower4, tower16
+                                        mode "compress": a gestalt in place of the image, no choice
+"""
+
+from __future__ import annotations
+
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc_lab.evaluate.early import averaged_patches, by_mode, encoded_alone, of_another_question
+from arr_coc_lab.evaluate.view import View
+from arr_coc_lab.results.kinds import FULL, OURS, SACCADE, SPARSE
+from arr_coc_lab.rivals.method import Count, Method, Need, Style, register
+from arr_coc_lab.rivals.nulls import select_oracle
+from arr_coc_lab.rivals.reduction import Reduction
+
+SHUFFLED, AVERAGED = "shuffled question", "averaged patches"
+AFTER, EARLY, GESTALT = "#a3195b", "#d9480f", "#6a1fb8"
+"""Colours of choosing after the vision encoder, of choosing before it, and of sending a gestalt alone."""
+
+
+def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Method:
+    """ARR-COC's mode "prune" as a method.
+
+    Args:
+        name: of the method.
+        layer: an allocator for the same base model, of kind "variant"; None: the model's own.
+        other: decide by another image's question, which makes it a null.
+    """
+
+    def select(view: View, i: int, budget: Count) -> Reduction:
+        own = view.model.layer if layer is None else layer
+        if not own.trained:
+            return Reduction(view.untrained(own, i, budget, other))
+        return Reduction(own.allocate(view.relevance(own, i, other), budget, view.grid)[0].keep)
+
+    return Method(
+        name,
+        "null" if other else "ours" if layer is None else "variant",
+        select,
+        by_question=True,
+        needs=frozenset({"other"} if other else ()),
+        auto=not other,
+        mode="prune",
+        style=Style(marker="X") if other else Style(AFTER, "o", 8, 3.2),
+    )
+
+
+def _gestalt(name: str, marker: str, *needs: Need) -> Method:
+    return Method(
+        f"coc {name}",
+        "coc",
+        prepare=by_mode("compress", name),
+        needs=frozenset(needs),
+        fixed=True,
+        mode="compress",
+        style=Style(GESTALT, marker),
+    )
+
+
+register(Method(FULL, "full"))
+register(ours(OURS))
+register(
+    Method(
+        SPARSE,
+        "ours",
+        prepare=by_mode("sparse"),
+        by_question=True,
+        needs=frozenset({"sparse"}),
+        auto=True,
+        mode="sparse",
+        style=Style(EARLY, "o", 7, 2.6),
+    )
+)
+register(
+    Method(
+        SACCADE,
+        "ours",
+        prepare=by_mode("saccade"),
+        by_question=True,
+        needs=frozenset({"sparse"}),
+        fixed=True,
+        mode="saccade",
+        style=Style(EARLY, "*", 15, 0),
+    )
+)
+register(ours(SHUFFLED, other=True))
+register(
+    Method(
+        f"{SHUFFLED} sparse",
+        "null",
+        prepare=encoded_alone(of_another_question),
+        by_question=True,
+        needs=frozenset({"sparse", "other"}),
+        mode="sparse",
+        timed=False,
+        style=Style(marker="x"),
+    )
+)
+register(
+    Method(
+        "oracle sparse",
+        "bound",
+        prepare=encoded_alone(select_oracle),
+        by_question=True,
+        needs=frozenset({"sparse"}),
+        mode="sparse",
+        style=Style("#8d8d98"),
+    )
+)
+register(_gestalt("resize", "s", "sparse"))
+register(_gestalt("pool4", "o", "encoded"))
+register(_gestalt("pool16", "o", "encoded"))
+register(_gestalt("conv4", "H", "encoded", "conv4"))
+register(_gestalt("conv16", "H", "encoded", "conv16"))
+register(_gestalt("tower4", "D", "tower4"))
+register(_gestalt("tower16", "D", "tower16"))
+_TOWERS: tuple[tuple[Need, int], ...] = (("tower4", 4), ("tower16", 16))
+for _name, _factor in _TOWERS:
+    register(
+        Method(
+            f"{AVERAGED} {_factor}",
+            "null",
+            prepare=averaged_patches(_factor),
+            needs=frozenset({"halves"}),
+            fixed=True,
+            style=Style(marker="+"),
+        )
+    )
+    register(
+        Method(
+            f"{SACCADE} {_name}",
+            "ours",
+            prepare=by_mode("saccade", _name),
+            by_question=True,
+            needs=frozenset({"sparse", _name}),
+            fixed=True,
+            mode="saccade",
+            style=Style(EARLY, "P", 11, 0),
+        )
+    )

@@ -1,0 +1,129 @@
+"""One question answered from any cells of its image, and how likely those cells make an answer.
+
+    reader = open_reader(session, question, "prune")       right: the stock model's answer with all tokens
+    order = reader.decide(1.0).order
+    reader.read(reader.encode(keep), keep)                 {"answer", "right", "logprob", "tokens", "keep"}
+
+Log-probabilities are those of the `right` answer and the end of the turn after it, teacher forced: the mean
+over tokens, in nats, 0 at best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.attending import Budget
+from arr_coc.data.metrics import exact_match
+from arr_coc.modes import find_mode
+from arr_coc.modes.call import runs_as
+from arr_coc.modes.part import encode_parts
+from arr_coc.seam import VisualFeatures
+from arr_coc.seam.likelihood import answer_costs
+from arr_coc.session import Session
+from arr_coc_lab.evaluate.answering import answer_compacted
+
+LONGEST = 32
+"""Tokens of an answer at most."""
+
+
+def open_reader(session: Session, question: str, mode: str, right: str | None = None) -> CellReader:
+    """A reader in the mode that this family really runs.
+
+    Args:
+        session: of the image.
+        question: any text.
+        mode: "prune" or "sparse".
+        right: what counts as right; None: the stock model's answer with all tokens.
+
+    Raises:
+        ValueError: a mode that keeps no cells of an order, or as `Session.ask`.
+    """
+    choosing = find_mode(mode)
+    if not choosing.chooses or choosing.gestalt:
+        raise ValueError(f"mode {mode!r} can't be probed: use 'prune' or 'sparse'")
+    if right is None:
+        right = session.ask(question, mode="full", max_new_tokens=LONGEST).text
+    return CellReader(session, question, right, runs_as(session.model.adapter, find_mode(mode))[0].name)
+
+
+@dataclass(frozen=True)
+class CellReader:
+    """Answers one question from any cells of one image.
+
+    Attributes:
+        session: of the image.
+        question: any text.
+        right: what counts as right: an answer that was given, or the stock model's with all tokens.
+        mode: "sparse": the cells are encoded alone; else they are taken from the encoded image. With the
+            LoRA of the mode, if there is one; "full" is the stock model.
+    """
+
+    session: Session
+    question: str
+    right: str
+    mode: str
+
+    def decide(self, budget: Budget) -> Allocation:
+        """What the model keeps.
+
+        Raises:
+            ValueError: a bad budget, or deciding failed.
+        """
+        model = self.session.model
+        inputs, encoded = self.session.inputs(self.question), self.session.encoded(self.mode)
+        prepared = model.prepare(inputs, budget=budget, mode=self.mode, encoded=encoded)
+        if prepared.fallback:
+            raise ValueError(
+                "the allocation failed, so that there is no order of cells to probe; the log says why"
+            )
+        return prepared.allocations[0]
+
+    def encode(self, keep: Tensor) -> VisualFeatures:
+        """The encoded image, as far as cells [k] need it: in mode "sparse" the others are 0, unencoded."""
+        model, mode = self.session.model, find_mode(self.mode)
+        adapter, inputs = model.adapter_for(mode), self.session.inputs(self.question)
+        if not mode.before_encoder:
+            encoded = self.session.encoded(self.mode)
+            encoded.features = encoded.features or adapter.features(inputs)
+            return encoded.features
+        layout = adapter.layout(inputs)
+        some = encode_parts(model.chooser, mode, inputs, [keep], layout.sizes)
+
+        def place(values: list[Tensor]) -> list[Tensor]:
+            whole = values[0].new_zeros(layout.counts[0], values[0].shape[1])
+            return [whole.index_copy(0, layout.tokens_to_keep([keep])[0], values[0])]
+
+        levels = [place(level) for level in some.levels]
+        return VisualFeatures(place(some.tokens), levels, layout.grids, layout.cells, some.kind)
+
+    def answer(self, features: VisualFeatures, keep: Tensor) -> str:
+        """The greedy answer from cells [k] of one encoded image."""
+        model = self.session.model
+        compacted = model.adapter.compact(self.session.inputs(self.question), features, [keep])
+        return answer_compacted(model, [compacted], self.mode, most=1, max_new_tokens=LONGEST)[0]
+
+    def is_right(self, answer: str) -> bool:
+        """Letter by letter."""
+        return exact_match(answer, (self.right,)) == 1.0
+
+    def logprobs(self, features: VisualFeatures, keeps: Sequence[Tensor]) -> list[float]:
+        """Of the right answer from each set of cells [k], of one encoded image each."""
+        model, count = self.session.model, len(keeps)
+        inputs = self.session.batch([self.question] * count, [self.right] * count)
+        return (-answer_costs(model.adapter_for(self.mode), inputs, features, keeps)).tolist()
+
+    def read(self, features: VisualFeatures, keep: Tensor) -> dict[str, Any]:
+        """The answer from cells [k] of one encoded image, as a row of `contenders`."""
+        answer = self.answer(features, keep)
+        return {
+            "answer": answer,
+            "right": self.is_right(answer),
+            "logprob": self.logprobs(features, [keep])[0],
+            "tokens": len(features.tokens_to_keep([keep])[0]),
+            "keep": keep.tolist(),
+        }

@@ -1,0 +1,100 @@
+"""The null of resolution: each question picks how small its image may be, and no cell is chosen at all.
+
+"resolution by question" looks at the image shrunk to 64, 128, 273 and 529 tokens, and at last as it is. It
+answers from the first look at which the model is sure: its first new token is at least as probable as `SURE`.
+
+CARES (arXiv 2510.19496) trains a small model to foretell the least resolution that will do for a question.
+Here the model's own confidence says so, and nothing is trained. It is not CARES: that pays for one look, this
+for all that it takes. In time they count as choosing; the tokens stated are of the look that answers.
+
+NAME:P in place of `SURE`, such as "resolution by question:0.5".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from arr_coc.files.images import open_image
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.session import Session
+from arr_coc_lab.evaluate.early import Ready, Spend
+from arr_coc_lab.evaluate.scene import resize_to_grid
+from arr_coc_lab.evaluate.view import View
+from arr_coc_lab.rivals.downsample import smaller_grid
+from arr_coc_lab.rivals.method import Method, Style, register
+
+NAME = "resolution by question"
+LOOKS = (64, 128, 273, 529)
+"""Tokens of the smaller images, before the image as it is."""
+SURE = 0.9
+"""The least probability of the first new token at which a look is the last one."""
+
+
+def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
+    """The method.
+
+    Args:
+        sure: the least probability at which a look is the last one; with 0 it is always the first, with more
+            than 1 always the image as it is.
+        name: of the method.
+    """
+
+    def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
+        sizes = [grid for count in LOOKS if (grid := smaller_grid(view.grid[1:], count)) != view.grid[1:]]
+        for grid in dict.fromkeys(sizes):
+            session = small_session(view, grid)
+            with watch("scoring"):
+                ready = _whole(view, session.inputs(view.source.queries[i].text))
+                logits = view.model.base(**ready.compacted.kwargs, logits_to_keep=1).logits[0, -1]
+                if logits.float().softmax(-1).max() >= sure:
+                    return ready
+        with watch("encode"):
+            return _whole(view, view.prompts[i])
+
+    return Method(
+        name,
+        "null",
+        prepare=prepare,
+        by_question=True,
+        needs=frozenset({"sizes"}),
+        fixed=True,
+        variation=_at,
+        label="each question's own resolution",
+        paper="after CARES, arXiv 2510.19496",
+        style=Style(marker="^"),
+    )
+
+
+def small_session(view: View, grid: tuple[int, int]) -> Session:
+    """The image of a view shrunk to about `grid` (H, W) cells, its pixels prepared once."""
+
+    def make() -> Session:
+        return Session(view.model, resize_to_grid(open_image(view.source.image), grid, view.model))
+
+    return view.once(("small", grid), make)
+
+
+def _whole(view: View, inputs: Mapping[str, Any]) -> Ready:
+    """A prompt with its whole image, encoded."""
+    adapter = view.model.adapter
+    features = adapter.features(inputs)
+    cells = torch.arange(len(features.cells[0]), device=view.model.device)
+    return Ready(adapter.compact(inputs, features, [cells]), None)
+
+
+def _at(argument: str) -> Method:
+    """The method with another threshold, of the text after the colon."""
+    try:
+        sure = float(argument)
+    except ValueError:
+        sure = float("nan")
+    if not 0 <= sure <= 1:
+        raise ValueError(f"method {NAME}:{argument} has no probability: use 0 to 1, such as {NAME}:0.5")
+    return resolution_by_question(sure, f"{NAME}:{argument}")
+
+
+register(resolution_by_question())

@@ -1,0 +1,175 @@
+"""Milliseconds of each stage up to the first new token, and peak memory, of one method on one question.
+
+    measure(trial, time_encoding(trial)) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
+
+gestalt  encoding the coarse view, or pooling the encoded tokens, where a method has a gestalt
+encode   the vision encoder's forward (of the whole image; of the small one for "downsample"; of the chosen
+         cells where a method chooses before it)
+select   all that a method computes beyond it, from nothing: texture, attention of the tower, scores, choice
+prefill  dropping the other tokens from the prompt, and the language model up to the first new token's logits
+
+They add up to the time to the first token; preparing pixels and prompt is before it, the same for all.
+The tower's queries and keys are noted during the encoding by methods that read them, as an integrated
+implementation would; what they compute from those is selection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.seam import VisualFeatures
+from arr_coc_lab.evaluate.answering import prefill
+from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_prefill
+from arr_coc_lab.evaluate.view import Tower, View, encode
+from arr_coc_lab.rivals.method import Count, Method
+from arr_coc_lab.rivals.reduction import Reduction
+
+UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before the profiling started"
+"""What torch's allocator writes when the measured call frees what it did not allocate, as it should here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A method with a budget on one question.
+
+    Attributes:
+        method: what runs.
+        budget: a count, or "auto"; None for methods that use all tokens of what they encode, or always
+            spend the same.
+        view: of the image; only its arguments are used, nothing that it keeps.
+        question: its number.
+        inputs: the prompt with pixels: the view's own prompt, or that of a smaller image.
+    """
+
+    method: Method
+    budget: Count | None
+    view: View
+    question: int
+    inputs: Mapping[str, Any]
+
+    @property
+    def watched(self) -> bool:
+        """The method reads the vision tower."""
+        return "tower" in self.method.needs
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """One encoding and its milliseconds; methods that encode alike may share it."""
+
+    features: VisualFeatures
+    tower: Tower | None
+    ms: float
+
+
+@torch.no_grad()
+def time_encoding(trial: Trial) -> Encoded:
+    """Encode what a trial encodes, as it does."""
+    model = trial.view.model
+    now = Stopwatch(model.device).now
+    start = now()
+    features, tower = encode(model, trial.inputs, trial.watched)
+    return Encoded(features, tower, 1000 * (now() - start))
+
+
+@torch.no_grad()
+def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
+    """Milliseconds of each stage, batch of one.
+
+    Args:
+        trial: what runs.
+        encoded: of `time_encoding`; None for methods that encode what they need themselves.
+    """
+    method, model = trial.method, trial.view.model
+    if method.prepare is not None:
+        return _measure_prepared(trial)
+    assert encoded is not None, "methods without prepare need an encoding"
+    features = encoded.features
+    now = Stopwatch(model.device).now
+    start = now()
+    kept = Reduction(torch.arange(len(features.cells[0]), device=model.device))
+    if method.select is not None and trial.budget is not None:
+        fresh = replace(trial.view, features=features, tower=encoded.tower)
+        kept = method.select(fresh, trial.question, trial.budget)
+    selected = now()
+    if method.between_layers is not None:
+        assert isinstance(trial.budget, int), "only ours chooses how many"
+        rule, layer = method.between_layers, cut_layer(model, method.layers)
+        pruned_prefill(model, trial.inputs, features, rule, trial.budget, layer=layer)
+    else:
+        prefill(model, trial.inputs, features, kept, method.mode)
+    done = now()
+    times = {"encode": encoded.ms, "select": 1000 * (selected - start), "prefill": 1000 * (done - selected)}
+    return {stage: round(ms, 3) for stage, ms in times.items()}
+
+
+def _measure_prepared(trial: Trial) -> dict[str, float]:
+    method, model = trial.method, trial.view.model
+    assert method.prepare is not None, "called for methods that prepare"
+    watch = Stopwatch(model.device)
+    start = watch.now()
+    ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
+    model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
+    total = 1000 * (watch.now() - start)
+    times = {"encode": watch.ms["encode"], "select": watch.choosing()}
+    if watch.ms["gestalt"]:
+        times = {"gestalt": watch.ms["gestalt"]} | times
+    times["prefill"] = total - sum(times.values())
+    return {stage: round(ms, 3) for stage, ms in times.items()}
+
+
+def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
+    """The most memory that a call holds at once beyond what was held before it, in MiB.
+
+    On CUDA the allocator's own count. On the CPU the running sum of torch's allocations, as its profiler
+    lists them; what other libraries allocate is not in it.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else every call writes lines of no use to stderr
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _stderr_without(UNKNOWN_BLOCK), profiler as profiled:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
+    steps = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
+    held = torch.tensor([0, *(size for _, size in steps)], dtype=torch.float64).cumsum(0)
+    return float(held.max()) / 2**20
+
+
+@contextmanager
+def _stderr_without(text: bytes) -> Generator[None]:
+    """Leave out lines with a text that native code writes to stderr, past Python; others come at the end."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as written:
+        stderr = os.dup(2)
+        try:
+            os.dup2(written.fileno(), 2)
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            written.seek(0)
+            others = [line for line in written if text not in line]
+            if others:
+                os.write(2, b"".join(others))

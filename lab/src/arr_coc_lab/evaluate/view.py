@@ -1,0 +1,339 @@
+"""What a method may read of one image and its questions, each thing computed at its first use and kept.
+
+    features, tower = watch_tower(model, inputs)          one encoding, with the vision tower's attention
+    view = View(model, source, prompts, features, tower)  tokens, question(i), received(-2), keys(-2), ...
+
+Law: a fresh view (`dataclasses.replace`) holds nothing but its arguments, so the time of a choice made from
+one is all that the choice costs beyond the encoding. `View` is an `arr_coc_lab.rivals.ImageView`.
+
+Shapes: N cells of the image in raster order, P patches a cell (4 in Qwen, 1 in LLaVA), D width of the
+language model, d of a vision head, L tokens of a question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from arr_coc.choose.layer import ARRCOCLayer, Relevance
+from arr_coc.data import Box
+from arr_coc.data.evidence import all_evidence
+from arr_coc.data.maps import read_map
+from arr_coc.families import LlavaAdapter
+from arr_coc.guide.realizing import Cues, Stopwatch, score
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import PRUNE
+from arr_coc.modes.call import Call, EncodedImages, prepare
+from arr_coc.modes.cues import gather, question_embeddings
+from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
+from arr_coc_lab.evaluate.questions import ImageQueries
+from arr_coc_lab.rivals import QueryBlindScorer
+from arr_coc_lab.rivals.method import Count
+
+LAYERS = (-2, -1)
+"""The layers of the vision tower that methods read; in place of one that attends in windows they get the next
+that sees the whole image, as the published ports to Qwen2.5-VL do."""
+
+
+@dataclass(frozen=True)
+class Tower:
+    """What the vision tower computed for one image.
+
+    Attributes:
+        attention: by layer (of `LAYERS`) its queries and keys [H, S, d] after rotary positions, and scaling.
+        states: [N, P * d_v], what was merged or projected into each cell's token.
+        class_token: S begins with a class token, which is no cell.
+        places: long [N], where in S (in cells) each cell stands; None for raster order.
+    """
+
+    attention: Mapping[int, tuple[Tensor, Tensor, float]]
+    states: Tensor
+    class_token: bool
+    places: Tensor | None = None
+
+
+def check_tower(adapter: FamilyAdapter) -> None:
+    """Raise a ValueError unless what the tower computes can be told by cell."""
+    if not adapter.by_cells:
+        raise ValueError(
+            f"the vision attention of {adapter.model.config.model_type!r} can't be read cell by cell: its "
+            "tower works on tiles, or isn't known here; it can of the Qwen families and LLaVA 1.5"
+        )
+
+
+@torch.no_grad()
+def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFeatures, Tower]:
+    """Encode the one image of a prompt, and keep what methods read of the tower.
+
+    The same encoding as the model's own, under sdpa (see `watch_attention`).
+
+    Raises:
+        ValueError: a family whose tower can't be read cell by cell.
+    """
+    check_tower(model.adapter)
+    depth = len(attention_modules(model.base, "vision"))
+    order = model.adapter.tower_order(inputs)
+    attention: dict[int, tuple[Tensor, Tensor, float]] = {}
+    late: dict[int, int] = {}
+    inside: list[Tensor] = []
+
+    def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
+        layer -= depth
+        if order is None:
+            if layer in LAYERS:
+                attention[layer] = (query[0], key[0], scaling)
+        elif key.shape[2] == len(inputs["pixel_values"]):  # no window, or one that holds everything
+            for wanted in LAYERS:  # the first that is late enough, else the last of all
+                if wanted not in attention or late[wanted] < wanted:
+                    attention[wanted], late[wanted] = (query[0], key[0], scaling), layer
+
+    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        inside.append(args[0])
+
+    with watch_attention(model.base, "vision", observe) as watched:
+        adapter = model.adapter.on(watched)
+        hook = adapter.merger.register_forward_pre_hook(note)
+        try:
+            features = adapter.features(inputs)
+        finally:
+            hook.remove()
+    count = len(features.cells[0])
+    merged = inside[0].flatten(0, -2)  # (S or N * P, d_v)
+    merged = merged[int(len(merged) == count + 1) :].reshape(count, -1)  # a class token may stand before
+    places = None if order is None else order.to(merged.device).argsort()
+    key = next(iter(attention.values()))[1]
+    states = merged if places is None else merged[places]
+    return features, Tower(attention, states, class_token=key.shape[1] == count + 1, places=places)
+
+
+def encode(
+    model: ARRCOCModel, inputs: Mapping[str, Any], watched: bool
+) -> tuple[VisualFeatures, Tower | None]:
+    """The one image of a prompt, encoded, and its tower if it is to be watched."""
+    return watch_tower(model, inputs) if watched else (model.adapter.features(inputs), None)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One image and its questions, as methods see them.
+
+    Attributes:
+        model: whose layer and adapter decide.
+        source: the image's key and questions.
+        prompts: per question ordinary processor inputs, with the pixels.
+        features: the image, encoded.
+        tower: of its encoding, None where it was not watched.
+        size: (width, height) of the image in px.
+        seed: of the run.
+        others: per question the prompt with another image's question in its place, None where there is none.
+        scorer: a trained query-blind scorer, if there is one.
+    """
+
+    model: ARRCOCModel
+    source: ImageQueries
+    prompts: Sequence[Mapping[str, Any]]
+    features: VisualFeatures
+    tower: Tower | None = None
+    size: tuple[int, int] = (0, 0)
+    seed: int = 0
+    others: Sequence[Mapping[str, Any] | None] = ()
+    scorer: QueryBlindScorer | None = None
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made at the first call with this key and kept with the view."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+    # ---- the image ------------------------------------------------------------------------------------
+
+    @property
+    def grid(self) -> Grid:
+        """(T, H, W) cells."""
+        return self.features.grids[0]
+
+    @property
+    def total(self) -> int:
+        """N."""
+        return len(self.features.cells[0])
+
+    @cached_property
+    def picture(self) -> Tensor:
+        """[3, h, w] in [0, 1], the image as the vision tower gets it."""
+        return self.model.adapter.images(self.prompts[0], self.features)[0]
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """[N, D], the encoded cells as they enter the language model."""
+        return self.features.cell_tokens(0)
+
+    def received(self, layer: int, joined: bool = False) -> Tensor:
+        """Attention that each cell receives in the vision tower: of the class token, else mean over all.
+
+        Args:
+            layer: -2 or -1.
+            joined: one softmax over the joined heads, instead of the mean of one for each.
+
+        Returns:
+            float32 [N], the mean over a cell's patches.
+
+        Raises:
+            ValueError: the tower was not watched.
+        """
+        return self.once(("received", layer, joined), lambda: self._received(layer, joined))
+
+    def _received(self, layer: int, joined: bool) -> Tensor:
+        tower = self._watched()
+        query, key, scaling = tower.attention[layer]
+        if joined:
+            query, key = (x.transpose(0, 1).flatten(1)[None] for x in (query, key))  # (1, S, H * d)
+            scaling = query.shape[-1] ** -0.5
+        if tower.class_token:
+            rows = attention_rows(query[None, :, :1], key[None], scaling)[0, :, 0, 1:].mean(0)
+        else:
+            rows = attention_received(query, key, scaling)
+        return self._in_raster_order(rows.view(self.total, -1).mean(1))
+
+    def keys(self, layer: int, joined: bool = False) -> Tensor:
+        """Keys of each cell in the vision tower, mean over its patches and heads: [N, d]; joined: [N, H * d].
+
+        Raises:
+            ValueError: the tower was not watched.
+        """
+        tower = self._watched()
+        key = tower.attention[layer][1][:, int(tower.class_token) :]  # (H, N * P, d)
+        heads = key.transpose(0, 1).flatten(1) if joined else key.mean(0)
+        return self._in_raster_order(heads.view(self.total, -1, heads.shape[-1]).mean(1))
+
+    def _in_raster_order(self, values: Tensor) -> Tensor:
+        """What the tower has of each cell [N, ...], from its own order."""
+        places = self._watched().places
+        return values if places is None else values[places]
+
+    @property
+    def states(self) -> Tensor:
+        """[N, P * d_v], the cells on the vision side, before the merger or projector.
+
+        Raises:
+            ValueError: the tower was not watched.
+        """
+        return self._watched().states
+
+    @property
+    def patches(self) -> int:
+        """P, patches a cell."""
+        tower = self._watched()
+        rows = next(iter(tower.attention.values()))[1].shape[1] - int(tower.class_token)
+        return rows // self.total
+
+    def _watched(self) -> Tower:
+        if self.tower is None:
+            raise ValueError("the vision tower was not watched: encode the image with watch_tower")
+        return self.tower
+
+    def blind_scores(self) -> Tensor:
+        """[N], of the trained query-blind scorer.
+
+        Raises:
+            ValueError: there is none.
+        """
+        scorer = self.scorer
+        if scorer is None:
+            raise ValueError("there is no trained query-blind scorer: give its .safetensors file")
+        return self.once("blind", lambda: scorer(self.tokens.to(scorer.query.weight)))
+
+    # ---- a question -----------------------------------------------------------------------------------
+
+    def question(self, i: int) -> Tensor:
+        """[L, D], embeddings of the content tokens of question i."""
+        return self.once(
+            ("question", i),
+            lambda: question_embeddings(self.model.adapter, self.prompts[i], self.tokens)[0],
+        )
+
+    def relevance(self, layer: ARRCOCLayer, i: int, other: bool = False) -> Relevance:
+        """The relevance of each cell to an ARR-COC layer.
+
+        Args:
+            layer: of the model, or a variant of it.
+            i: the question.
+            other: score by `others[i]` instead.
+        """
+        prompt = self.others[i] if other else self.prompts[i]
+        assert prompt is not None, "run only on questions that have another image's"
+        watch = Stopwatch(self.model.device)
+        return self.once(
+            ("relevance", layer, i, other),
+            lambda: score(layer, self._cues(layer, prompt), watch)[0],
+        )
+
+    def untrained(self, layer: ARRCOCLayer, i: int, budget: Count, other: bool = False) -> Tensor:
+        """The cells [K] that an untrained layer keeps, by the base model's own attention.
+
+        Args:
+            layer: of the model, or a variant of it.
+            i: the question.
+            budget: a count, or "auto".
+            other: score by `others[i]` instead.
+        """
+        prompt = self.others[i] if other else self.prompts[i]
+        assert prompt is not None, "run only on questions that have another image's"
+        encoded = self._encoded(layer)
+        watch = Stopwatch(self.model.device)
+        call = Call(prompt, PRUNE, lambda _: budget, "resize", watch, encoded)
+        chooser = replace(self.model.chooser, layer=layer, strict=True)
+        return prepare(chooser, call).allocations[0].keep
+
+    def _cues(self, layer: ARRCOCLayer, prompt: Mapping[str, Any]) -> list[Cues]:
+        """What a layer reads of the encoded image under one prompt."""
+        model, features = self.model, self.features
+        watch, encoded = Stopwatch(model.device), self._encoded(layer)
+        cells = [features.cell_tokens(0)]
+        return gather(model.adapter, layer, prompt, encoded, features.layout, watch, cells=cells)
+
+    def _encoded(self, layer: ARRCOCLayer) -> EncodedImages:
+        """What layers of the same texture share."""
+        return self.once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
+
+    def evidence(self, i: int) -> Tensor | None:
+        """Bool [H, W], the evidence cells of question i; None where there are none or they are unknown.
+
+        A LLaVA tower sees the middle square of an image, so boxes have a place on squares alone.
+        """
+        query = self.source.queries[i]
+        return self.once(("evidence", i), lambda: self._cells_of(query.boxes, query.map))
+
+    def possible_evidence(self) -> list[Tensor]:
+        """Bool [H, W] each, the evidence of every question that the image could be own, as far as known."""
+        return self.once("possible", lambda: self._all_evidence())
+
+    def _all_evidence(self) -> list[Tensor]:
+        queries = range(len(self.source.queries))
+        masks = [self._cells_of(boxes) for boxes in self.source.possible] or [
+            self.evidence(i) for i in queries
+        ]
+        return [mask for mask in masks if mask is not None]
+
+    def _cells_of(self, boxes: Sequence[Box] | None, marked: Path | None = None) -> Tensor | None:
+        """The cells of boxes and of a map, None where there are none or they are unknown."""
+        cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
+        if not (boxes or marked) or cropped:
+            return None
+        relevance = None if marked is None else torch.from_numpy(read_map(marked, marked.name))
+        mask = all_evidence(boxes or (), relevance, self.grid[1:], self.size)
+        return mask if bool(mask.any()) else None
+
+    def generator(self, method: str, i: int) -> torch.Generator:
+        """A generator that depends on the run's seed, the image, the question and the method alone."""
+        text = f"{self.seed}/{self.source.key}/{self.source.queries[i].id}/{method}"
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+        return torch.Generator().manual_seed(number)

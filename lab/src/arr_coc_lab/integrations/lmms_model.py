@@ -1,0 +1,135 @@
+"""arr-coc as a chat model of lmms-eval, which has to be installed (`pip install 'lmms-eval>=0.7.3,<0.8'`).
+
+lmms-eval's own fields say what an answer cost: `token_counts` of each sample has `input_tokens` (text and
+visual tokens that the language model read) and `output_tokens`; its throughput metrics have the means of the
+visual tokens that were read and of those that the pictures have, and how often deciding failed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from statistics import mean
+from typing import NoReturn
+
+from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
+from lmms_eval.api.model import lmms
+from lmms_eval.models.model_utils.gen_metrics import log_metrics
+from lmms_eval.protocol import ChatMessages
+from tqdm import tqdm
+
+from arr_coc.store.checkpoint import BUNDLED
+from arr_coc_lab.integrations.chat import Decoding, Reply, Responder, load
+
+
+class ARRCOC(lmms):
+    """A vision-language model that reads only the visual tokens a question needs.
+
+    Args:
+        pretrained: a model or allocator, folder or Hub name, or "bundled".
+        mode: one of arr-coc's modes; "full" is the stock model. None: the model's own.
+        budget: visual tokens to keep of each picture: a count, a fraction or "auto"; None: the model's own.
+        allocator: an allocator for `pretrained`, folder or Hub name.
+        relevance: "auto", "guide", "gaze" or "trained".
+        revision: branch, tag or commit of a Hub name.
+        device: such as "cuda:1"; None: the GPU where there is one, and of several processes each its own.
+        dtype: of the weights, such as "bfloat16"; None: as saved.
+        strict: end the run where deciding fails, instead of reading all tokens and counting it.
+        max_new_tokens: of an answer, for tasks that don't say.
+        batch_size: prompts are answered one at a time; another number than 1 is refused.
+        max_batch_size: of lmms-eval's automatic size, which there is none of here.
+
+    Raises:
+        ValueError: what can't be loaded, or a value out of range.
+    """
+
+    is_simple = False
+
+    def __init__(
+        self,
+        pretrained: str = BUNDLED,
+        mode: str | None = None,
+        budget: int | float | str | None = None,
+        allocator: str | None = None,
+        relevance: str | None = None,
+        revision: str | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        strict: bool = False,
+        max_new_tokens: int = 128,
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        if str(batch_size) != "1":
+            raise ValueError(f"batch_size {batch_size!r} can't be had: arr_coc answers one by one; use 1")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            from accelerate import Accelerator
+
+            self.accelerator = Accelerator()
+            self._rank, self._world_size = self.accelerator.process_index, self.accelerator.num_processes
+            device = str(self.accelerator.device) if device is None else device
+        self.model = load(
+            pretrained,
+            mode=mode,
+            budget=budget,
+            allocator=allocator,
+            relevance=relevance,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            strict=strict,
+        )
+        self.device = self.model.device
+        self.max_new_tokens = max_new_tokens
+        self.responder: Responder | None = Responder(self.model)
+
+    def clean(self) -> None:
+        """Let go of the model, so that a judge may have its memory."""
+        self.responder = None
+        super().clean()
+
+    def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
+        """An answer to each request, with its token counts."""
+        assert self.responder is not None, "lmms-eval cleans up after its last request"
+        replies: list[Reply] = []
+        for request in tqdm(requests, disable=self.rank != 0, desc="Model Responding"):
+            context, doc_to_messages, options, doc_id, task, split = request.args
+            messages = ChatMessages(messages=doc_to_messages(self.task_dict[task][split][doc_id]))
+            decoding = Decoding.of_task(options or {}, self.max_new_tokens)
+            reply = self.responder.reply(messages.to_hf_messages(), decoding)
+            self.cache_hook.add_partial("generate_until", (context, options), reply.text)
+            replies.append(reply)
+        if replies:
+            self._log(replies)
+        return [
+            GenerationResult(
+                text=reply.text,
+                token_counts=TokenCounts(input_tokens=reply.input_tokens, output_tokens=reply.output_tokens),
+            )
+            for reply in replies
+        ]
+
+    def _log(self, replies: Sequence[Reply]) -> None:
+        seconds, tokens = sum(r.seconds for r in replies), sum(r.output_tokens for r in replies)
+        log_metrics(
+            total_elapsed_time=seconds,
+            total_gen_tokens=tokens,
+            avg_speed=tokens / seconds,
+            additional_metrics={
+                "rank": self.rank,
+                "total_requests": len(replies),
+                "input_tokens": mean(r.input_tokens for r in replies),
+                "visual_tokens_read": mean(r.read for r in replies),
+                "visual_tokens_of_the_pictures": mean(r.total for r in replies),
+                "fallbacks": sum(r.fallback for r in replies),
+            },
+        )
+
+    def loglikelihood(self, requests: list[Instance]) -> NoReturn:
+        """Refused: which tokens are kept depends on the question, and tasks of this sort have none apart."""
+        raise NotImplementedError("arr_coc writes answers: choose tasks of output_type generate_until")
+
+    def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
+        """Refused by name."""
+        raise NotImplementedError("arr_coc answers single rounds: choose tasks of output_type generate_until")

@@ -1,0 +1,148 @@
+"""VLMEvalKit's `run.py` with arr-coc among its models: the kit has no plugins, so this puts it there.
+
+    python -m arr_coc_lab.integrations.vlmeval --kit VLMEvalKit --mode sparse --budget 64 -- --data OCRBench
+
+The kit is a checkout with its own requirements installed; what stands behind `--` goes to its `run.py`, with
+`--model` of the name that `--name` gives. In a script of your own `register("my-name", mode=..., budget=...)`
+does the same, before the kit looks at `vlmeval.config.supported_VLM`. Tested with a small stand-in that has
+the interface that the kit documents, not with the kit itself.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arr_coc.choose.attending import parse_budget
+from arr_coc.files.paths import local_path
+from arr_coc.modes import find_mode
+from arr_coc.store.checkpoint import BUNDLED
+from arr_coc_lab.integrations.chat import Decoding, Reply, Responder, load
+
+
+def model_class() -> type:
+    """The class that VLMEvalKit calls: arr-coc as a `vlmeval.vlm.base.BaseModel`.
+
+    Raises:
+        ValueError: the kit can't be imported.
+    """
+    try:
+        from vlmeval.vlm.base import BaseModel
+    except ImportError as error:
+        raise ValueError(
+            f"VLMEvalKit can't be imported ({error}): check it out, install its requirements, and give its "
+            "folder as --kit"
+        ) from error
+
+    class ARRCOC(BaseModel):
+        """A vision-language model that reads only the visual tokens a question needs.
+
+        Args:
+            pretrained: a model or allocator, folder or Hub name, or "bundled".
+            max_new_tokens: where an answer is cut off.
+            options: of `ARRCOCModel.from_pretrained`, such as mode and budget.
+
+        Attributes:
+            replies: what each answer cost, in the order of the questions.
+        """
+
+        INTERLEAVE = True
+        allowed_types = ("text", "image")
+
+        def __init__(self, pretrained: str = BUNDLED, max_new_tokens: int = 128, **options: Any) -> None:
+            self.decoding = Decoding(max_new_tokens=max_new_tokens)
+            self.responder = Responder(load(pretrained, **options))
+            self.replies: list[Reply] = []
+
+        def generate_inner(self, message: Sequence[Mapping[str, str]], dataset: str | None = None) -> str:
+            """The answer to one question of a data set."""
+            parts = [{"type": part["type"], part["type"]: part["value"]} for part in message]
+            reply = self.responder.reply([{"role": "user", "content": parts}], self.decoding)
+            self.replies.append(reply)
+            return reply.text
+
+    return ARRCOC
+
+
+def register(name: str, **options: Any) -> None:
+    """Put arr-coc among the models of VLMEvalKit; it is loaded when the kit first wants it.
+
+    Args:
+        name: for `run.py --model`; also in the names of the kit's result files.
+        options: of the class of `model_class`.
+
+    Raises:
+        ValueError: no such mode or budget, the kit can't be imported, or it has a model of that name.
+    """
+    if options.get("mode") is not None:
+        find_mode(options["mode"])
+    if options.get("budget") is not None:
+        parse_budget(options["budget"])
+    made = model_class()
+    from vlmeval.config import supported_VLM
+
+    if name in supported_VLM:
+        raise ValueError(f"VLMEvalKit has a model {name!r} already: choose another with --name")
+    supported_VLM[name] = partial(made, **options)
+
+
+def set_up(kit: Path, name: str, arguments: Sequence[str], **options: Any) -> Path:
+    """Register arr-coc and set the command line, so that the kit's `run.py` can run in this process.
+
+    Args:
+        kit: the checkout, which holds `run.py`.
+        name: as of `register`.
+        arguments: for `run.py`, but `--model`.
+        options: as of `register`.
+
+    Returns:
+        The path of `run.py`.
+
+    Raises:
+        ValueError: no `run.py` there, or as `register`.
+    """
+    script = kit / "run.py"
+    if not script.is_file():
+        raise ValueError(f"folder {str(kit)!r} has no run.py: give a checkout of VLMEvalKit as --kit")
+    if "--model" in arguments or "--config" in arguments:
+        raise ValueError("the launcher itself says --model: leave --model and --config out behind --")
+    sys.path.insert(0, str(kit))
+    register(name, **options)
+    sys.argv = [str(script), "--model", name, *arguments]
+    return script
+
+
+def command(
+    arguments: Annotated[list[str], typer.Argument(metavar="-- ARGUMENT...", help="Of the kit's run.py.")],
+    kit: Annotated[str, typer.Option(metavar="FOLDER", help="The checkout of VLMEvalKit.")] = "VLMEvalKit",
+    name: Annotated[str, typer.Option(help="Of the model, in the kit's files.")] = "arr-coc",
+    pretrained: Annotated[str, typer.Option(help="A folder or Hub name, or bundled.")] = BUNDLED,
+    mode: Annotated[str | None, typer.Option(help="The model's own if not given.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="273|0.25|auto", help="Visual tokens to keep.")
+    ] = None,
+    allocator: Annotated[str | None, typer.Option(help="For the model.")] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda:1.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Such as bfloat16.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 128,
+) -> None:
+    """Evaluate arr-coc with VLMEvalKit."""
+    options: dict[str, Any] = {"mode": mode, "budget": budget, "allocator": allocator}
+    options |= {"device": device, "dtype": dtype}
+    options |= {"pretrained": pretrained, "max_new_tokens": max_new_tokens}
+    try:
+        script = set_up(local_path(kit), name, arguments, **options)
+    except ValueError as error:
+        print(f"arr-coc: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    runpy.run_path(str(script), run_name="__main__")  # what the kit raises is its own to show
+
+
+if __name__ == "__main__":
+    typer.run(command)

@@ -1,0 +1,22 @@
+"""Result files of evaluations: their lines, the kinds of methods in them, summaries and tables.
+
+    header, records = read_results("study.jsonl.gz")
+    summary = read_summary(Path("study.json"))
+    print(table(summary, "budgets"))
+
+Nothing here runs a model; what measures writes these files, and whatever shows figures reads them: the model
+card, `arr-coc report`, the plot. `files` is the format, `kinds` what a method is to a comparison, `intervals`
+the bootstrap, `summary` the figures, `table` their markdown, `fingerprint` which weights were measured.
+"""
+
+from __future__ import annotations
+
+from arr_coc_lab.results.files import append_results, join_results, read_results, write_results
+from arr_coc_lab.results.kinds import kind, split_method
+from arr_coc_lab.results.summary import by_budget, read_summary, summarise
+from arr_coc_lab.results.table import table
+
+__all__ = [
+    "append_results", "join_results", "read_results", "write_results",
+    "kind", "split_method", "by_budget", "read_summary", "summarise", "table",
+]  # fmt: skip

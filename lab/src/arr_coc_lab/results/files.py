@@ -1,0 +1,289 @@
+"""The result file of an evaluation: JSON lines, a header first, then one record per question.
+
+    read_results(path) -> (header, records);  write_results(path, header, records)
+    append_results(path, records)             after the last whole line, which is where a killed run goes on
+    encode_kept(indices, total) -> text;      decode_kept(text, total) -> bool [N]
+
+A record has at least `id` (unique), `image` and `score` (by method, 0 to 1), or, where the image could not be
+opened, `error` in place of scores; the header has the kind of each method (`kinds`). Summaries, tables and
+plots are computed from them alone. Laws: what is written is read back equal; a line cut off by a kill is as
+if it had never been written; the same records give the same bytes, compressed (`.gz`) or not; a file from
+anywhere is read as `lines` describes it, or is a ValueError of one line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import errno
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import count, groupby, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arr_coc.files.atomic import write_whole
+from arr_coc.files.validation import parse_json, short, validated
+from arr_coc_lab.results.lines import Answered, Failed, Header
+
+Record = dict[str, Any]
+ERROR = "error"
+"""The field of a record that says why its question wasn't asked; it has no scores."""
+LONGEST_LINE = 2**22
+"""The most bytes of a line; the longest of a real run has some 20,000."""
+MOST_GROWTH, SMALL = 40, 2**24
+"""A compressed file may unpack to so many times its own bytes, those of real runs to 5 to 12 times; up to so
+many bytes in any case."""
+_REMEDY = "remove the line or evaluate again"
+
+
+def read_results(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
+    """The header and the records of a result file, plain or `.gz`.
+
+    A last line without its end that is no whole JSON is what a killed run leaves; it is dropped.
+
+    Raises:
+        ValueError: the file can't be read or has no header, or a line is no record or repeats an id; names
+            file and line.
+    """
+    path = Path(path)
+    lines = _lines(path)
+    _, first = next(lines, (1, b"\n"))
+    if not first.strip():
+        raise ValueError(f"{path} has no header line: it is no result file, or its run was killed at once")
+    header = _object(first, f"{path}, line 1").get("header")
+    if not isinstance(header, dict):
+        raise ValueError(f'{path}, line 1 is no {{"header": {{...}}}}: give the .jsonl of an evaluation')
+    validated(Header, header, f"{path}, line 1")
+    records: list[Record] = []
+    places: dict[str, int] = {}
+    for number, line in lines:
+        where = f"{path}, line {number}"
+        record = _object(line, where)
+        validated(Failed if ERROR in record else Answered, record, where)
+        earlier = places.setdefault(record["id"], number)
+        if earlier != number:
+            raise ValueError(
+                f"{where} repeats the id {short(record['id'])} of line {earlier}: remove one of them"
+            )
+        records.append(record)
+    return header, records
+
+
+def write_results(path: str | Path, header: dict[str, Any], records: Iterable[Record] = ()) -> None:
+    """Write a whole result file, compressed where the name ends in `.gz`; an older one is replaced.
+
+    Raises:
+        ValueError: it can't be written; an older one is as it was.
+    """
+    path = Path(path)
+    content = "".join(_line(record) for record in ({"header": header}, *records)).encode()
+    if path.suffix == ".gz":
+        content = gzip.compress(content, mtime=0)  # no date inside: equal records, equal bytes
+    with writing(path):
+        write_whole(content, path)
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write the .json beside a result file; an older one is replaced.
+
+    Raises:
+        ValueError: it can't be written; an older one is as it was.
+    """
+    with writing(path):
+        write_whole((json.dumps(summary, indent=1) + "\n").encode(), path)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Generator[None]:
+    """Make a ValueError with a remedy of what goes wrong while a file is written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = f"{'make room there, or ' if full else ''}choose another with --out"
+        raise ValueError(f"{str(path)!r} cannot be written ({reason}): {remedy}") from error
+
+
+def append_results(path: str | Path, records: Iterable[Record]) -> None:
+    """Add records to a plain result file; the cut-off line that a killed run left is removed first.
+
+    Raises:
+        ValueError: the file is compressed, missing or can't be written.
+    """
+    path = Path(path)
+    text = "".join(_line(record) for record in records).encode()
+    mend_results(path)
+    with writing(path), path.open("ab") as file:
+        file.write(text)
+
+
+def mend_results(path: str | Path) -> bool:
+    """Remove the cut-off last line that a killed run left in a plain result file, and end a whole one.
+
+    Returns:
+        Whether a line was removed.
+
+    Raises:
+        ValueError: the file is compressed, missing or can't be written.
+    """
+    path = Path(path)
+    if path.suffix == ".gz":
+        raise ValueError(f"{path} is compressed and can't grow: run into a .jsonl and compress it afterwards")
+    with writing(path), path.open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 1))
+        if not size or file.read() == b"\n":  # nearly always, and then the rest need not be read
+            return False
+        file.seek(0)
+        content = file.read()
+        start = content.rfind(b"\n") + 1
+        if _is_whole(content[start:]):
+            file.write(b"\n")
+            return False
+        file.truncate(start)
+        return True
+
+
+def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Record]]:
+    """The files of a run that was shared out in parts, as the one file of the whole run.
+
+    Args:
+        paths: one result file per part, in any order.
+
+    Raises:
+        ValueError: they are not the parts of one run, each once and complete; measured with other weights,
+            on other pages or with other settings, for example.
+    """
+    files = [(Path(path), *read_results(path)) for path in paths]
+    files.sort(key=lambda file: file[1].get("part", [1, 1]))
+    place, first, _ = files[0]
+    parts = [header.get("part", [1, 1]) for _, header, _ in files]
+    if parts != [[i, len(files)] for i in range(1, len(files) + 1)]:
+        listed = ", ".join(
+            f"{path} is part {i}/{n}" for (path, _, _), (i, n) in zip(files, parts, strict=True)
+        )
+        raise ValueError(f"{listed}: give each part of one run once, or report each run by itself")
+    for path, header, _ in files[1:]:
+        for name in {**first, **header}.keys() - {"part", "command", "machine", "kinds"}:
+            if header.get(name) != first.get(name):
+                differs = f"its {name} is {short(header.get(name))}, not {short(first.get(name))}"
+                raise ValueError(f"{path} is of another run than {place}: {differs}; report each by itself")
+    images = [[list(group) for _, group in groupby(rows, lambda row: row["image"])] for *_, rows in files]
+    turns = zip_longest(*images, fillvalue=[])
+    records = [record for turn in turns for image in turn for record in image]
+    if len(records) != first.get("questions", len(records)):
+        raise ValueError(
+            f"the parts have {len(records)} of {first['questions']} questions: run each to its end first"
+        )
+    owners: dict[str, Path] = {}
+    for path, _, rows in files:
+        for record in rows:
+            other = owners.setdefault(record["id"], path)
+            if other != path:
+                raise ValueError(
+                    f"{path} and {other} both have question {short(record['id'])}: run them anew"
+                )
+    return {**first, "part": [1, 1]}, records
+
+
+def encode_kept(keep: Any, total: int) -> str:
+    """The kept cells of one image as text: base64 of the bits of a mask, 172 letters for 1024 cells.
+
+    Args:
+        keep: indices of the kept cells, [K], in any order: a list, an array or a tensor.
+        total: number N of cells.
+
+    Raises:
+        ValueError: an index is not a whole number in 0..N-1, or comes twice.
+    """
+    tolist = getattr(keep, "tolist", None)
+    indices = np.asarray(keep if tolist is None else tolist())
+    if indices.size and (indices.ndim != 1 or indices.dtype.kind != "i"):
+        raise ValueError(
+            f"kept cells are {indices.dtype} {list(indices.shape)}: pass indices, one list of them"
+        )
+    mask = np.zeros(total, dtype=bool)
+    if indices.size:
+        wrong = indices[(indices < 0) | (indices >= total)]
+        if len(wrong):
+            raise ValueError(f"kept cell {wrong[0]} is not among {total}: indices go from 0 to {total - 1}")
+        mask[indices] = True
+    if mask.sum() != indices.size:
+        raise ValueError(f"{indices.size} kept cells are only {mask.sum()} different ones: name each once")
+    return base64.b64encode(np.packbits(mask).tobytes()).decode()
+
+
+def decode_kept(text: str, total: int) -> np.ndarray:
+    """The mask that `encode_kept` wrote, bool [N].
+
+    Raises:
+        ValueError: it is not base64, or not a mask of `total` cells.
+    """
+    try:
+        packed = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"kept cells {short(text)} are not base64: evaluate again") from error
+    bits = np.unpackbits(packed).astype(bool)
+    if len(packed) != math.ceil(total / 8) or bits[total:].any():
+        raise ValueError(f"{len(bits)} bits are no mask of {total} cells: `total` is another image's")
+    return bits[:total]
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record, allow_nan=False) + "\n"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file and their numbers, from 1; one at a time, so that no archive fills the memory.
+
+    The last one is left out where a kill has cut it off.
+    """
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            most = max(SMALL, MOST_GROWTH * path.stat().st_size)
+            total = 0
+            for number in count(1):
+                line = file.readline(LONGEST_LINE + 1)
+                total += len(line)
+                if path.suffix == ".gz" and total > most:
+                    raise ValueError(
+                        f"{path} unpacks to more than {MOST_GROWTH} times its size, those of evaluations to "
+                        "12 at most: if it is one, unpack it and give the .jsonl"
+                    )
+                if len(line) > LONGEST_LINE:
+                    raise ValueError(
+                        f"{path}, line {number} is longer than {LONGEST_LINE:,} bytes: "
+                        "give the .jsonl of an evaluation"
+                    )
+                if not line or (not line.endswith(b"\n") and not _is_whole(line)):
+                    return
+                yield number, line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is no whole gzip file ({error}): copy or compress it again") from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValueError(f"{path} cannot be read ({reason}): give the .jsonl of an evaluation") from error
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line without its end is JSON: if not, a kill has cut it off."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):  # nested beyond reason, too
+        return False
+    return True
+
+
+def _object(line: bytes, where: str) -> dict[str, Any]:
+    value = parse_json(line, where, _REMEDY)
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {short(value)} and no object: {_REMEDY}")
+    return value

@@ -1,0 +1,256 @@
+"""From the records of a result file to its summary.
+
+    summarise(header, records) -> summary, JSON-safe; tables and plots read nothing else
+
+Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
+measured is None, never 0; a method is compared with another on the questions that both answered; intervals
+are 95 % bootstrap intervals over images, each with all of its questions. Methods are named NAME@BUDGET;
+"full" reads all tokens, and others without a budget always spend the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arr_coc.files.validation import parse_json, validated
+from arr_coc_lab.results.files import ERROR, Record, read_results
+from arr_coc_lab.results.filtering import beyond_downsampling
+from arr_coc_lab.results.intervals import bootstrap_interval, paired_interval
+from arr_coc_lab.results.kinds import FULL, KINDS, OURS, kind, split_method
+from arr_coc_lab.results.lines import Summed
+
+Summary = dict[str, Any]
+Figures = dict[str, Any]
+"""What was measured of one method with one budget; see `summarise`."""
+
+LONGEST_SUMMARY = 2**26
+"""The most bytes of a summary; the largest of a real run has some 50,000."""
+
+
+def by_budget(summary: Summary) -> dict[str, list[str]]:
+    """The methods of each budget: "" (full) first, most tokens first, "auto" last.
+
+    A budget counts for the fewest tokens that one of its methods reads, as some read more than they keep, and
+    for its number where none were counted. The budget of a method without one is what it reads. Within a
+    budget ours, its variants, gestalts alone, rivals, nulls and the upper bounds, each from the best score
+    down.
+    """
+    methods, header = summary["methods"], summary["header"]
+    groups: dict[str, list[str]] = {}
+    for method, row in methods.items():
+        budget = split_method(method)[1]
+        if not budget and kind(method, header) != "full" and row["tokens"] is not None:
+            budget = f"{row['tokens']:.0f}"
+        groups.setdefault(budget, []).append(method)
+    for group in groups.values():
+        group.sort(key=lambda m: (KINDS.index(kind(m, header)), -methods[m]["score"]))
+
+    def place(budget: str) -> tuple[int, float, float]:
+        number = float(budget) if budget.replace(".", "", 1).isdecimal() else 0.0
+        tokens = [count for m in groups[budget] if (count := methods[m]["tokens"]) is not None]
+        return (0 if not budget else 2 if budget == "auto" else 1, -min(tokens, default=number), -number)
+
+    return {budget: groups[budget] for budget in sorted(groups, key=place)}
+
+
+def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
+    """What each name has that gives its first token no later than a reference: the method of best score.
+
+    Args:
+        summary: of `summarise`.
+        reference: a method that was timed.
+
+    Returns:
+        {name: method}, such as {"downsample": "downsample@273"}; without the names that have none.
+    """
+    methods = summary["methods"]
+    limit = methods[reference]["ttft_ms"]
+    best: dict[str, str] = {}
+    for method, row in methods.items():
+        name = split_method(method)[0]
+        if row["ttft_ms"] is None or row["ttft_ms"] > limit:
+            continue
+        if name not in best or row["score"] > methods[best[name]]["score"]:
+            best[name] = method
+    return best
+
+
+def read_summary(path: Path, families: Sequence[str] = (), vtc_filter: bool = False) -> Summary:
+    """The summary of a result file: a .json as it is, of a .jsonl or .jsonl.gz made anew.
+
+    Args:
+        path: of the file.
+        families: of questions, those to be named first, as of `summarise`.
+        vtc_filter: as of `summarise`; a .json has no questions to filter.
+
+    Raises:
+        ValueError: it can't be read, or is none.
+    """
+    if path.suffix != ".json":
+        return summarise(*read_results(path), families, vtc_filter)
+    if vtc_filter:
+        raise ValueError(
+            f"result {str(path)!r} has no single questions to filter: give the .jsonl of its run"
+        )
+    reason = ""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_SUMMARY + 1)
+        if len(content) > LONGEST_SUMMARY:
+            raise ValueError(f"it is longer than {LONGEST_SUMMARY:,} bytes")
+        summary = parse_json(content, "the summary", "evaluate again")
+        validated(Summed, summary, "the summary")
+        return summary
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(f"result {str(path)!r} can't be read ({reason}): give a file that arr-coc eval wrote")
+
+
+def summarise(
+    header: dict[str, Any],
+    records: Sequence[Record],
+    families: Sequence[str] = (),
+    vtc_filter: bool = False,
+) -> Summary:
+    """Every figure that tables and plots show.
+
+    Args:
+        header: of the result file; kept in the summary.
+        records: its questions.
+        families: of questions, those to be named first and in this order; others follow by name.
+        vtc_filter: score each method only on what downsampling fails (`filtering`); the summary then has the
+            counts as "filter", and every figure of a method is of the questions that are left to it.
+
+    Returns:
+        "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
+        over questions with evidence), and "methods"; where an image could not be opened "failed", with the
+        "questions" that were not asked and "images" {image: reason}, and every other figure is of the
+        questions that were. Of each method, from 0 to 1 unless stated:
+
+        - "n" questions, "score" and its "interval"; "families" {name: {"score", "n"}};
+        - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
+        - "worst family": [name, retained], the family that keeps least of full's score;
+        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this; of "arr-coc sparse"
+          too, none of "arr-coc" itself;
+        - "tokens" read; "recall" of evidence; "swap IoU" with the kept set of another question;
+        - "ttft_ms", median time to first token; "ttft ratio", median over questions of full's / this;
+          "stages" {name: median ms}; "peak_mb", the largest.
+
+    Raises:
+        ValueError: there are no records, none of a question that was asked, or none that a filter leaves.
+    """
+    failed = [record for record in records if ERROR in record]
+    records = [record for record in records if ERROR not in record]
+    if not records and failed:
+        one = f"none of {len(failed)} questions was asked, for no image could be opened"
+        raise ValueError(f"{one}: {failed[0]['image']}: {failed[0][ERROR]}")
+    if not records:
+        raise ValueError("there are no questions to summarise: the run was killed before its first image")
+    names = list(dict.fromkeys(method for record in records for method in record["score"]))
+    scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}
+    counts = None
+    if vtc_filter:
+        reads = {m: _mean(_values(records, "tokens", m), 1) for m in names}
+        scores, counts = beyond_downsampling(scores, reads)
+    shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
+    summary = {
+        "header": header,
+        "metric": str(header.get("metric", "exact match")).replace("_", " "),
+        "questions": len(records),
+        "images": len({r["image"] for r in records}),
+        "timed": sum(bool(r.get("ms")) for r in records),
+        "evidence share": _mean(shares),
+        "methods": {m: _figures(m, scores, records, families) for m in scores},
+    }
+    if counts is not None:
+        summary["filter"] = counts
+    if failed:
+        images = {record["image"]: record[ERROR] for record in failed}
+        summary["failed"] = {"questions": len(failed), "images": images}
+    return summary
+
+
+def _figures(
+    method: str, scores: dict[str, np.ndarray], records: Sequence[Record], order: Sequence[str]
+) -> Figures:
+    own = scores[method]
+    answered = ~np.isnan(own)
+    images = np.array([record["image"] for record in records])
+    full, ours = scores.get(FULL), scores.get(f"{OURS}@{split_method(method)[1]}")
+    families = {
+        name: np.array([r.get("family") == name for r in records]) & answered
+        for name in _families(records, order)
+    }
+    families = {name: chosen for name, chosen in families.items() if chosen.any()}
+    kept = {} if full is None else {name: _retained(own[at], full[at]) for name, at in families.items()}
+    shares = {name: share for name, share in kept.items() if share is not None}
+    worst = min(shares, key=lambda name: shares[name], default=None) if method != FULL else None
+    records = [record for record, one in zip(records, answered, strict=True) if one]
+    times = [r.get("ms", {}) for r in records]
+    stages = [t[method] for t in times if method in t]
+    total = [sum(stage.values()) for stage in stages]
+    ratios = [sum(t[FULL].values()) / sum(t[method].values()) for t in times if FULL in t and method in t]
+    return {
+        "n": int(answered.sum()),
+        "score": _round(own[answered].mean()),
+        "interval": [_round(end) for end in bootstrap_interval(own[answered], images[answered])],
+        "retained": None if full is None else _retained(own, full),
+        "difference": None if full is None or method == FULL else _paired(own, full, images),
+        "worst family": [worst, shares[worst]] if worst is not None else None,
+        "below ours": None if ours is None or ours is own else _paired(ours, own, images),
+        "tokens": _mean(_values(records, "tokens", method), 1),
+        "recall": _mean(_values(records, "recall", method)),
+        "swap IoU": _mean(_values(records, "swap", method)),
+        "ttft_ms": _median(total, 2),
+        "ttft ratio": _median(ratios, 3),
+        "stages": {
+            name: _median([stage[name] for stage in stages if name in stage], 2)
+            for name in dict.fromkeys(name for stage in stages for name in stage)
+        },
+        "peak_mb": max((_round(v, 1) for v in _values(records, "peak_mb", method)), default=None),
+        "families": {
+            name: {"score": _round(own[at].mean()), "n": int(at.sum())} for name, at in families.items()
+        },
+    }
+
+
+def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:
+    """The names in `order`, others after them by name."""
+    names = {r["family"] for r in records if r.get("family")}
+    return [name for name in order if name in names] + sorted(names - set(order))
+
+
+def _retained(own: np.ndarray, full: np.ndarray) -> float | None:
+    both = ~(np.isnan(own) | np.isnan(full))
+    whole = full[both].mean() if both.any() else 0
+    return _round(own[both].mean() / whole) if whole > 1e-9 else None
+
+
+def _paired(a: np.ndarray, b: np.ndarray, images: np.ndarray) -> dict[str, Any] | None:
+    both = ~(np.isnan(a) | np.isnan(b))
+    if not both.any():
+        return None
+    interval = [_round(end) for end in paired_interval(a[both], b[both], images[both])]
+    return {"mean": _round((a[both] - b[both]).mean()), "interval": interval}
+
+
+def _values(records: Sequence[Record], field: str, method: str) -> list[float]:
+    return [r[field][method] for r in records if r.get(field) and method in r[field]]
+
+
+def _round(value: float, digits: int = 4) -> float:
+    return round(float(value), digits) + 0.0  # no -0.0
+
+
+def _mean(values: Sequence[float], digits: int = 4) -> float | None:
+    return _round(float(np.mean(values)), digits) if values else None
+
+
+def _median(values: Sequence[float], digits: int) -> float | None:
+    return _round(float(np.median(values)), digits) if values else None

@@ -1,0 +1,108 @@
+"""AKS (Tang et al. 2025, arXiv 2502.21271): whole frames by their scores for the question, and by coverage.
+
+    scores to [0, 1] over the clip;  n frames to choose
+    segment: if mean of its n highest - mean of all > 0.8, or at depth 5: its n / 2^depth highest frames
+        else: halve it
+
+Adaptive Keyframe Sampling for Long Video Understanding. Reads a score of each frame for the question, by CLIP
+or BLIP in the paper; it chooses before the encoder, and knows nothing of cells.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arr_coc_lab.rivals.clips.keeping import check_count, check_grid, whole_frames
+from arr_coc_lab.rivals.clips.method import ClipMethod, register_clip_method
+from arr_coc_lab.rivals.method import Style
+from arr_coc_lab.rivals.reduction import check_finite, top_k
+
+PEAKED = 0.8
+"""By how much the best scores of a segment exceed its mean where it is not halved."""
+DEPTH = 5
+
+
+class Segment(NamedTuple):
+    """Frames start..stop - 1, halved from the clip `depth` times."""
+
+    start: int
+    stop: int
+    depth: int
+
+
+@torch.no_grad()
+def aks(scores: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
+    """Whole frames that fit the question and cover the clip.
+
+    The number of frames is what the budget pays, at least one. Where the segments' counts, rounded down, are
+    too few, the highest of the frames that are left follow. What is over buys cells of the next frame of this
+    order, spread evenly over it.
+
+    Args:
+        scores: [T], how well each frame fits the question, higher is better.
+        grid: (T, H, W) cells of the clip.
+        budget: cells to keep in all.
+
+    Returns:
+        Bool [T, N] with exactly min(budget, T * N) cells.
+
+    Raises:
+        ValueError: scores are not [T], the grid or the budget is bad, or a score is NaN or infinite.
+    """
+    steps, height, width = check_grid(grid)
+    check_count(budget)
+    if scores.shape != (steps,):
+        raise ValueError(f"scores have shape {tuple(scores.shape)}; pass [{steps}], one for each time step")
+    check_finite("scores", scores)
+    scores = scores.float()
+    count = min(steps, max(1, budget // (height * width)))
+    chosen = torch.zeros(steps, dtype=torch.bool, device=scores.device)
+    for start, stop, depth in segments(scores, count):
+        chosen[start + top_k(scores[start:stop], count // 2**depth)] = True
+    order = scores.argsort(descending=True, stable=True)
+    order = order[(~chosen)[order].int().argsort(stable=True)]
+    return whole_frames(order, grid, budget)
+
+
+def segments(scores: Tensor, count: int) -> list[Segment]:
+    """The segments from which `count` frames are chosen, in the order of time, scores [T].
+
+    Halving ends at a depth of `DEPTH`, at a single frame, and where the halves would be due less than one
+    frame each, of which the paper, with 32 or 64 frames to choose, says nothing.
+    """
+    low, high = scores.aminmax()
+    scaled = (scores - low) / (high - low) if bool(high > low) else torch.zeros_like(scores)
+    result: list[Segment] = []
+
+    def halve(segment: Segment) -> None:
+        start, stop, depth = segment
+        part = scaled[start:stop]
+        peak = part.sort(descending=True).values[:count].mean() - part.mean()
+        if float(peak) > PEAKED or depth == DEPTH or stop - start == 1 or count < 2 ** (depth + 1):
+            result.append(segment)
+            return
+        middle = start + (stop - start) // 2
+        halve(Segment(start, middle, depth + 1))
+        halve(Segment(middle, stop, depth + 1))
+
+    halve(Segment(0, len(scores), 0))
+    return result
+
+
+register_clip_method(
+    ClipMethod(
+        "aks",
+        "rival",
+        lambda view, k: aks(view.read("scores"), view.grid, k),
+        "before",
+        needs=frozenset({"scores"}),
+        by_question=True,
+        label="AKS",
+        paper="Tang et al. 2025, arXiv 2502.21271",
+        title="Adaptive Keyframe Sampling for Long Video Understanding",
+        style=Style("#b0563a", "D"),
+    )
+)

@@ -1,0 +1,136 @@
+"""The arithmetic that the methods for clips share: checks, exact budgets, cosine distances, whole frames.
+
+Laws: a mask has exactly min(budget, T * N) cells; ties go to the earlier frame and, within it, to the lower
+cell in raster order; distances are computed in float32; no gradient flows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.choose.attending import even_grid
+from arr_coc_lab.rivals.reduction import check_finite
+
+
+def check_count(budget: int) -> None:
+    """Raises ValueError unless a budget is a count of at least 1."""
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+        raise ValueError(f"cannot keep {budget!r} tokens of a clip; use a count of at least 1")
+
+
+def check_grid(grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The grid, when it has at least one cell; ValueError otherwise."""
+    if len(grid) != 3 or min(grid) < 1:
+        raise ValueError(f"grid {grid!r} has no cells; pass (T, H, W) of at least 1 each")
+    return grid
+
+
+def check_clip(features: Tensor, budget: int, attention: Tensor | None = None) -> tuple[int, int]:
+    """(T, N) of a clip, when its features, attention and budget are sound.
+
+    Raises:
+        ValueError: features are not [T, N, D] of at least one each, attention is not [T, N] or negative, a
+            value is NaN or infinite, or the budget is below 1.
+    """
+    if features.ndim != 3 or 0 in features.shape:
+        raise ValueError(
+            f"features have shape {tuple(features.shape)}; pass [T, N, D], the encoded cells of each frame"
+        )
+    check_count(budget)
+    check_finite("features", features)
+    t, n, _ = features.shape
+    if attention is not None:
+        if attention.shape != (t, n):
+            raise ValueError(
+                f"attention has shape {tuple(attention.shape)}; pass [{t}, {n}], one value for each cell"
+            )
+        check_finite("attention", attention)
+        if bool((attention < 0).any()):
+            raise ValueError(f"attention has {float(attention.min())}; pass probabilities, not logits")
+    return t, n
+
+
+def apart(a: Tensor, b: Tensor) -> Tensor:
+    """1 - cosine of vectors along the last dimension, broadcast, float32, in [0, 2].
+
+    Computed as half the squared distance of the unit vectors, which is exactly 0 for equal ones: what does
+    not change between two frames is a tie and not an order of rounding errors. A row of zeros is 1 from
+    everything.
+    """
+    a, b = a.float(), b.float()
+    half = (F.normalize(a, dim=-1) - F.normalize(b, dim=-1)).square().sum(-1) / 2
+    nothing = (a == 0).all(-1) | (b == 0).all(-1)
+    return torch.where(nothing, torch.ones_like(half), half)
+
+
+def lowest(cost: Tensor, budget: int, tier: Tensor | None = None) -> Tensor:
+    """The cells of the lowest cost, [T, N] -> Bool [T, N]; those of a lower `tier` [T, N] first."""
+    order = cost.flatten().argsort(stable=True)
+    if tier is not None:
+        order = order[tier.flatten()[order].argsort(stable=True)]
+    mask = torch.zeros(cost.numel(), dtype=torch.bool, device=cost.device)
+    mask[order[:budget]] = True
+    return mask.view(cost.shape)
+
+
+def best_of_each(scores: Tensor, counts: Tensor) -> Tensor:
+    """The cells of the highest scores of each frame, [T, N] and counts [T] -> Bool [T, N]."""
+    ranks = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    return ranks < counts[:, None].to(ranks.device)
+
+
+def equal_counts(steps: int, total: int) -> Tensor:
+    """`total` cells shared equally among frames, Long [T]; what is over goes to spread frames."""
+    edges = torch.arange(steps + 1) * total // steps
+    return edges.diff()
+
+
+def apportion(weights: Tensor, total: int, most: int | Tensor, least: int = 0) -> Tensor:
+    """`total` cells shared in proportion to weights by the largest remainder, [T] -> Long [T].
+
+    Args:
+        weights: [T], at least 0; all zero counts as all equal.
+        total: cells to share, at most what the frames can take.
+        most: cells that a frame can take, or [T] of them. What a full frame can't take is shared among the
+            others in the same proportion.
+        least: cells that every frame gets first; none where the total does not pay that.
+    """
+    weights = weights.detach().double().cpu()
+    room = torch.as_tensor(most).double().cpu().expand(len(weights)).clone()
+    base = torch.full_like(room, float(least)).minimum(room)
+    if float(base.sum()) > total:
+        base.zero_()
+    room -= base
+    rest = total - float(base.sum())
+    free = torch.ones_like(room, dtype=torch.bool)
+    while True:
+        part = weights * free
+        if float(part.sum()) == 0:
+            part = free.double()
+        share = torch.where(free, part / part.sum().clamp_min(1e-300) * (rest - room[~free].sum()), room)
+        over = free & (share > room)
+        if not bool(over.any()):
+            break
+        free &= ~over
+    counts = share.floor().minimum(room)
+    while (short := round(rest - float(counts.sum()))) > 0:
+        fraction = (share - counts).masked_fill(counts >= room, -torch.inf)
+        order = fraction.argsort(descending=True, stable=True)
+        counts[order[: min(short, int((counts < room).sum()))]] += 1
+    return (base + counts).long()
+
+
+def whole_frames(order: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
+    """As many whole frames as a budget pays, in an order of choice [T] -> Bool [T, N].
+
+    What is over goes to the next frame of the order, as cells spread evenly over it.
+    """
+    t, h, w = grid
+    mask = torch.zeros(t, h * w, dtype=torch.bool, device=order.device)
+    count, over = divmod(min(budget, t * h * w), h * w)
+    mask[order[:count]] = True
+    if over:
+        mask[order[count], even_grid((h, w), over, order.device)] = True
+    return mask

@@ -1,0 +1,152 @@
+"""Nulls for clips, which read nothing: whole frames, every frame at fewer pixels, and cells by chance.
+
+    uniform_frames(grid, k)   fewer_pixels(grid, k)   random_cells(grid, k, generator)   random_per_frame(...)
+
+A method that does not beat them is of no use. All choose before the encoder; `fewer_pixels` beats most
+published methods.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arr_coc.choose.attending import even_grid
+from arr_coc_lab.rivals.clips.coarse_frames import CoarseFrames
+from arr_coc_lab.rivals.clips.keeping import (
+    best_of_each,
+    check_count,
+    check_grid,
+    equal_counts,
+    lowest,
+    whole_frames,
+)
+from arr_coc_lab.rivals.clips.method import ClipMethod, register_clip_method
+from arr_coc_lab.rivals.downsample import smaller_grid
+from arr_coc_lab.rivals.method import Style
+
+
+def uniform_frames(grid: tuple[int, int, int], budget: int) -> Tensor:
+    """Whole frames, evenly spaced, as many as the budget pays -> Bool [T, N].
+
+    What is over goes to the frame that is farthest from those, the earliest of several, as cells spread
+    evenly over it; to the middle one where the budget does not pay a frame.
+
+    Raises:
+        ValueError: the grid has no cells, or the budget is below 1.
+    """
+    t, h, w = check_grid(grid)
+    check_count(budget)
+    count = min(t, budget // (h * w))
+    chosen = even_grid((1, t), max(1, count))
+    if count:
+        distance = (torch.arange(t)[:, None] - chosen).abs().amin(1)
+        chosen = torch.cat((chosen, distance.argmax()[None]))
+    return whole_frames(chosen, grid, budget)
+
+
+def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
+    """Every frame, encoded at a lower resolution, so that all together cost at most the budget.
+
+    Each frame gets the largest grid in the clip's shape (`smaller_grid`) that its share pays. With what is
+    over, as many frames as it pays, evenly spaced, get the next larger grid. Tokens of rectangles do not sum
+    to any number: less than that one step of a frame stays unspent. A budget below one token for each frame
+    buys that many frames, evenly spaced, of one token.
+
+    Raises:
+        ValueError: the grid has no cells, or the budget is below 1.
+    """
+    t, h, w = check_grid(grid)
+    check_count(budget)
+    budget = min(budget, t * h * w)
+    count = min(t, budget)
+    size = smaller_grid((h, w), budget // count)
+    sizes = [(0, 0)] * t
+    frames = even_grid((1, t), count).tolist()
+    for frame in frames:
+        sizes[frame] = size
+    larger, step = size, 0
+    for tokens in range(budget // count + 1, h * w + 1):
+        larger = smaller_grid((h, w), tokens)
+        step = larger[0] * larger[1] - size[0] * size[1]
+        if step > 0:
+            break
+    more = (budget - count * size[0] * size[1]) // step if step > 0 else 0
+    if more:
+        for i in even_grid((1, count), min(more, count)).tolist():
+            sizes[frames[i]] = larger
+    return CoarseFrames(grid, tuple(sizes))
+
+
+def random_cells(grid: tuple[int, int, int], budget: int, generator: torch.Generator) -> Tensor:
+    """Any cells of the clip, every subset equally likely -> Bool [T, N].
+
+    Raises:
+        ValueError: the grid has no cells, or the budget is below 1.
+    """
+    t, h, w = check_grid(grid)
+    check_count(budget)
+    return lowest(_drawn((t, h * w), generator), budget)
+
+
+def random_per_frame(grid: tuple[int, int, int], budget: int, generator: torch.Generator) -> Tensor:
+    """As many cells of each frame, any of them -> Bool [T, N].
+
+    What does not divide goes to frames spread over the clip, one more cell each.
+
+    Raises:
+        ValueError: the grid has no cells, or the budget is below 1.
+    """
+    t, h, w = check_grid(grid)
+    check_count(budget)
+    counts = equal_counts(t, min(budget, t * h * w))
+    return best_of_each(_drawn((t, h * w), generator), counts)
+
+
+def _drawn(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Numbers in a random order, none of them twice."""
+    count = shape[0] * shape[1]
+    return torch.randperm(count, generator=generator, device=generator.device).view(shape)
+
+
+register_clip_method(
+    ClipMethod(
+        "uniform frames",
+        "null",
+        lambda view, k: uniform_frames(view.grid, k),
+        "before",
+        label="whole frames, evenly spaced",
+        style=Style(marker="s"),
+    )
+)
+register_clip_method(
+    ClipMethod(
+        "fewer pixels",
+        "null",
+        lambda view, k: fewer_pixels(view.grid, k),
+        "before",
+        label="all frames at fewer pixels",
+        style=Style(marker="v"),
+    )
+)
+register_clip_method(
+    ClipMethod(
+        "random cells",
+        "null",
+        lambda view, k: random_cells(view.grid, k, view.generator("random cells")),
+        "before",
+        by_question=True,
+        style=Style(marker="o"),
+    )
+)
+register_clip_method(
+    ClipMethod(
+        "random per frame",
+        "null",
+        lambda view, k: random_per_frame(view.grid, k, view.generator("random per frame")),
+        "before",
+        by_question=True,
+        label="random cells, as many of each frame",
+        style=Style(marker="."),
+    )
+)

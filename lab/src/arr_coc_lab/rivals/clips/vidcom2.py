@@ -1,0 +1,97 @@
+"""VidCom2 (Liu et al. 2025, arXiv 2505.14454): cells unlike the clip and their frame, more of odd frames.
+
+    x = unit vectors over the half of the channels with the least variance
+    s(x, c) = sum over a in {1/8, 1/4, 1/2, 1, 2} of exp(-||x - c||^2 / 2a)
+    frame score = -mean over its cells of s(x, mean of the clip);  p = softmax(frame score / 0.01)
+    k_t = round(N min(1, r (1 + p_t - mean p))), at least 1
+    of frame t the k_t cells of the lowest s(x, mean of the clip) + s(x, mean of the frame)
+
+Video Compression Commander: Plug-and-Play Inference Acceleration for Video Large Language Models. Reads the
+encoder's features, after it, and no question.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc_lab.rivals.clips.keeping import best_of_each, check_clip, lowest
+from arr_coc_lab.rivals.clips.method import ClipMethod, register_clip_method
+from arr_coc_lab.rivals.method import Style
+
+WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+"""Of the Gaussian kernels, the a of the formula."""
+TEMPERATURE = 0.01
+
+
+@torch.no_grad()
+def vidcom2(features: Tensor, budget: int) -> Tensor:
+    """The cells least like the clip and their own frame, with more of the frames that stand out.
+
+    The paper's counts are rounded one by one and do not sum to the budget. Where they are too few, the least
+    similar cells of the clip that are left are added; where they are too many, the most similar ones go, but
+    never a frame's last cell, unless the budget is below one for each frame.
+
+    Args:
+        features: [T, N, D], the encoded cells.
+        budget: cells to keep in all.
+
+    Returns:
+        Bool [T, N] with exactly min(budget, T * N) cells.
+
+    Raises:
+        ValueError: a bad shape or budget, or a value is NaN or infinite.
+    """
+    check_clip(features, budget)
+    clip, frame = similarities(features)
+    counts = frame_counts(clip, budget)
+    similar = clip + frame
+    kept = best_of_each(-similar, counts)
+    first = best_of_each(-similar, torch.ones_like(counts))  # a frame's last cell, should others go
+    return lowest(similar, budget, tier=2 - kept.int() - first.int())
+
+
+def steady_channels(features: Tensor) -> Tensor:
+    """The half of the channels with the least variance over all cells, [T, N, D] -> Long [max(1, D // 2)]."""
+    variance = features.float().flatten(0, 1).var(0, correction=0)
+    return variance.argsort(stable=True)[: max(1, features.shape[-1] // 2)].sort().values
+
+
+def similarities(features: Tensor) -> tuple[Tensor, Tensor]:
+    """How similar each cell is to the clip's mean and to its frame's mean, [T, N] each, in (0, 5]."""
+    cells = F.normalize(features.float()[..., steady_channels(features)], dim=-1)
+    return _similar(cells, cells.mean((0, 1), keepdim=True)), _similar(cells, cells.mean(1, keepdim=True))
+
+
+def _similar(cells: Tensor, centre: Tensor) -> Tensor:
+    squared = (cells - centre).square().sum(-1)
+    return torch.stack([torch.exp(-squared / (2 * width)) for width in WIDTHS]).sum(0)
+
+
+def frame_counts(clip: Tensor, budget: int) -> Tensor:
+    """The paper's count of cells for each frame, of the similarities to the clip [T, N] -> Long [T].
+
+    Halves are rounded to the even count.
+    """
+    steps, cells = clip.shape
+    share = min(1.0, budget / (steps * cells))
+    odd = (-clip.mean(1) / TEMPERATURE).softmax(0)
+    rate = (share * (1 + odd - odd.mean())).clamp(max=1)
+    return (rate * cells).round().long().clamp(min=1)
+
+
+register_clip_method(
+    ClipMethod(
+        "vidcom2",
+        "rival",
+        lambda view, k: vidcom2(view.read("features"), k),
+        "after",
+        needs=frozenset({"features"}),
+        label="VidCom2",
+        paper="Liu et al. 2025, arXiv 2505.14454",
+        title="Video Compression Commander: Plug-and-Play Inference Acceleration for Video Large Language "
+        "Models",
+        style=Style("#4f9bc4", "^"),
+    )
+)

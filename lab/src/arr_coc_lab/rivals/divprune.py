@@ -1,0 +1,51 @@
+"""DivPrune (Alvar et al. 2025, arXiv 2503.02175): the most diverse tokens, by greedy max-min distance.
+
+    D = 1 - cos(V, V);  first the token farthest from its nearest neighbour;
+    then always argmax_j min over the chosen i of D_ij
+
+Sees neither the question nor any attention.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine
+
+
+@torch.no_grad()
+def divprune(tokens: Tensor, k: int) -> Reduction:
+    """The k tokens that lie far from one another, `tokens` [N, D] as they enter the language model.
+
+    Chosen tokens are masked; the published code trusts D_ii = 0 to keep them from coming twice, which
+    duplicates and rounding defeat.
+
+    Raises:
+        ValueError: k is not in 1..N, or a value is NaN or infinite.
+    """
+    check_inputs(k, tokens=tokens)
+    distance = 1 - cosine(tokens)
+    pick = int(distance.fill_diagonal_(torch.inf).amin(0).argmax())
+    order = [pick]
+    reach = torch.full_like(distance[0], torch.inf)  # to the nearest chosen token
+    while len(order) < k:
+        reach = torch.minimum(reach, distance[pick])
+        reach[pick] = -torch.inf  # and stays so under the minimum
+        pick = int(reach.argmax())
+        order.append(pick)
+    return Reduction(torch.tensor(order, device=tokens.device).sort().values)
+
+
+register(
+    Method(
+        "divprune",
+        "rival",
+        lambda view, i, k: divprune(view.tokens, k),
+        contender=True,
+        label="DivPrune",
+        paper="Alvar et al. 2025, arXiv 2503.02175",
+        style=Style("#8c8c2b", "h"),
+    )
+)

@@ -1,0 +1,65 @@
+"""FastV (Chen et al. 2024, arXiv 2403.06764): keep what the end of the prompt attends to.
+
+    s_j = mean over heads of A[h, last, j];  keep the k highest s_j
+
+A comes from the last of the first K layers, which read all tokens; the layers after them read the k kept.
+The paper's K is 2, and the published code with a key/value cache also runs 3: `fastv` is K = 2, `fastv:3` is
+K = 3, and so on. Of N tokens k are kept, but (K N + (L - K) k) / L are read, the mean over L layers. What
+happens to positions and cache is the caller's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.reduction import Reduction, check_inputs, top_k
+
+
+@torch.no_grad()
+def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Reduction:
+    """The k visual tokens that the last prompt token attends to most.
+
+    Args:
+        attention: [H, L], probabilities over the prompt of its last token at one layer, after softmax.
+        visual: Where the image's N tokens lie among the L: a slice, or long [N] in raster order.
+        k: Tokens to keep.
+
+    Returns:
+        Indices among the image's N tokens, not among the prompt's L.
+
+    Raises:
+        ValueError: k is not in 1..N, or the attention to the image holds NaN or infinity.
+    """
+    scores = attention[:, visual].float().mean(0)  # (N,)
+    check_inputs(k, attention=scores)
+    return Reduction(top_k(scores, k).sort().values)
+
+
+def _after(argument: str) -> Method:
+    """FastV after another number of layers than two."""
+    if not (argument.isascii() and argument.isdigit() and int(argument) >= 1):
+        raise ValueError(f"method 'fastv:{argument}' needs a number of layers of 1 or more, such as fastv:3")
+    layers = int(argument)
+    return replace(
+        METHOD, name=f"fastv:{layers}", layers=layers, contender=False, label=f"FastV after layer {layers}"
+    )
+
+
+METHOD = register(
+    Method(
+        "fastv",
+        "rival",
+        between_layers=fastv,
+        by_question=True,
+        needs=frozenset({"layers"}),
+        variation=_after,
+        contender=True,
+        label="FastV",
+        paper="Chen et al. 2024, arXiv 2403.06764",
+        style=Style("#33508f", "s"),
+    )
+)

@@ -1,0 +1,193 @@
+"""Nulls: random and even selections, which read nothing, ink, and oracles, which have the evidence boxes.
+
+    random(n, k, generator)      even((H, W), k)      first(n, k)      ink_density(pixels, (H, W))
+    oracle(evidence, k)          blind_oracle(evidences, k)
+
+A method that does not beat the first two is of no use; the third cuts the page off; one that does not beat
+the fourth, the cells that hold most print or colour, reads no question. The oracle has the evidence of the
+question that is asked, and is about the best that cells can do. The blind one has the evidence of every
+question that the image could be asked, but not which one is: about the most that a choice can keep without
+looking at the question. Downsampling to k tokens is done on the image and is not a selection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from arr_coc.choose.attending import even_grid
+from arr_coc_lab.rivals.method import ImageView, Method, Style, register
+from arr_coc_lab.rivals.reduction import Reduction, check_budget
+
+
+def random(n: int, k: int, generator: torch.Generator) -> Reduction:
+    """Any k of n tokens, every subset equally likely, on the generator's device.
+
+    Raises:
+        ValueError: k is not in 1..n.
+    """
+    check_budget(k, n)
+    return Reduction(_draw(n, k, generator).sort().values)
+
+
+def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> Reduction:
+    """The k tokens spread evenly over an (H, W) grid.
+
+    Raises:
+        ValueError: k is not in 1..H*W.
+    """
+    check_budget(k, grid[0] * grid[1])
+    return Reduction(even_grid(grid, k, device))
+
+
+def first(n: int, k: int, device: torch.device | str = "cpu") -> Reduction:
+    """The first k of n tokens in raster order: what is left of a page that is cut off.
+
+    Raises:
+        ValueError: k is not in 1..n.
+    """
+    check_budget(k, n)
+    return Reduction(torch.arange(k, device=device))
+
+
+def ink_density(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
+    """How much of each cell differs from its most common shade, [3, h, w] -> [H, W]: what print does."""
+    light = pixels.mean(0)[None, None]
+    fine = torch.nn.functional.interpolate(light, (16 * grid[0], 16 * grid[1]), mode="area")[0, 0]
+    cells = fine.unfold(0, 16, 16).unfold(1, 16, 16).flatten(2)
+    return (cells - cells.median(-1, keepdim=True).values).abs().mean(-1)
+
+
+def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Reduction:
+    """The tokens that hold the answer, and a fill of others.
+
+    Args:
+        evidence: Bool [H, W], the cells that hold the answer; or [N], whose fill is even along the raster
+            instead of over the plane.
+        k: Tokens to keep. Where there is more evidence, an even subset of it in raster order is kept.
+        generator: Fills with random others; None fills with an even grid that leaves the evidence out.
+
+    Raises:
+        ValueError: evidence is not boolean, or k is not in 1..N.
+    """
+    if evidence.dtype != torch.bool:
+        raise ValueError(f"evidence is {evidence.dtype}; pass booleans, such as evidence > 0.5")
+    n = evidence.numel()
+    check_budget(k, n)
+    h, w = evidence.shape if evidence.ndim == 2 else (1, n)
+    evidence = evidence.flatten()
+    certain = evidence.nonzero().flatten()
+    if len(certain) >= k:
+        return Reduction(certain[_evenly(len(certain), k, evidence.device)])
+    missing = k - len(certain)
+    if generator is None:
+        fill = _even_fill(evidence, (h, w), missing)
+    else:
+        rest = (~evidence).nonzero().flatten()
+        fill = rest[_draw(len(rest), missing, generator).to(rest.device)]
+    return Reduction(torch.cat((certain, fill)).sort().values)
+
+
+def blind_oracle(evidences: Sequence[Tensor], k: int) -> Reduction:
+    """One set of cells for all questions: as many of them as possible have all of their evidence in it.
+
+    Greedy maximum coverage of whole questions: near the best choice, not the best. Always that question whose
+    missing cells complete the most questions per cell, of those that fit; then an even fill.
+
+    Args:
+        evidences: Bool [H, W] each, the cells that hold the answer to one question; at least one.
+        k: Tokens to keep.
+
+    Raises:
+        ValueError: there is no evidence, it is not boolean, shapes differ, or k is not in 1..N.
+    """
+    if not evidences or any(one.dtype != torch.bool or one.shape != evidences[0].shape for one in evidences):
+        raise ValueError("pass at least one question's evidence, all boolean and of one shape")
+    grid = (evidences[0].shape[0], evidences[0].shape[1])
+    check_budget(k, evidences[0].numel())
+    wanted = torch.stack([one.flatten() for one in evidences])  # (Q, N)
+    taken = torch.zeros_like(wanted[0])
+    while True:
+        missing = (wanted & ~taken).float()
+        cells = missing.sum(1)  # (Q,), what each question lacks
+        fits = (cells > 0) & (cells <= k - int(taken.sum()))
+        if not bool(fits.any()):
+            break
+        # [a, b]: cells that b lacks and a does not bring; where there are none, a completes b as well.
+        left = (cells[None] - missing @ missing.T).masked_fill(cells[None] == 0, 1)
+        gain = (left == 0).sum(1) / cells.clamp_min(1)
+        taken |= wanted[int(gain.masked_fill(~fits, -1).argmax())]
+    certain = taken.nonzero().flatten()
+    fill = _even_fill(taken, grid, k - len(certain)) if len(certain) < k else certain[:0]
+    return Reduction(torch.cat((certain, fill)).sort().values)
+
+
+def _even_fill(evidence: Tensor, grid: tuple[int, int], count: int) -> Tensor:
+    """`count` cells off the evidence: those of the coarsest even grid tried that has as many there."""
+    size = count
+    while True:
+        cells = even_grid(grid, size, evidence.device)
+        free = cells[~evidence[cells]]
+        if len(free) >= count:
+            return free[_evenly(len(free), count, free.device)]
+        size = min(len(evidence), size + count - len(free))  # grows, and the whole grid is enough
+
+
+def _evenly(n: int, count: int, device: torch.device) -> Tensor:
+    """`count` of 0..n-1, evenly spaced, rising."""
+    return even_grid((1, n), count, device)
+
+
+def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:
+    return torch.randperm(n, generator=generator, device=generator.device)[:count]
+
+
+def select_random(view: ImageView, i: int, k: int) -> Reduction:
+    """`random` cells of an image, drawn anew for each question."""
+    return random(view.total, k, view.generator("random", i))
+
+
+def select_ink(view: ImageView, i: int, k: int) -> Reduction:
+    """The k cells of an image that have most ink, whatever is asked."""
+    check_budget(k, view.total)
+    scores = ink_density(view.picture.float(), view.grid[1:]).flatten()
+    return Reduction(scores.topk(k).indices.sort().values)
+
+
+def select_oracle(view: ImageView, i: int, k: int) -> Reduction:
+    """The `oracle`'s cells of an image; where there is no evidence, all of the page is: an even grid."""
+    evidence = view.evidence(i)
+    return even(view.grid[1:], k) if evidence is None else oracle(evidence, k)
+
+
+def select_blind_oracle(view: ImageView, i: int, k: int) -> Reduction:
+    """The `blind_oracle`'s cells of an image; an even grid where no question has evidence."""
+    evidences = view.possible_evidence()
+    return blind_oracle(evidences, k) if evidences else even(view.grid[1:], k)
+
+
+register(Method("random", "null", select_random, by_question=True, contender=True, style=Style(marker="o")))
+register(
+    Method(
+        "even grid",
+        "null",
+        lambda view, i, k: even(view.grid[1:], k),
+        contender=True,
+        style=Style(marker="s"),
+    )
+)
+register(
+    Method(
+        "truncation",
+        "null",
+        lambda view, i, k: first(view.total, k),
+        label="the top of the page, in as many tokens",
+        style=Style(marker="_"),
+    )
+)
+
+register(Method("ink density", "null", select_ink, style=Style(marker="d")))
+register(Method("oracle", "bound", select_oracle, by_question=True))
+register(Method("blind oracle", "bound", select_blind_oracle, style=Style(marker="|")))

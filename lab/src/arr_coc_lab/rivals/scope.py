@@ -1,0 +1,51 @@
+"""SCOPE (Deng et al. 2025, arXiv 2510.24214): tokens that are salient and cover the others.
+
+    gain_j = attention_j^alpha * sum_i max(0, cos(v_i, v_j) - m_i);  m = max(m, cos(., v_j*));  m = 0 first
+
+Does not see the question.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, greedy_cover
+
+
+@torch.no_grad()
+def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Reduction:
+    """The k tokens that greedily cover most of the image, weighted by saliency.
+
+    Args:
+        tokens: [N, D], the visual tokens.
+        attention: [N], attention each receives in the last layer of the vision encoder, at least 0.
+        k: Tokens to keep.
+        alpha: Power of the attention, at least 0; 0 is coverage alone.
+
+    Raises:
+        ValueError: alpha or an attention is below 0, k is not in 1..N, numbers of tokens differ, or a
+            value is NaN or infinite.
+    """
+    if not alpha >= 0:
+        raise ValueError(f"alpha {alpha} is below 0; use 0 for coverage alone, 1 for the published weight")
+    check_inputs(k, tokens=tokens, attention=attention)
+    least = float(attention.min())
+    if least < 0:
+        raise ValueError(f"attention {least} is below 0; pass probabilities, after softmax")
+    return Reduction(greedy_cover(cosine(tokens), k, attention.float() ** alpha).sort().values)
+
+
+register(
+    Method(
+        "scope",
+        "rival",
+        lambda view, i, k: scope(view.tokens, view.received(-1), k),
+        needs=frozenset({"tower"}),
+        contender=True,
+        label="SCOPE",
+        paper="Deng et al. 2025, arXiv 2510.24214",
+        style=Style("#6d5c9e", "X"),
+    )
+)

@@ -1,0 +1,179 @@
+"""A page to learn on: its picture, decoded once, with its words and questions, wherever it comes from.
+
+open_pages(["pages", "jsonl:mine"], drawn=0.2)    a function from a random generator to such a page
+
+Rendered pages come from a cache (`world.browser.cache`), labelled images of one's own from the readers of
+`data`, drawn pages (`world.draw_page`) from their seeds.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from PIL import Image
+
+from arr_coc.data import data_sets, open_data
+from arr_coc.files.paths import local_path
+from arr_coc.train.rows import FileRows
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser.cache import CachedPage, CachedPages
+from arr_coc_lab.world.browser.chromium import Box, Word
+from arr_coc_lab.world.browser.page import Inquired
+from arr_coc_lab.world.page import Page
+from arr_coc_lab.world.training_pages import STEP
+
+SIDES = (512, 640, 768, 1024)
+"""Typical sides in px of drawn pages."""
+MOST_PIXELS = 4_000_000
+"""Larger pictures of one's own are scaled down."""
+KINDS = {
+    "table": "value", "gray": "implied", "note": "implied", "small": "implied", "larger": "comparison",
+    "left": "comparison",
+}  # fmt: skip
+"""Families of questions about drawn pages that are kinds of `phrases.KINDS` by another name."""
+
+
+class OpenPage(NamedTuple):
+    """A page: its RGB picture, its printed words (empty where nobody measured them), its questions, and its
+    things by name, each with its box (empty where nobody named them).
+    """
+
+    image: Image.Image
+    words: tuple[Word, ...]
+    questions: tuple[Inquired, ...]
+    things: tuple[tuple[str, Box], ...] = ()
+
+
+Draw = Callable[[random.Random], OpenPage]
+"""A page that a random generator chooses."""
+
+
+class Pages(Protocol):
+    """Pages by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> OpenPage: ...
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The pages of a cache."""
+
+    pages: CachedPages
+
+    def __len__(self) -> int:
+        return len(self.pages)
+
+    def __getitem__(self, index: int) -> OpenPage:
+        return opened(self.pages[index])
+
+
+class Labelled:
+    """Images of one's own with questions and evidence boxes; what has none teaches nothing and is left out.
+
+    Args:
+        spec: "NAME:DIR" of a data set, as in `data.registry`.
+
+    Raises:
+        ValueError: it can't be read, or no question has a box.
+    """
+
+    def __init__(self, spec: str) -> None:
+        examples = [example for example in open_data(spec, "train", clips=False)[1] if example.boxes]
+        if not examples:
+            raise ValueError(f"data {spec!r} has no boxes: the guide learns from evidence boxes alone")
+        self.rows = FileRows(examples, questions=64, max_pixels=MOST_PIXELS)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> OpenPage:
+        item = self.rows[index]
+        answers = (row.answers[0] if row.answers else "" for row in item.rows)
+        questions = (
+            Inquired(row.family or "value", row.question, answer, row.boxes or ())
+            for row, answer in zip(item.rows, answers, strict=True)
+        )
+        return OpenPage(item.image, (), tuple(questions))
+
+
+def opened(page: CachedPage) -> OpenPage:
+    """A cached page with its picture decoded."""
+    image = Image.open(io.BytesIO(page.png))
+    image.load()
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    return OpenPage(image, page.words, page.questions, page.things)
+
+
+def drawn_page(rng: random.Random) -> OpenPage:
+    """A page of the drawn world, of the training split."""
+    width, height = (max(256, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh")
+    return adapted(draw_page(rng.randrange(2**31), (width, height), "train", void=False))
+
+
+def adapted(page: Page) -> OpenPage:
+    """A drawn page as one to learn on: its characters joined to words, its families as kinds."""
+    questions = (
+        Inquired(
+            KINDS.get(q.family, q.family),
+            q.text,
+            q.answer,
+            tuple((float(x0), float(y0), float(x1), float(y1)) for x0, y0, x1, y1 in q.evidence),
+        )
+        for q in page.questions
+    )
+    things = ((thing.shape, thing.box) for thing in page.things)
+    named = tuple((name, (float(x0), float(y0), float(x1), float(y1))) for name, (x0, y0, x1, y1) in things)
+    return OpenPage(page.image, tuple(_words(page)), tuple(questions), named)
+
+
+def _words(page: Page) -> list[Word]:
+    """The words of a drawn page: characters of one line that touch."""
+    words: list[Word] = []
+    for letter, box in page.glyphs:
+        x0, y0, x1, y1 = map(float, box)
+        last = words[-1] if words else None
+        if last and last.box[1::2] == (y0, y1) and abs(last.box[2] - x0) <= 1:
+            words[-1] = Word(
+                last.text + letter, (last.box[0], y0, x1, y1), last.size, (*last.edges[:-1], x0, x1)
+            )
+        else:
+            words.append(Word(letter, (x0, y0, x1, y1), 1.2 * (y1 - y0), (x0, x1)))
+    return words
+
+
+def open_source(spec: str) -> Pages:
+    """The training pages that a text names: "NAME:DIR" of a data set, or the folder of a cache.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if spec.partition(":")[0].strip().lower() in data_sets() and ":" in spec:
+        return Labelled(spec)
+    return Rendered(CachedPages(local_path(spec), "train"))
+
+
+def open_pages(specs: Sequence[str], drawn: float = 0.0) -> Draw:
+    """Pages of some sources, each as often as the others; one that is named twice, twice as often.
+
+    Args:
+        specs: of `open_source`; none: all pages are drawn.
+        drawn: share of drawn pages.
+
+    Raises:
+        ValueError: a source has no pages.
+    """
+    sources = [open_source(spec) for spec in specs]
+
+    def draw(rng: random.Random) -> OpenPage:
+        if not sources or rng.random() < drawn:
+            return drawn_page(rng)
+        source = rng.choice(sources)
+        return source[rng.randrange(len(source))]
+
+    return draw

@@ -1,0 +1,269 @@
+"""Relevance: the head learns which places a question needs, on pages with evidence boxes.
+
+Every kind of question is asked from the first step: a head taught labels and values alone forgets to find
+a word. Each question's evidence competes with all other cells (a softmax over cells whose target is even
+over the evidence), each cell is also judged alone, so that a probability means the same on every page,
+and a question from elsewhere that nothing on the page answers teaches the guide to say so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.guide.coupling import cell_logits
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.question import terms
+from arr_coc.guide.words import normal, split_words
+from arr_coc_lab.teaching.crops import distort, moved
+from arr_coc_lab.teaching.layout import layout_questions
+from arr_coc_lab.teaching.looks import Looks, looks_loss, make_looks
+from arr_coc_lab.teaching.page import OpenPage
+from arr_coc_lab.teaching.wording import as_typed
+from arr_coc_lab.world.browser.chromium import Box, Word
+from arr_coc_lab.world.browser.page import Inquired
+from arr_coc_lab.world.browser.phrases import phrase
+from arr_coc_lab.world.photograph import photograph
+
+CELL = 32
+"""Side in px of the cells that evidence is told in."""
+SIDES = (512, 768, 1024, 1024, 1280)
+"""Longest sides in px of what is learned on at once."""
+LENGTHS = (32, *range(64, 512, 64), *range(512, 1281, 128))
+"""All sides in px of that: few, for a CPU makes its kernels anew for each size, which takes as long as to run
+them. A window becomes narrower or wider by an eighth at most to have them (below 256 px by more)."""
+QUESTIONS = 6
+"""Questions of a page that are learned at once."""
+POINTED = frozenset(
+    ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
+)
+"""Kinds of questions that nothing in a window answers from which all of their evidence was cut off."""
+LAYOUT = 0.4
+"""Share of windows of which it is also asked where print stands (`layout`)."""
+SMALLEST = 8.5
+"""Size in px below which print is hardly made smaller: by what a side changes to be one of LENGTHS."""
+
+
+class Lesson(NamedTuple):
+    """A question to learn: its text and kind, its evidence as bool [H, W] cells, and whether the page
+    answers it.
+    """
+
+    text: str
+    kind: str
+    evidence: Tensor
+    present: bool
+
+
+class Aside(NamedTuple):
+    """A question of which the scope alone is learned: about all of a picture, or about what stands out."""
+
+    text: str
+    whole: float
+    odd: float
+
+
+class Window(NamedTuple):
+    """A part of a page in its px, and the (width, height) in px at which it is learned."""
+
+    part: Box
+    size: tuple[int, int]
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Px of the window per px of the page, in x and y."""
+        x0, y0, x1, y1 = self.part
+        return self.size[0] / (x1 - x0), self.size[1] / (y1 - y0)
+
+    def placed(self, box: Box) -> Box:
+        """A box of the page in px of the window."""
+        return moved(box, self.part[:2], self.scale)
+
+    def words(self, words: Sequence[Word]) -> list[Word]:
+        """Those words of the page of which at least a part is in the window, in its px."""
+        here = [Word(word.text, self.placed(word.box), word.size * self.scale[1]) for word in words]
+        return [word for word in here if _touches(word.box, self.size)]
+
+
+class Example(NamedTuple):
+    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and what is
+    learned of the looks of its things; None where it has none.
+    """
+
+    pixels: Tensor
+    lessons: list[Lesson]
+    asides: list[Aside]
+    looks: Looks | None
+
+
+def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
+    """A random window of a page at a random scale with questions of even kinds, or None without any.
+
+    Args:
+        page: with its picture decoded.
+        foreign: questions of another page, of which one may be asked here in vain.
+        rng: source of every choice.
+    """
+    if not page.questions:
+        return None
+    image, boxes = page.image, [box for question in page.questions for box in question.evidence]
+    count = len(boxes)
+    boxes += [box for _, box in page.things]
+    flat = rng.random() >= 0.15
+    if not flat:
+        image, boxes = photograph(image, boxes, rng)
+    sizes = sorted(word.size for word in page.words) or [16.0]
+    floor = min(1.0, SMALLEST / sizes[len(sizes) // 10])
+    scale = max(floor, min(1.6, 0.55 * 3.2 ** rng.random()))
+    scale = max(scale, 256 / max(image.size))
+    window = _window(image, boxes[:count], scale, rng)
+    pixels = _pixels(image, window)
+    height, width = pixels.shape[1:]
+    grid = (height // CELL, width // CELL)
+    lessons: dict[str, list[Lesson]] = defaultdict(list)
+    absent: list[str] = []
+    place = 0
+    for question in page.questions:
+        mine = boxes[place : place + len(question.evidence)]
+        place += len(question.evidence)
+        placed = [window.placed(box) for box in mine]
+        if all(x0 >= -2 and y0 >= -2 and x1 <= width + 2 and y1 <= height + 2 for x0, y0, x1, y1 in placed):
+            cells = evidence_cells(placed, grid, (width, height))
+            text = phrase(rng, "title") if question.kind == "title" and rng.random() < 0.5 else question.text
+            lessons[question.kind].append(Lesson(as_typed(text, rng), question.kind, cells, bool(mine)))
+        elif question.kind in POINTED and not any(_touches(box, (width, height)) for box in placed):
+            absent.append(question.text)
+    if flat and page.words and rng.random() < LAYOUT:
+        for question in layout_questions(window.words(page.words), window.size, rng):
+            cells = evidence_cells(question.evidence, grid, (width, height))
+            lessons[question.kind].append(Lesson(as_typed(question.text, rng), question.kind, cells, True))
+    nothing = torch.zeros(grid, dtype=torch.bool)
+    printed = {normal(word.text) for word in page.words}
+    strangers = [q.text for q in foreign if q.evidence and not _answers(q, printed)]
+    for vain, share in ((strangers, 0.6), (absent, 0.4)):
+        if vain and rng.random() < share:
+            text = as_typed(rng.choice(vain), rng)
+            lessons["unanswerable"].append(Lesson(text, "unanswerable", nothing, False))
+    chosen = _even(lessons, rng)
+    asides = [
+        Aside(as_typed(phrase(rng, "anomaly"), rng), 0.0, 1.0),
+        Aside(as_typed(phrase(rng, "global"), rng), 1.0, 0.0),
+    ]
+    asides += [Aside(q.text, 0.0, 0.0) for q in foreign[:6] if q.kind not in ("anomaly", "global")]
+    pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
+    placed = [window.placed(box) for box in boxes[count:]]
+    things = [(name, box) for (name, _), box in zip(page.things, placed, strict=True)]
+    return Example(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
+
+
+def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Window:
+    """A window at about a scale, with a longest side of at most one of SIDES, where some evidence lies."""
+    longest = rng.choice(SIDES)
+    width, height = (min(side, longest / scale) for side in image.size)
+    x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
+    left = max(0.0, min((x0 + x1) / 2 - width * rng.uniform(0.2, 0.8), image.width - width))
+    top = max(0.0, min((y0 + y1) / 2 - height * rng.uniform(0.2, 0.8), image.height - height))
+    return Window((left, top, left + width, top + height), (_length(width * scale), _length(height * scale)))
+
+
+def _length(side: float) -> int:
+    """The nearest of LENGTHS, by ratio."""
+    return min(LENGTHS, key=lambda length: max(length / side, side / length))
+
+
+def _pixels(image: Image.Image, window: Window) -> Tensor:
+    """A window of a picture, float [3, h, w] in [0, 1]."""
+    part = image.resize(window.size, Image.Resampling.BICUBIC, box=window.part)
+    return torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
+
+
+def _touches(box: Box, size: tuple[int, int]) -> bool:
+    """Whether at least a part of a box is in a window of (width, height)."""
+    x0, y0, x1, y1 = box
+    return x1 > 0 and y1 > 0 and x0 < size[0] and y0 < size[1]
+
+
+def _answers(question: Inquired, printed: set[str]) -> bool:
+    """Whether a page with these words may answer a question of another: a rare word of it is printed."""
+    return any(len(word) > 3 and word in printed for word in split_words(question.text))
+
+
+def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
+    """At most QUESTIONS lessons, a kind of question as likely as any other."""
+    chosen: list[Lesson] = []
+    pools = {kind: rng.sample(each, len(each)) for kind, each in lessons.items()}
+    while pools and len(chosen) < QUESTIONS:
+        kind = rng.choice(sorted(pools))
+        chosen.append(pools[kind].pop())
+        if not pools[kind]:
+            del pools[kind]
+    return chosen
+
+
+def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, float]]:
+    """The loss of an example, and its parts with the share of evidence among as many best cells and twice
+    that.
+
+    Args:
+        guide: its reader, pages and head learn; its eyes and words do not.
+        example: a window with at least one question.
+    """
+    device = guide.threshold.device
+    pixels = example.pixels.to(device)
+    with torch.no_grad():
+        sights = guide.look(pixels)
+    page = guide.compose(pixels, sights)
+    # Nothing learns here, and in bfloat16 a CPU would make kernels for every number of words.
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        searches = guide.search(page, [lesson.text for lesson in example.lessons])
+    judged = guide.weigh(page, searches)
+    height, width = pixels.shape[1:]
+    cells = cell_logits(judged.logits, (height, width), (height // CELL, width // CELL)).flatten(1)  # (Q, N)
+    target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).to(device).float()
+    count = target.sum(1)
+    kinds = [lesson.kind for lesson in example.lessons]
+    whole = torch.tensor([float(kind == "global") for kind in kinds], device=device)
+    odd = torch.tensor([float(kind == "anomaly") for kind in kinds], device=device)
+    present = torch.tensor([float(lesson.present) for lesson in example.lessons], device=device)
+    pointed = count > 0
+    log = cells.log_softmax(1)
+    compete = -(log * target).sum(1) / count.clamp_min(1)
+    compete = compete - count.clamp_min(1).log() * pointed  # nothing left to learn is 0
+    alone = F.binary_cross_entropy_with_logits(cells, target, reduction="none").sum(1) / count.clamp_min(8)
+    judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
+        1 - whole
+    )
+    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
+        judged.odd, odd
+    )
+    scope = scope + _aside_loss(guide, example.asides)
+    local = 1 - whole
+    looks = cells.new_zeros(()) if example.looks is None else looks_loss(guide, page, example.looks)
+    loss = (compete * pointed).mean() + 0.5 * (alone * local).mean() + 0.5 * judged_present.mean()
+    loss = loss + 0.3 * scope + 0.3 * looks
+    parts = {"loss": loss.item(), "compete": (compete * pointed).sum().item() / max(1, int(pointed.sum()))}
+    parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
+    parts |= {} if example.looks is None else {"looks": looks.item()}
+    if pointed.any():
+        rank = cells.argsort(1, descending=True)
+        kept = target.gather(1, rank).cumsum(1)
+        at = (count.long() * 2).clamp(1, cells.shape[1]) - 1
+        parts["twice"] = (kept.gather(1, at[:, None])[:, 0] / count.clamp_min(1))[pointed].mean().item()
+    return loss, parts
+
+
+def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
+    """The loss of the scope of questions that nobody asks of the page at hand."""
+    every = [terms(aside.text).words for aside in asides]
+    pooled = torch.stack([reading.pooled for reading in guide.read(every)])
+    target = torch.tensor([(aside.whole, aside.odd) for aside in asides], device=pooled.device)
+    return F.binary_cross_entropy_with_logits(guide.head.scope(pooled).float(), target)

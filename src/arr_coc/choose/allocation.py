@@ -1,0 +1,304 @@
+"""The allocation record: which visual tokens of one image were kept, and why.
+
+`keep` is strictly rising (unique, raster order), `order` holds the same indices with the most relevant first,
+and `positions[i]` is the (t, y, x) of `keep[i]`. Every picture, statistic and test reads this record; nothing
+recomputes it. The record only records; `attending` decides.
+
+Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from arr_coc.files.atomic import write_whole
+from arr_coc.files.drawing import figure, relevance_picture
+
+Grid = tuple[int, int, int]
+"""(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
+TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
+SCORERS = {
+    "information": ("information", "what is inside a cell"),
+    "perspectival": ("saliency", "what stands out"),
+    "participatory": ("coupling", "what the question asks for"),
+}
+"""The three maps of a record, in the order of its weights: by their names in files the words that
+people read, and what they mean."""
+MOST_NOTE = 1000
+"""Characters of the note of a record from a file."""
+_FORMAT = "arr-coc allocation 1"
+
+
+class Reason(IntEnum):
+    """Why a token was kept. The values are stored in saved records; 3 was never assigned and stays free."""
+
+    RELEVANT = 0
+    """Its rank is within the budget."""
+    EXPLORED = 1
+    """It belongs to the share of the budget spent on coverage."""
+    VOID = 2
+    """The image had nothing to prefer, so the cells of an even grid were kept."""
+    ALL = 4
+    """Every token was kept; nothing was chosen."""
+
+
+def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
+    """Grid coordinates (t, y, x) [K, 3] of flat indices [K] on a (T, H, W) grid."""
+    _, h, w = grid
+    return torch.stack((keep // (h * w), keep // w % h, keep % w), dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """The record of one decision about one image.
+
+    Attributes:
+        grid: (T, H, W) of the merged token grid.
+        keep: Long [K], kept flat indices, rising.
+        order: Long [K], the same indices, most relevant first.
+        positions: Long [K, 3], (t, y, x) of `keep`.
+        information: Float [T, H, W] in [0, 1], as are `perspectival` (saliency), `participatory` (coupling)
+            and `balanced` (relevance, the three as one).
+        weights: Float [3] in [0, 1], gates of the three maps in the order above; `gates` has them by name.
+        tensions: `compress`, `exploit`, `focus`, each in [0, 1]; 0.5 is neutral.
+        budget: The requested budget: a count, a fraction or "auto".
+        reasons: Long [K], a `Reason` for each of `keep`.
+        void: Whether the image had no structure, so that an even grid was kept.
+        note: What is to be said beside it, in a sentence; None: nothing.
+
+    Raises:
+        ValueError: the tensors break a law of the record; the message names it.
+    """
+
+    grid: tuple[int, int, int]
+    keep: Tensor
+    order: Tensor
+    positions: Tensor
+    information: Tensor
+    perspectival: Tensor
+    participatory: Tensor
+    balanced: Tensor
+    weights: Tensor
+    tensions: dict[str, float]
+    budget: int | float | str
+    reasons: Tensor
+    void: bool
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the laws of the record; everything downstream relies on them."""
+        keep = self.keep
+        if keep.ndim != 1 or not 0 < len(keep) <= self.total:
+            raise ValueError(f"keep must hold 1..{self.total} indices, got shape {tuple(keep.shape)}")
+        if bool((keep[1:] <= keep[:-1]).any()) or int(keep[0]) < 0 or int(keep[-1]) >= self.total:
+            raise ValueError(f"keep must be rising and within 0..{self.total - 1}, got {keep.tolist()}")
+        if not torch.equal(self.order.sort().values, keep):
+            raise ValueError("order must hold the indices of keep, each once")
+        if not torch.equal(self.positions, grid_positions(keep, self.grid)):
+            raise ValueError(f"positions are not those of keep on a grid of {self.grid}")
+        complete = self.reasons.shape == keep.shape and set(self.tensions) == set(TENSIONS)
+        if not complete or self.weights.shape != (3,):
+            raise ValueError(f"need a reason per kept token, 3 weights and the tensions {TENSIONS}")
+        for name in (*SCORERS, "balanced"):
+            shape = tuple(getattr(self, name).shape)
+            if shape != tuple(self.grid):
+                raise ValueError(f"{name} has shape {shape}, the grid is {self.grid}")
+
+    def __repr__(self) -> str:
+        """One line, without the tensors."""
+        size = "x".join(str(side) for side in self.grid)
+        facts = f"{self.kept:,} of {self.total:,} cells, grid {size}, budget {self.budget}"
+        return f"Allocation({facts}{', void' * self.void})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the relevance of each cell, the kept ones in colour."""
+        return figure([relevance_picture(self.balanced, self.mask())], [("cells", str(self))])
+
+    @property
+    def gates(self) -> dict[str, float] | None:
+        """What the balancer made of each scorer, `weights` by name, in [0, 1].
+
+        None where no scorer had a say: all cells were kept unseen, or they were chosen by scores from
+        elsewhere. `weights` are placeholders there, all 1 or all 0.
+        """
+        maps = torch.stack([getattr(self, name) for name in SCORERS])
+        if bool((self.weights == 0).all()) or bool((self.weights == 1).all() and (maps == 1).all()):
+            return None
+        return dict(zip(SCORERS, self.weights.tolist(), strict=True))
+
+    @property
+    def gates_text(self) -> str:
+        """The gates in words: "information 0.50, saliency 0.20, coupling 0.80"; "" where there are none."""
+        return ", ".join(f"{SCORERS[name][0]} {gate:.2f}" for name, gate in (self.gates or {}).items())
+
+    @property
+    def kept(self) -> int:
+        """K, the number of kept tokens."""
+        return len(self.keep)
+
+    @property
+    def total(self) -> int:
+        """N, the number of visual tokens before the choice."""
+        t, h, w = self.grid
+        return t * h * w
+
+    def mask(self) -> Tensor:
+        """Bool [T, H, W], True where a token was kept."""
+        flat = torch.zeros(self.total, dtype=torch.bool, device=self.keep.device)
+        flat[self.keep] = True
+        return flat.view(self.grid)
+
+    def boxes(self, size: tuple[int, int]) -> Tensor:
+        """The kept cells as boxes of pixels of the picture, in the order of `keep`.
+
+        The boxes of all cells tile the picture without gap or overlap. Where the picture has fewer pixels
+        than the grid has cells, some boxes have no inside.
+
+        Args:
+            size: (width, height) of your picture in px, which needs not be the size that the model read.
+
+        Returns:
+            Long [K, 4], (x0, y0, x1, y1); x1 and y1 are the first column and row outside, as in `Image.crop`.
+            Of a clip they lie in the frames that `positions[:, 0]` names.
+
+        Raises:
+            ValueError: a size that is not two positive whole numbers.
+        """
+        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+            raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
+        _, rows, columns = self.grid
+        width, height = size
+        y, x = self.positions[:, 1], self.positions[:, 2]
+        # Rounded up, so that pixel i lies in the cell i * cells // pixels, as every picture is drawn.
+        corners = ((x, width, columns), (y, height, rows), (x + 1, width, columns), (y + 1, height, rows))
+        return torch.stack([-(-at * pixels // cells) for at, pixels, cells in corners], dim=-1)
+
+    def relevance_of_kept(self) -> Tensor:
+        """Float [K], the balanced relevance of each of `keep`."""
+        return self.balanced.flatten()[self.keep]
+
+    def ranks(self) -> Tensor:
+        """Long [K], the rank of each of `keep` among all N by balanced relevance, from 1."""
+        by_rank = self.balanced.flatten().argsort(descending=True, stable=True)
+        ranks = torch.empty_like(by_rank)
+        ranks[by_rank] = torch.arange(1, self.total + 1, device=by_rank.device)
+        return ranks[self.keep]
+
+    def reason_text(self, i: int) -> str:
+        """The reason why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
+        reason = Reason(int(self.reasons[i]))
+        # Relevant tokens are the first of `order`, whatever ties rounding has made of their relevance.
+        relevant = reason == Reason.RELEVANT
+        rank = int((self.order == self.keep[i]).nonzero() + 1 if relevant else self.ranks()[i])
+        return {
+            Reason.RELEVANT: f"rank {rank} <= K {self.kept}",
+            Reason.EXPLORED: f"coverage, rank {rank} of {self.total}",
+            Reason.VOID: f"even grid of {self.kept}: nothing in the image to prefer",
+            Reason.ALL: f"all {self.total} tokens kept",
+        }[reason]
+
+    def iou(self, other: Allocation) -> float:
+        """Intersection over union of the two kept sets, in [0, 1].
+
+        Raises:
+            ValueError: the grids differ.
+        """
+        if self.grid != other.grid:
+            raise ValueError(f"cannot compare allocations on grids {self.grid} and {other.grid}")
+        a, b = self.mask(), other.mask().to(self.keep.device)
+        return float((a & b).sum() / (a | b).sum())
+
+    def cpu(self) -> Allocation:
+        """The same record with every tensor on the CPU."""
+        moved = {k: v.cpu() for k, v in self._tensors().items()}
+        return dataclasses.replace(self, **moved)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as a JSON-safe dictionary, tensors as nested lists; `save` is the exact form."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain |= {k: v.tolist() for k, v in self._tensors().items()}
+        return plain | {"grid": list(self.grid)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the record as one safetensors file (floats in float32).
+
+        Raises:
+            OSError: the path cannot be written; an older file there is as it was.
+        """
+        plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
+        plain |= {} if self.note is None else {"note": self.note}
+        # Maps may be one tensor or views of one; the file holds each on its own.
+        whole = torch.contiguous_format
+        tensors = {k: v.cpu().clone(memory_format=whole) for k, v in self._tensors().items()}
+        about = {"format": _FORMAT, "plain": json.dumps(plain)}
+        write_whole(to_safetensors(tensors, about), Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Allocation:
+        """Read a record written by `save`.
+
+        Raises:
+            ValueError: the file is missing, is not an allocation, or breaks a law of the record.
+        """
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                meta = file.metadata() or {}
+                tensors = {k: file.get_tensor(k) for k in file.keys()}
+            if meta.get("format") != _FORMAT:
+                raise ValueError(f"format {meta.get('format')!r}, need {_FORMAT!r}")
+            return cls(**_checked(tensors, json.loads(meta.get("plain", "null"))))
+        except (OSError, ValueError, RecursionError, SafetensorError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"{path} is not a saved allocation ({reason}); write one with Allocation.save"
+            ) from error
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Every tensor of the record by name: indices as they are, maps and weights in float32."""
+        longs = {k: getattr(self, k) for k in _LONGS}
+        return longs | {k: getattr(self, k).float() for k in _FLOATS}
+
+
+_LONGS = ("keep", "order", "positions", "reasons")
+_FLOATS = (*SCORERS, "balanced", "weights")
+
+
+def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
+    """The fields of a file from anywhere, of the types that `save` writes; the record checks its own laws.
+
+    Raises:
+        ValueError: a field is missing, too much, of another type or out of its range.
+    """
+    kinds = dict.fromkeys(_LONGS, torch.int64) | dict.fromkeys(_FLOATS, torch.float32)
+    if {name: tensor.dtype for name, tensor in tensors.items()} != kinds:
+        raise ValueError(f"its tensors are not {', '.join(kinds)}")
+    if not isinstance(plain, dict) or set(plain) - {"note"} != {"grid", "tensions", "budget", "void"}:
+        raise ValueError("it does not have the fields grid, tensions, budget and void")
+    grid, tensions, budget = plain["grid"], plain["tensions"], plain["budget"]
+    if not isinstance(grid, list) or len(grid) != 3 or any(type(side) is not int for side in grid):
+        raise ValueError("its grid is not three whole numbers")
+    if tuple(tensors["information"].shape) != tuple(grid):  # before anything is computed with the sides
+        raise ValueError(f"information has shape {tuple(tensors['information'].shape)}, not that of the grid")
+    shares = list(tensions.values()) if isinstance(tensions, dict) else [None]
+    if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
+        raise ValueError("its tensions are not numbers from 0 to 1")
+    if type(budget) not in (int, float, str) or type(plain["void"]) is not bool:
+        raise ValueError("its budget is no count, fraction or text, or its void is no truth value")
+    note = plain.get("note")
+    if not (note is None or (isinstance(note, str) and len(note) <= MOST_NOTE and note.isprintable())):
+        raise ValueError(f"its note is no line of at most {MOST_NOTE} characters")
+    if wrong := [name for name in _FLOATS if not ((tensors[name] >= 0) & (tensors[name] <= 1)).all()]:
+        raise ValueError(f"{wrong[0]} is not within 0 and 1")
+    if not set(tensors["reasons"].flatten().tolist()) <= set(Reason):
+        raise ValueError("it gives a reason that there is none of")
+    return tensors | plain | {"grid": tuple(grid)}

@@ -1,0 +1,400 @@
+"""Attending: the choice of how many visual tokens are kept, and which, from one relevance map per image.
+
+    TokenAllocator(...)(scores [B, H, W], budget) -> one Selection(keep, order, reasons, void) per image
+
+Laws: indices are unique, in bounds and in raster order; ties go to the earlier cell; a budget is spent
+exactly (fewer good cells than slots: the next best, never padding); each image is decided alone. "auto"
+spends `AUTO_RANGE` tokens, few on a peaked map and many on a flat one. A selection carries no gradient;
+`gate` carries it to the scores of the kept cells.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.choose.allocation import Reason
+from arr_coc.choose.balancing import MAX_EXPLORE, explore_share
+from arr_coc.choose.knowing import cell_information
+from arr_coc.choose.texture import Channels, channel_names
+from arr_coc.files.question import kind_of
+
+Budget = int | float | str
+
+DEFAULT_BUDGET = 273
+AUTO_RANGE: tuple[int, int] = (64, 400)
+PARTICULARIZE = 16.0
+"""By what "auto" is multiplied at the particularizing end of the compress tension."""
+SHARPNESS, ENOUGH, MARGIN = 1.5, 0.98, 2.0
+"""See `enough_cells`; chosen on validation pages (`runs/guide_calibration.py`)."""
+PEAKED = 8.0
+"""The most cells that "auto" spends on a map with a peak of probability 1, in effective cells of that map. On
+validation pages less than 6 costs evidence, and 8 changes nothing there but the number of cells."""
+COHERENT = 0.25
+"""Autocorrelation, two cells apart, of structure (measured: noise 0.03, splatter 0.22, pages 0.4)."""
+ALIGNED = 3.9
+"""Alignment with rows and columns of structure (measured: noise 1.0, 260 splatters at most 3.5, icons under
+each other 4.4 and more)."""
+BUSY = 0.1
+"""Information above which a cell counts no more in that: a few strong cells would outweigh the layout."""
+FEW_CELLS = 192
+"""Below this many cells autocorrelation says little: a third of drawn 8x8 pages fell under COHERENT."""
+
+_REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
+
+
+class NonFiniteScores(ValueError):
+    """Scores that contain NaN or infinity, so that they have no ranking."""
+
+
+class Selection(NamedTuple):
+    """The kept cells of one image: keep [K] in raster order, order [K] by relevance, reasons [K].
+
+    `void` says whether they are an even grid because the image had no structure.
+    """
+
+    keep: Tensor
+    order: Tensor
+    reasons: Tensor
+    void: bool
+
+    def __repr__(self) -> str:
+        """One line, without the tensors."""
+        return f"Selection({len(self.keep):,} cells{', void' * self.void})"
+
+
+def parse_budget(value: Budget) -> Budget:
+    """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto".
+
+    Args:
+        value: A count >= 1 (273, "273"), a fraction in (0, 1] (0.25, "0.25"; 1.0 is everything, 1 is one
+            token), or "auto".
+
+    Raises:
+        ValueError: anything else, NaN included.
+    """
+    budget = value
+    if isinstance(value, str) and value.strip().lower() != "auto":
+        try:
+            budget = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
+        except ValueError:
+            raise ValueError(f"budget {value!r} is not a number; {_REMEDY}") from None
+    if isinstance(budget, str):
+        return "auto"
+    if isinstance(budget, numbers.Real) and not isinstance(budget, bool):  # NumPy's numbers are others' too
+        budget = int(budget) if isinstance(budget, numbers.Integral) else float(budget)
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise ValueError(f"budget {value!r} is {kind_of(value)}; {_REMEDY}")
+    if isinstance(budget, int) and budget < 1:
+        raise ValueError(f"budget {value!r} is below 1; {_REMEDY}")
+    if isinstance(budget, float) and not 0 < budget <= 1:
+        raise ValueError(f"budget {value!r} is not a fraction in (0, 1]; {_REMEDY}")
+    return budget
+
+
+def check_budget(value: Budget | None) -> None:
+    """Check the budget of a call, which may name none.
+
+    Args:
+        value: as `parse_budget` takes it, or None.
+
+    Raises:
+        ValueError: neither.
+    """
+    if value is not None:
+        parse_budget(value)
+
+
+def budget_count(budget: Budget | None, total: int) -> int:
+    """The number of tokens to keep of `total`, for a count or a fraction (rounded, at least 1).
+
+    None is DEFAULT_BUDGET or everything, whichever is less.
+
+    Raises:
+        ValueError: the budget is invalid or exceeds `total`, or is "auto", which depends on the scores.
+    """
+    if budget is None:
+        return min(DEFAULT_BUDGET, total)
+    budget = parse_budget(budget)
+    if isinstance(budget, str):
+        raise ValueError('budget "auto" has no count before scores are known; use a count or a fraction here')
+    if isinstance(budget, float):
+        return max(1, math.floor(budget * total + 0.5))
+    if budget > total:
+        raise ValueError(
+            f"budget {budget} exceeds the {total} visual tokens; use at most {total}, or 1.0 for all"
+        )
+    return budget
+
+
+def effective_cells(scores: Tensor) -> Tensor:
+    """The effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
+
+    It is the inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4.
+    The softmax entropy of scores in [0, 1] is nearly that of a flat map for every image; this ratio spans
+    the range. Differentiable.
+    """
+    mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
+    return mass.sum(-1) ** 2 / (mass**2).sum(-1)
+
+
+@torch.no_grad()
+def enough_cells(logits: Tensor) -> Tensor:
+    """How many cells [Q] "auto" spends on each balanced map [Q, H, W], in logits, at a neutral compress
+    tension: as many as hold ENOUGH of all probability, times MARGIN.
+
+    Probabilities are raised to SHARPNESS before they are added up: the small ones of a thousand cells that
+    hold nothing would outweigh those of the ten that do. Where four cells stand far above the rest they still
+    can, as those of 63 blue circles do where one is red; so a map with a peak p is worth at most
+    PEAKED / p^4 times its effective cells, which binds where the peak is high and its neighbours are few.
+    """
+    mass = (F.logsigmoid(logits.flatten(1).float()) * SHARPNESS).exp()
+    rising = mass.sort(1, descending=True).values.cumsum(1)
+    holding = MARGIN * ((rising < ENOUGH * rising[:, -1:]).sum(1) + 1)
+    chances = logits.flatten(1).float().sigmoid()
+    return torch.minimum(holding, PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
+
+
+def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
+    """The tokens that "auto" would spend without its limits, [..., N] -> [...]. Differentiable.
+
+    This is the number of cells that are needed, or if nobody says how many the effective number of cells,
+    times `PARTICULARIZE` at the particularizing end of the tension (compress 0), divided by it at the
+    compressing end (1).
+    """
+    cells = effective_cells(scores) if needed is None else needed
+    return cells * PARTICULARIZE ** (1 - 2 * compress)
+
+
+def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
+    """The tokens that "auto" spends, before rounding: `spent_tokens` within AUTO_RANGE and at most N."""
+    low, high = AUTO_RANGE
+    return spent_tokens(scores, compress, needed).clamp(low, high).clamp(max=float(scores.shape[-1]))
+
+
+def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> int:
+    """The number of tokens kept of `total` before any score exists: a serving engine sizes its prompt by it.
+
+    Raises:
+        ValueError: as `budget_count`.
+    """
+    return budget_count(budget, total)
+
+
+def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
+    """A mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
+
+    Returns:
+        Bool, in the shape of `scores`.
+
+    Raises:
+        NonFiniteScores: a score is NaN or infinite.
+        ValueError: `count` is not in 1..N.
+    """
+    flat = scores.flatten(1) if scores.ndim > 2 else scores
+    if not 1 <= count <= flat.shape[-1]:
+        raise ValueError(f"cannot keep {count} of {flat.shape[-1]} tokens; use 1 to {flat.shape[-1]}")
+    top = _ranked(flat)[..., :count]
+    return torch.zeros_like(flat, dtype=torch.bool).scatter(-1, top, True).view(scores.shape)
+
+
+def _ranked(scores: Tensor) -> Tensor:
+    """The indices [..., N] of scores [..., N], highest first, stable; raises `NonFiniteScores`."""
+    bad = int((~scores.isfinite()).sum())
+    if bad:
+        raise NonFiniteScores(
+            f"{bad} of {scores.numel()} scores are NaN or infinite; check the inputs of the scorers"
+        )
+    return scores.argsort(dim=-1, descending=True, stable=True)
+
+
+def gate(scores: Tensor) -> Tensor:
+    """A factor of exactly 1 for every score, with the gradient of log(score); shape of `scores`.
+
+    Multiplying kept features by it changes nothing in the forward pass and lets a loss behind a frozen
+    model teach the scores of the tokens that were kept.
+    """
+    safe = scores.clamp_min(1e-6)
+    return safe / safe.detach()
+
+
+def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "cpu") -> Tensor:
+    """The flat indices [count] of cells spread evenly over an (H, W) grid, distinct and rising.
+
+    Rows are in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each
+    row.
+
+    Raises:
+        ValueError: count is not in 1..H*W.
+    """
+    h, w = grid
+    if not 1 <= count <= h * w:
+        raise ValueError(f"cannot spread {count} cells over a grid of {h}x{w}; use 1 to {h * w}")
+    rows = max(-(-count // w), min(h, count, round(math.sqrt(count * h / w))))
+    i = torch.arange(count, device=device)
+    row = i * rows // count
+    first = -(-row * count // rows)  # index of the row's first cell
+    size = -(-(row + 1) * count // rows) - first  # cells in this row, at most w
+    y = (2 * row + 1) * h // (2 * rows)
+    x = (2 * (i - first) + 1) * w // (2 * size)
+    return y * w + x
+
+
+def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> Tensor:
+    """The ranks [H*W] of all cells in an order whose every beginning covers the grid (Bayer 1973)."""
+    h, w = grid
+    y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
+    key = torch.zeros_like(y)
+    for bit in range(max(h, w).bit_length()):
+        key = key * 4 + 2 * ((x ^ y) >> bit & 1) + (y >> bit & 1)
+    return key.flatten().argsort(stable=True).argsort()
+
+
+def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
+    """Flat indices of `count` cells away from `kept` (bool [H*W]), evenly spread.
+
+    Cells without a kept neighbour come first.
+    """
+    near = F.max_pool2d(kept.view(1, 1, *grid).float(), 3, 1, padding=1).flatten() > 0
+    cost = spread_order(grid, kept.device) + near * kept.numel() + kept * 2 * kept.numel()
+    return cost.argsort(stable=True)[:count]
+
+
+def has_structure(texture: Tensor, channels: Channels) -> Tensor:
+    """Whether an image has structure, so that some cells can be preferred, [B, C, H, W] -> bool [B].
+
+    Structure is coherence between cells: the autocorrelation, two cells apart, of the information inside
+    cells or of their colour exceeds COHERENT. Pages and photographs have it; noise, splatter and blank
+    pages do not. What is laid out in rows and columns (icons, the keys of a calculator) is structure too,
+    and so are a few busy cells on a quiet ground (one word on a blank page). On fewer than FEW_CELLS only a
+    blank image is void.
+    """
+    information = cell_information(texture, channels).mean(1, keepdim=True)
+    names = channel_names(channels)
+    colour = texture[:, [names.index(c) for c in ("red", "green", "blue") if c in names]].float()
+    busy = information.flatten(1)
+    correlations = [_autocorrelation(m) for m in (information, colour) if m.shape[1]]
+    coherent = torch.stack(correlations).amax(0) > COHERENT
+    sparse = (busy.median(1).values < 0.02) & (busy.amax(1) > 0.03) & ((busy > 0.05).float().mean(1) < 0.2)
+    aligned = _alignment(information[:, 0].clamp(max=BUSY)) > ALIGNED
+    return (busy.amax(1) > 0.01) & (coherent | aligned | sparse | (busy.shape[1] < FEW_CELLS))
+
+
+def _alignment(maps: Tensor) -> Tensor:
+    """How far the rows of a map differ from each other, and its columns, [B, H, W] -> [B].
+
+    Each is the variance of the means times the number of cells in a mean, as a share of the variance of all
+    cells: 1 if cells are independent (the correlation ratio of an analysis of variance times that number).
+    The result is the geometric mean of the two, 0 for a constant map.
+    """
+    variance = maps.flatten(1).var(1, correction=0).clamp_min(1e-9)
+    rows, columns = (maps.mean(dim).var(1, correction=0) * maps.shape[dim] for dim in (2, 1))
+    return (rows * columns).sqrt() / variance
+
+
+def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
+    """The correlation of cells `lag` apart, [B, c, H, W] -> [B]; 0 for a constant map."""
+    centred = maps - maps.mean((-2, -1), keepdim=True)
+    across = (centred[..., lag:] * centred[..., :-lag]).flatten(1)
+    down = (centred[..., lag:, :] * centred[..., :-lag, :]).flatten(1)
+    together = (across.sum(1) + down.sum(1)) / max(1, across.shape[1] + down.shape[1])
+    return together / centred.square().flatten(1).mean(1).clamp_min(1e-9)
+
+
+@dataclass(frozen=True)
+class TokenAllocator:
+    """The rule that decides which cells of each image are kept, given their scores and a budget.
+
+    Attributes:
+        explore: Share of the budget spent on coverage when the exploit tension is neutral, 0 to
+            MAX_EXPLORE.
+
+    Raises:
+        ValueError: the share is out of range.
+    """
+
+    explore: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the explore share."""
+        if not 0 <= self.explore <= MAX_EXPLORE:
+            raise ValueError(f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]")
+
+    def __call__(
+        self,
+        scores: Tensor,
+        budget: Budget | None = None,
+        *,
+        compress: Tensor | None = None,
+        exploit: Tensor | None = None,
+        void: Tensor | None = None,
+        explore: Tensor | None = None,
+        needed: Tensor | None = None,
+    ) -> list[Selection]:
+        """Select cells of each image.
+
+        Args:
+            scores: [B, H, W], finite; higher is more relevant. "auto" reads them as relevance in [0, 1].
+            budget: A count, a fraction, "auto", or None for min(DEFAULT_BUDGET, H*W).
+            compress: [B] in [0, 1], scales "auto"; None is neutral.
+            exploit: [B] in [0, 1], scales the explore share; None is neutral.
+            void: Bool [B], images to sample by an even grid; None is nowhere.
+            explore: [B], the share for coverage at the neutral exploit tension; None is the allocator's own.
+            needed: [B], the cells that "auto" spends at the neutral compress tension; None is
+                `effective_cells`.
+
+        Raises:
+            NonFiniteScores: a score is NaN or infinite.
+            ValueError: the budget is invalid, or exceeds H*W.
+        """
+        size, h, w = scores.shape
+        flat = scores.detach().flatten(1)
+        ranked = _ranked(flat)
+        neutral = torch.full((size,), 0.5, dtype=torch.float32, device=flat.device)
+        if isinstance(budget, str) and parse_budget(budget) == "auto":
+            tension = neutral if compress is None else compress
+            expected = expected_tokens(flat.float(), tension, needed)
+            counts = expected.round().int().tolist()
+        else:
+            counts = [budget_count(budget, h * w)] * size
+        share = self.explore if explore is None else explore
+        shares = explore_share(share, neutral if exploit is None else exploit).tolist()
+        voids = [False] * size if void is None else void.tolist()
+        images = zip(ranked, counts, shares, voids, strict=True)
+        return [_select(*image, (h, w)) for image in images]
+
+
+def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[int, int]) -> Selection:
+    """The selection of one image: `count` cells of `ranked` [N], a share of them for coverage."""
+    reason = torch.full_like(ranked, -1)
+    if count == len(ranked):
+        reason[:], void = Reason.ALL, False
+    elif void:
+        reason[even_grid(grid, count, ranked.device)] = Reason.VOID
+    else:
+        explored = min(count - 1, math.floor(share * count + 0.5))
+        reason[ranked[: count - explored]] = Reason.RELEVANT
+        reason[coverage(reason >= 0, explored, grid)] = Reason.EXPLORED
+    keep = (reason >= 0).nonzero().flatten()
+    return Selection(keep, ranked[reason[ranked] >= 0], reason[keep], void)
+
+
+def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
+    """The budget of one image of `total` cells: a count is cut to the cells there are.
+
+    Args:
+        own: The model's budget, already parsed.
+        requested: That of a call; None takes the model's.
+        total: N, cells of the image.
+
+    Raises:
+        ValueError: not a budget.
+    """
+    budget = own if requested is None else parse_budget(requested)
+    return min(budget, total) if isinstance(budget, int) else budget

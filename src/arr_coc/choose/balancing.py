@@ -1,0 +1,138 @@
+"""Balancing: the mixture of three relevance maps into one, by gates that depend on question and image.
+
+    logit[n] = steepness * (sum_i gate_i * logit(map_i[n]) + bias)          balanced = sigmoid(logit)
+
+Gates are sigmoids: all three may be high, and a trained participatory map alone can drive the result. A
+policy net reads the pooled question, the gestalt vector and the mean, maximum and spread of the three maps.
+
+Three tensions in [0, 1], neutral at 0.5, have one effect each:
+- compress (1) <-> particularize (0): how many tokens an "auto" budget spends (`attending.expected_tokens`);
+- exploit (1) <-> explore (0): how much of the budget goes to coverage (`explore_share`);
+- focus (1) <-> diversify (0): `steepness`, how sharply relevance separates cells.
+
+Compress and exploit choose cells and score none: a loss on them teaches the policy, never the scorers.
+
+Untrained, the gates are FIXED_MIXTURE and the tensions neutral, whatever the question and the image; only
+the law of weak saliency holds from the start: a perspectival map whose maximum m is under 0.3 has its gate
+multiplied by m / 0.3.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.choose.knowing import FOLD, fold, mirror_, unit
+
+FIXED_MIXTURE: tuple[float, float, float] = (0.25, 0.25, 0.5)
+"""Untrained gates of information, perspectival and participatory."""
+WEAK_SALIENCY = 0.3
+"""A perspectival map whose maximum is below this has its gate lowered in proportion."""
+MAX_EXPLORE = 0.5
+"""The largest share of a budget that may be spent on coverage."""
+
+
+class Balance(NamedTuple):
+    """The mixture of three maps: balanced [B, H, W], weights [B, 3], tensions [B, 3] as in `TENSIONS`."""
+
+    balanced: Tensor
+    weights: Tensor
+    tensions: Tensor
+
+
+def steepness(focus: Tensor) -> Tensor:
+    """The factor on the logits: 1/4 when diversifying (0), 1 when neutral (0.5), 4 when focusing (1)."""
+    return 4.0 ** (2 * focus - 1)
+
+
+def explore_share(explore: float | Tensor, exploit: Tensor) -> Tensor:
+    """The share of the budget for coverage: `explore` when neutral, twice that at exploit 0, none at 1."""
+    return (2 * explore * (1 - exploit)).clamp(max=MAX_EXPLORE)
+
+
+class AdaptiveTensionBalancer(nn.Module):
+    """The mixture of the three maps, with gates and tensions from a small policy net.
+
+    With `preset="linear"` gates and tensions are linear in the statistics of the maps alone.
+    """
+
+    def __init__(self, dim: int, width: int = 16, preset: str = "net") -> None:
+        """Build for questions and gestalt vectors of `dim`; one shared matrix takes them to `width`.
+
+        Args:
+            dim: D, width of the question's embeddings and of the gestalt vector.
+            width: What the shared matrix takes them to.
+            preset: "net" or "linear".
+        """
+        super().__init__()
+        self.start = nn.Parameter(torch.cat((torch.logit(torch.tensor(FIXED_MIXTURE)), torch.zeros(3))))
+        self.bias = nn.Parameter(torch.zeros(()))
+        self.linear = preset == "linear"
+        if self.linear:
+            self.policy = nn.Linear(9, 6, bias=False)
+            nn.init.zeros_(self.policy.weight)
+            return
+        self.project = nn.Linear(min(dim, FOLD), width, bias=False)
+        self.policy = nn.Sequential(nn.Linear(2 * width + 9, 16), nn.Tanh(), nn.Linear(16, 6))
+        mirror_(self.policy[0], self.policy[2])
+
+    def mix(
+        self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The balanced map in logits, for training.
+
+        Args:
+            logits: [B, 3, H, W] of information, perspectival and participatory.
+            query: [B, D], the pooled question.
+            gestalt: [B, D], mean of the coarse view or of the vision tokens; None before anything is
+                encoded.
+            start: [6] or [B, 6], gates and tensions before the sigmoid to which the policy net's output is
+                added; None: the balancer's own.
+
+        Returns:
+            logits [B, H, W] of the balanced map, weights [B, 3], tensions [B, 3].
+        """
+        maps = logits.sigmoid().flatten(2)
+        peak = maps.amax(-1)
+        statistics = torch.stack((maps.mean(-1), peak, maps.std(-1, correction=0)), dim=1)
+        gates, tensions = self.decide(query, gestalt, statistics.flatten(1), start).sigmoid().split(3, dim=-1)
+        strength = (peak[:, 1] / WEAK_SALIENCY).clamp(max=1.0)
+        ones = torch.ones_like(strength)
+        weights = gates * torch.stack((ones, strength, ones), dim=-1)
+        mixed = torch.einsum("bkhw,bk->bhw", logits, weights) + self.bias
+        return mixed * steepness(tensions[:, 2])[:, None, None], weights, tensions
+
+    def decide(
+        self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
+    ) -> Tensor:
+        """The three gates and the three tensions of each image before the sigmoid, [B, 6].
+
+        Args:
+            query: [B, D], the pooled question.
+            gestalt: [B, D], or None, which reads as zeros.
+            statistics: [B, 9]: mean, maximum and spread, each of the three maps in their order.
+            start: as in `mix`.
+        """
+        start = self.start if start is None else start.to(self.start)
+        inputs = (query, torch.zeros_like(query) if gestalt is None else gestalt, statistics)
+        scoring = start + self._policy(*inputs)
+        choosing = start + self._policy(*(x.detach() for x in inputs))
+        return torch.cat((scoring[:, :3], choosing[:, 3:5], scoring[:, 5:]), dim=-1)
+
+    def _policy(self, query: Tensor, gestalt: Tensor, statistics: Tensor) -> Tensor:
+        """The output of the policy net, which is added to `start`, [B, 6]."""
+        if self.linear:
+            return self.policy(statistics)
+        vectors = (F.linear(fold(unit(x)), self.project.weight) for x in (query, gestalt))
+        return self.policy(torch.cat((*vectors, statistics), dim=-1))
+
+    def forward(
+        self, info: Tensor, persp: Tensor, partic: Tensor, query: Tensor, gestalt: Tensor | None = None
+    ) -> Balance:
+        """The balance of three maps [B, H, W] in [0, 1]; `query` and `gestalt` as in `mix`."""
+        maps = torch.stack((info, persp, partic), dim=1).float()
+        logits, weights, tensions = self.mix(torch.logit(maps, eps=1e-4), query, gestalt)
+        return Balance(logits.sigmoid(), weights, tensions)

@@ -1,0 +1,390 @@
+"""Knowing: three scorers, each of which maps the cells of an image to relevance, [B, C, H, W] -> [B, H, W].
+
+- `InformationScorer` (propositional): how much is inside a cell. Law: a uniform cell scores lowest.
+- `PerspectivalScorer`: what stands out. Untrained it is a parameter-free saliency, exactly.
+- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map; padding never.
+
+Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite input.
+Scorers run in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums of channels
+(some 35 parameters in all), the first rung of every ablation. The three maps are mixed in `balancing`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import RLock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arr_coc.choose.texture import Channels, channel_groups, channel_names, texture_size
+
+FLOOR = 0.02
+"""Information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite."""
+PRESETS: tuple[str, str] = ("net", "linear")
+POOLINGS: tuple[str, str, str] = ("mean", "last", "learned")
+FOLD = 256
+"""Embeddings wider than this are folded to it by fixed signs before anything is learned on them."""
+PROJECTION_BUDGET = 65_536
+"""Parameters that the automatic rank may spend on the two projections of the participatory scorer."""
+
+_BUILDING = RLock()
+"""Held where modules are built from the generator of the process."""
+_NOISE = 0.05
+"""Spread inside a cell that counts as noise."""
+
+
+@contextmanager
+def same_start() -> Generator[None]:
+    """A context in which modules start with the same float32 weights every time.
+
+    It sets the seed and the default dtype, and restores both, so that the caller's own stay as they are.
+    Both belong to the process: one thread at a time is in here, and what others draw meanwhile begins at that
+    seed, so that modules are built when a model is loaded, not while it answers.
+    """
+    with _BUILDING, torch.random.fork_rng(devices=[]):
+        dtype = torch.get_default_dtype()
+        torch.default_generator.manual_seed(0)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Vectors [..., D] divided by their Euclidean norm, in float32; zeros stay zeros, nothing overflows."""
+    x = x.float()
+    x = x / x.abs().amax(-1, keepdim=True).clamp_min(1e-12)
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
+def signs(rows: int, columns: int) -> Tensor:
+    """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, without generator or storage."""
+    index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
+    mixed = (index * 2654435761) % 2**32
+    mixed = ((mixed >> 15 ^ mixed) * 2246822519) % 2**32
+    return ((mixed >> 13) % 2 * 2.0 - 1.0).view(rows, columns)
+
+
+def fold(x: Tensor) -> Tensor:
+    """Embeddings [..., D] hashed to [..., min(D, FOLD)], inner products kept on average.
+
+    This is feature hashing (Weinberger et al., ICML 2009). It keeps the learned part small at any width: at
+    equal parameters a folded rank 128 learned far faster than a rank 16 on all of D = 2048.
+    """
+    dim = x.shape[-1]
+    return x if dim <= FOLD else _add_folds(x * _fold_signs(dim, x.device).to(x.dtype))
+
+
+@lru_cache(maxsize=32)
+def _fold_signs(dim: int, device: torch.device) -> Tensor:
+    """The signs [dim] of -1 and 1 that folding multiplies by, cached for each device."""
+    with torch.inference_mode(False):  # cached, and a tensor of inference mode may not meet autograd later
+        return signs(1, dim)[0].to(device)
+
+
+def _add_folds(x: Tensor) -> Tensor:
+    """Sums of the pieces of width FOLD, [..., D] -> [..., FOLD]."""
+    short = -x.shape[-1] % FOLD
+    padded = F.pad(x, (0, short)) if short else x  # padding by nothing would copy
+    return padded.unflatten(-1, (-1, FOLD)).sum(-2)
+
+
+def mirror_(hidden: nn.Module, last: nn.Module) -> None:
+    """Make a net start at zero, in place, without blocking its gradient (a zeroed last layer would).
+
+    The second half of the hidden units copies the first, and the last layer takes their difference.
+    """
+    weight, bias = last.parameters()
+    half = weight.shape[1] // 2
+    with torch.no_grad():
+        for parameter in hidden.parameters():
+            parameter[half:] = parameter[:half]
+        weight[:, half:] = -weight[:, :half]
+        bias.zero_()
+
+
+def automatic_rank(dim: int, heads: int) -> int:
+    """The rank over all heads that keeps both projections within PROJECTION_BUDGET, at most 64 a head."""
+    per_head = PROJECTION_BUDGET // (2 * min(dim, FOLD) * heads)
+    return heads * max(1, min(64, per_head))
+
+
+def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Tensor | None = None) -> Tensor:
+    """The question as one vector, [B, L, D] -> [B, D].
+
+    Args:
+        query: Float [B, L, D], embeddings of the question's tokens.
+        mask: Bool [B, L], True at content tokens (not padding, template or special tokens).
+        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`).
+        importance: Float [B, L] >= 0, for "learned".
+
+    Returns:
+        Float32 [B, D]; zeros where a row has no content token.
+
+    Raises:
+        ValueError: the pooling is unknown, or "learned" lacks `importance`, or another pooling has it.
+    """
+    if how not in POOLINGS:
+        raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
+    if (how == "learned") != (importance is not None):
+        raise ValueError(f"pooling {how!r}: pass `importance` for 'learned', and for no other pooling")
+    weight = mask.float()
+    if importance is not None:
+        weight = importance.float().masked_fill(~mask, 0.0)
+    elif how == "last":
+        weight = (mask & (mask.flip(1).cumsum(1).flip(1) == 1)).float()
+    # A masked position may hold anything, and 0 * inf is not 0.
+    kept = query.float().masked_fill(~mask[..., None], 0.0)
+    return (kept * weight[..., None]).sum(1) / weight.sum(1, keepdim=True).clamp_min(1e-6)
+
+
+def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
+    """The channels [B, c, H, W] that their groups declare `spread` or `salient`; local contrast without any.
+
+    Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not
+    inside them.
+    """
+    declared = {name for group in channel_groups(channels) for name in getattr(group, kind)}
+    index = [i for i, name in enumerate(channel_names(channels)) if name in declared]
+    if index:
+        return texture[:, index].float()
+    padded = F.pad(texture.float(), (1, 1, 1, 1), mode="replicate")
+    mean, square = F.avg_pool2d(padded, 3, 1), F.avg_pool2d(padded**2, 3, 1)
+    return 2 * (square - mean**2 - 1e-6).relu().sqrt().clamp(max=0.5)
+
+
+def cell_information(texture: Tensor, channels: Channels) -> Tensor:
+    """The information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
+
+    It is log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon
+    1948), as a share of what the largest spread carries. A uniform cell has none.
+    """
+    spread = _pick(texture, channels, "spread")
+    return torch.log1p((spread / _NOISE) ** 2) / math.log1p(_NOISE**-2)
+
+
+def saliency(texture: Tensor, channels: Channels) -> Tensor:
+    """A saliency map without parameters: 1 - prod(1 - s) over salient channels, [B, H, W] in [0, 1]."""
+    return 1 - (1 - _pick(texture, channels, "salient")).prod(dim=1)
+
+
+def _floored_logit(score: Tensor) -> Tensor:
+    """The logits of scores in [0, 1] squeezed into [FLOOR, 1 - FLOOR], shape unchanged."""
+    return torch.logit(FLOOR + (1 - 2 * FLOOR) * score)
+
+
+class InformationScorer(nn.Module):
+    """The propositional scorer: Shannon information of what is inside a cell, [B, C, H, W] -> [B, H, W].
+
+    It is a convex combination of `cell_information` over the spread channels, so the law (a uniform cell
+    scores lowest, a more varied cell higher) holds for every value of the learned channel weights.
+    """
+
+    def __init__(self, channels: Channels = "mvp13") -> None:
+        """Weigh the spread channels of `channels`, equally at first."""
+        super().__init__()
+        self.channels = channels
+        count = cell_information(torch.zeros(1, texture_size(channels), 1, 1), channels).shape[1]
+        self.weight = nn.Parameter(torch.zeros(count))
+
+    def logits(self, texture: Tensor) -> Tensor:
+        """The map before the sigmoid, [B, C, H, W] -> [B, H, W]."""
+        information = cell_information(texture, self.channels)
+        return _floored_logit(torch.einsum("bchw,c->bhw", information, self.weight.softmax(0)))
+
+    def forward(self, texture: Tensor) -> Tensor:
+        """The information map, [B, C, H, W] -> [B, H, W] in [FLOOR, 1 - FLOOR]."""
+        return self.logits(texture).sigmoid()
+
+
+class PerspectivalScorer(nn.Module):
+    """The perspectival scorer: `saliency` plus a small net (C -> 32 -> 16 -> 1) that starts at zero."""
+
+    def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
+        """Build the correction: the net, or one weight per channel for `preset="linear"`."""
+        super().__init__()
+        self.channels = channels
+        size = texture_size(channels)
+        if preset == "linear":
+            self.net = nn.Sequential(nn.Conv2d(size, 1, 1))
+            for parameter in self.net.parameters():
+                nn.init.zeros_(parameter)
+            return
+        self.net = nn.Sequential(
+            nn.Conv2d(size, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 16, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 1, 3, padding=1),
+        )  # fmt: skip
+        mirror_(self.net[2], self.net[4])
+
+    def logits(self, texture: Tensor) -> Tensor:
+        """The map before the sigmoid, [B, C, H, W] -> [B, H, W]."""
+        return _floored_logit(saliency(texture, self.channels)) + self.net(texture.float()).squeeze(1)
+
+    def forward(self, texture: Tensor) -> Tensor:
+        """The perspectival map, [B, C, H, W] -> [B, H, W] in [0, 1]."""
+        return self.logits(texture).sigmoid()
+
+
+class ParticipatoryScorer(nn.Module):
+    """The participatory scorer: coupling between cells and the tokens of a question.
+
+        s[h, n, l] = g_l * <A_h cell_n, B_h question_l>          heads h, cells n, question tokens l
+        logit[n]   = sum_h (max_l, mean_l, sum_l of s[h, n, l]) . mix_h + correction[n] + bias
+
+    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so that
+    function words fade; each question token also sees its two neighbours ("red circle" is one thing). The
+    sum lets evidence for several words add up (a cell that is red *and* a circle), the max finds a cell that
+    answers any one of them. Vision tokens are divided by the mean norm of their image (an empty cell stays
+    small), question tokens by their own; both are then folded to at most FOLD dimensions.
+
+    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine, which is a poor
+    relevance (Qwen's question and image tokens are not aligned): train it.
+
+    `preset="linear"` has no projections and no importance: the map is the cosine plus texture channels
+    weighted by a fixed sign hash of the question.
+    """
+
+    def __init__(
+        self,
+        channels: Channels = "mvp13",
+        dim: int = 192,
+        rank: int | None = None,
+        heads: int = 4,
+        preset: str = "net",
+    ) -> None:
+        """Build for language-model width `dim`.
+
+        Args:
+            channels: Texture preset or list of channel groups.
+            dim: D, width of the question's embeddings and of the vision tokens.
+            rank: Rank of the coupling over all heads; None picks `automatic_rank(dim, heads)`.
+            heads: Number of heads.
+            preset: "net" or "linear".
+
+        Raises:
+            ValueError: the rank does not divide into the heads.
+        """
+        super().__init__()
+        self.hash: Tensor
+        rank = automatic_rank(dim, heads) if rank is None else rank
+        if rank < 1 or rank % heads:
+            raise ValueError(f"rank {rank} must be a positive multiple of heads {heads}")
+        size = texture_size(channels)
+        dim = min(dim, FOLD)
+        self.linear, self.heads = preset == "linear", 1 if preset == "linear" else heads
+        self.mix = nn.Parameter(torch.tensor([2.0, 2.0, 0.0]).expand(self.heads, 3) / self.heads)
+        self.bias = nn.Parameter(torch.zeros(()))
+        if self.linear:
+            self.channel_weight = nn.Parameter(torch.full((size,), 0.1))
+            self.register_buffer("hash", signs(size, dim), persistent=False)
+            return
+        # At rank < dim the expectation of <Ax, Ay> is that of x and y times rank / dim, and each head
+        # sees its share of it.
+        shared = nn.init.orthogonal_(torch.empty(rank, dim)) * (max(1.0, dim / rank) * heads) ** 0.5
+        self.cell, self.question = nn.Parameter(shared.clone()), nn.Parameter(shared.clone())
+        self.paint = nn.Parameter(torch.randn(rank, size) * 0.2)
+        self.neighbours = nn.Parameter(torch.zeros(2, rank))
+        self.importance = nn.Linear(dim, 1)
+        nn.init.zeros_(self.importance.weight)
+        nn.init.constant_(self.importance.bias, 2.0)
+        self.correction = nn.Sequential(
+            nn.Conv2d(3 * heads + size, 32, 3, padding=1), nn.GELU(), nn.Conv2d(32, 1, 1)
+        )
+        mirror_(self.correction[0], self.correction[2])
+
+    def importances(self, query: Tensor) -> Tensor:
+        """The importance of each question token, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
+        if self.linear:
+            return torch.ones(query.shape[:2], dtype=torch.float32, device=query.device)
+        return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
+
+    def _couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
+        """The coupling of every cell: max, mean and sum over the question's tokens for each head.
+
+        Args:
+            texture: [B, N, C].
+            query: [B, L, D].
+            mask: Bool [B, L].
+            vision: [B, N, min(D, FOLD)] from `scale_tokens`, or None.
+
+        Returns:
+            [B, N, 3 * heads]; zeros for a row without content tokens.
+        """
+        # Content first, in order: wherever padding lies, it then changes nothing. One padded place
+        # serves no question.
+        query, mask = F.pad(query, (0, 0, 0, 1)), F.pad(mask, (0, 1))
+        front = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+        length = max(1, int(mask.sum(1).max()))
+        front, mask = front[:, :length], mask.gather(1, front)[:, :length]
+        query = query.gather(1, front[..., None].expand(-1, -1, query.shape[-1]))
+        query = query.masked_fill(~mask[..., None], 0.0)
+        gate = self.importances(query) * mask  # (B, L)
+        cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, N, R), (B, L, R)
+        cells, words = (x.unflatten(-1, (self.heads, -1)) for x in (cells, words * gate[..., None]))
+        score = torch.einsum("bmhr,blhr->bmhl", cells, words)
+        top = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).amax(-1)
+        total = score.sum(-1)
+        mean = total / gate.sum(1).clamp_min(1e-6)[:, None, None]
+        pooled = torch.stack((top, mean, total), dim=-1).flatten(2)
+        return pooled.where(mask.any(1)[:, None, None], torch.zeros_like(pooled))
+
+    def _project(self, texture: Tensor, query: Tensor, vision: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Cells [B, N, R] and question tokens [B, L, R] in the space where their products are scores."""
+        if self.linear:
+            cells, words = texture * self.channel_weight, F.linear(query, self.hash)
+            if vision is None:
+                return cells, words
+            return torch.cat((vision, cells), -1), torch.cat((query, words), -1)
+        cells = F.linear(texture - 0.5, self.paint)
+        if vision is not None:
+            cells = cells + F.linear(vision, self.cell)
+        words = F.linear(query, self.question)
+        before, after = F.pad(words, (0, 0, 1, 0))[:, :-1], F.pad(words, (0, 0, 0, 1))[:, 1:]
+        return cells, words + before * self.neighbours[0] + after * self.neighbours[1]
+
+    def logits(
+        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
+    ) -> Tensor:
+        """The map before the sigmoid, [B, H, W]; arguments as of `forward`."""
+        rows = texture.flatten(2).transpose(1, 2)  # (B, N, C)
+        scaled = None if vision is None else scale_tokens(vision)
+        coupling = self._couple(rows, query, query_mask, scaled).transpose(1, 2)
+        coupling = coupling.unflatten(2, texture.shape[-2:])  # (B, 3 * heads, H, W)
+        logits = torch.einsum("bphw,p->bhw", coupling, self.mix.flatten()) + self.bias
+        if not self.linear:
+            logits = logits + self.correction(torch.cat((coupling, texture.float()), dim=1)).squeeze(1)
+        return logits * query_mask.any(1)[:, None, None]
+
+    def forward(
+        self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
+    ) -> Tensor:
+        """The participatory map: relevance of each cell to the question.
+
+        Args:
+            texture: [B, C, H, W] in [0, 1].
+            query: [B, L, D], word embeddings of the question.
+            query_mask: Bool [B, L], True at content tokens; a row without any scores 0.5 everywhere.
+            vision: [B, H*W, D], the encoded tokens, or None before encoding.
+
+        Returns:
+            [B, H, W] in [0, 1].
+        """
+        return self.logits(texture, query, query_mask, vision).sigmoid()
+
+
+def scale_tokens(vision: Tensor) -> Tensor:
+    """Vision tokens [B, N, D] divided by their image's mean norm, folded, float32 [B, N, min(D, FOLD)]."""
+    vision = vision.float()
+    flat, dim = vision.flatten(1), vision.shape[-1]
+    peak = torch.maximum(-flat.amin(1), flat.amax(1)).clamp_min(1e-12)[:, None, None]  # norms may overflow
+    folded = dim > FOLD
+    # Folding begins with signs, which change no norm: one pass over all of D serves both.
+    small = vision * (_fold_signs(dim, vision.device) / peak) if folded else vision / peak
+    norm = small.norm(dim=-1, keepdim=True).mean(1, keepdim=True).clamp_min(1e-12)
+    return (_add_folds(small) if folded else small) / norm

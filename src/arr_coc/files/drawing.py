@@ -1,0 +1,103 @@
+"""Small pictures of kept cells, drawn by Pillow alone, and HTML around them for notebooks.
+
+    kept_picture(image, mask)          the image, dropped cells faded
+    relevance_picture(relevance, mask) the cells by their relevance, kept ones in colour
+    thumbnail(image)                   the image, small
+    figure(pictures, rows)             HTML: the pictures inline, beside rows of text
+
+What is read closely (titles, legends, every map) is `trace.picture`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from PIL import Image, ImageOps
+from torch import Tensor
+
+LONGEST = 512
+"""The longest side of a picture in px."""
+ACCENT = np.array([255, 197, 49], dtype=np.float32)
+"""The colour of a kept cell of relevance 1."""
+
+
+def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
+    """The image with the dropped cells faded: RGB, at most `LONGEST` px.
+
+    Args:
+        image: of any size.
+        mask: bool [1, H, W], True where a cell was kept.
+
+    Raises:
+        ValueError: a mask of more than one frame.
+    """
+    small = thumbnail(image)
+    faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")
+    kept = Image.fromarray(_cells(mask).astype(np.uint8) * 255)
+    return Image.composite(small, faded, kept.resize(small.size, Image.Resampling.NEAREST))
+
+
+def thumbnail(image: Image.Image, longest: int = LONGEST) -> Image.Image:
+    """A copy of the image in RGB, no side longer than `longest` px."""
+    small = image.convert("RGB")
+    small.thumbnail((longest, longest))
+    return small
+
+
+def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
+    """The relevance of each cell as brightness, kept cells in colour: RGB, at most `LONGEST` px.
+
+    Args:
+        relevance: float [1, H, W] in [0, 1].
+        mask: bool [1, H, W], True where a cell was kept.
+
+    Raises:
+        ValueError: maps of more than one frame.
+    """
+    light = 0.25 + 0.75 * _cells(relevance.detach().float()).clip(0, 1)[..., None]
+    colours = np.where(_cells(mask)[..., None], light * ACCENT, light * np.float32(120))
+    cells = Image.fromarray(np.rint(colours).astype(np.uint8))
+    scale = max(1, LONGEST // max(cells.size))
+    return cells.resize((cells.width * scale, cells.height * scale), Image.Resampling.NEAREST)
+
+
+def figure(
+    pictures: Sequence[Image.Image], rows: Sequence[tuple[str, str]], label: str = "kept cells"
+) -> str:
+    """HTML of pictures and named texts below them; all text is escaped, nothing is loaded from elsewhere.
+
+    Args:
+        pictures: side by side.
+        rows: a name and a text each.
+        label: what the pictures show, for who doesn't see them.
+    """
+    images = "".join(
+        f'<img src="{data_uri(picture)}" width="{picture.width}" height="{picture.height}" '
+        'style="max-width:100%;margin:0 8px 8px 0" '
+        f'alt="{escape(label)}">'
+        for picture in pictures
+    )
+    lines = "".join(
+        '<tr><th style="text-align:left;padding-right:1em">'
+        f'{escape(name)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in rows
+    )
+    return f"<div>{images}<table>{lines}</table></div>"
+
+
+def data_uri(picture: Image.Image) -> str:
+    """A picture as a JPEG inside of an address."""
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+def _cells(cells: Tensor) -> np.ndarray:
+    """A map [1, H, W] as [H, W]."""
+    if cells.ndim != 3 or len(cells) != 1:
+        raise ValueError(f"a picture shows one frame, the map is {tuple(cells.shape)}: draw each by itself")
+    return cells[0].cpu().numpy()

@@ -1,0 +1,482 @@
+"""Open any image a user has, or say in one line why not.
+
+    open_image(path | bytes | file | array | tensor | PIL image) -> RGB PIL image, ready for a processor
+
+The first frame of an animation, CMYK, palette, 16-bit and alpha images are converted; the EXIF
+orientation is applied; very thin and very small images grow by repeating their edge. Law: top left stays
+top left, so pixel coordinates of an upright image are coordinates of the result. Every refusal is a
+ValueError that names the file and the remedy. Nothing is fetched and no external program is run.
+
+What an image costs is bounded before it is decoded: about 10 bytes of memory a pixel, twice that for half as
+many pixels of `HEAVY` formats, and seconds of time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from PIL import ExifTags, Image
+from PIL.Image import Transpose
+
+from arr_coc.files.arrays import array_picture, tensor_picture
+from arr_coc.files.paths import local_path, shorten
+from arr_coc.files.question import kind_of
+
+if TYPE_CHECKING:
+    from torch import Tensor  # at run time a path needs no torch
+
+MAX_PIXELS = 100_000_000
+"""Larger images are refused from their header alone: 100 megapixels are 300 MB as RGB, and every model
+scales far smaller ones down."""
+
+HEAVY = ("JPEG2000", "WEBP")
+"""Formats whose decoders take twice the memory of others for a pixel: half as many pixels are opened."""
+SLOW = ("ppm", "ppm_plain")
+"""Decoders of Pillow that are written in Python: PPM as text, or with levels other than 8 or 16 bits."""
+SLOW_PIXELS = 2_000_000
+"""Of an image that one of these decodes: it takes about two microseconds a pixel."""
+MAX_SCANS = 64
+"""Of a JPEG: each passes over all its pixels, however few bytes it has. Programs write about ten."""
+SMALL_TILES = 2**24
+"""Pixels of the tiles of a TIFF that are decoded however small the image is that they cover."""
+MAX_BYTES = 2**30
+"""Of an image that is read from a file object."""
+
+MAX_ASPECT = 200
+"""The processors of the Qwen-VL family refuse an image longer than 200 times its width."""
+
+MIN_SIDE = 4
+"""Arrays with a side of 1 or 3 can be mistaken for channels by image processors."""
+
+ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
+"""A path, the bytes of an image file, a file object of them, pixels, or an opened image."""
+
+TWELVE_BITS = (4095, 65535)
+"""Largest values of gray of 12 and of 16 bits: scanners and medical devices save 12 in files for 16."""
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO")
+"""What is opened, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
+is not in the header (FITS, QOI)."""
+_GIVE = "give a PNG, JPEG, WebP, GIF, BMP or TIFF file"
+
+_SHARED = Lock()
+"""For what threads may share: two that decode one opened image, or read one file, spoil it for both."""
+
+
+def open_image(source: ImageSource) -> Image.Image:
+    """Open an image and make it RGB and upright.
+
+    Args:
+        source: a path; the bytes of an image file, or a file object that can be rewound, which stays open and
+            where it stands; pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C],
+            uint8, bool, or floating point in [0, 1]; or an opened PIL image, which is left unchanged.
+
+    Returns:
+        A new image in mode RGB, at most `MAX_ASPECT` times longer than wide, at least `MIN_SIDE` px on
+        each side. Transparency is laid on white; deeper values are scaled to 8 bits.
+
+    Raises:
+        ValueError: a missing, unreadable, empty, damaged or too large file, pixels of another shape, type or
+            range, or no image at all.
+    """
+    if isinstance(source, Image.Image):
+        file = getattr(source, "filename", "")
+        name = f"image {str(file)!r}" if file else f"image of mode {source.mode}"
+        return _upright_rgb(source, name, _SHARED)
+    if isinstance(source, np.ndarray):
+        return _upright_rgb(array_picture(source, MAX_PIXELS), "image array")
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _decode(io.BytesIO(source), "image bytes", empty=not len(source))
+    if isinstance(source, str | os.PathLike):
+        return _open_path(os.fsdecode(source))
+    other: Any = source
+    if hasattr(other, "is_floating_point"):
+        return _upright_rgb(tensor_picture(other, MAX_PIXELS), "image tensor")
+    if hasattr(other, "read"):
+        return _open_file(other)
+    raise ValueError(
+        f"the image is {kind_of(source)}: give a path, bytes, a file opened with 'rb', an array, a "
+        "tensor or a PIL image"
+    )
+
+
+def picture_digest(image: Image.Image) -> bytes:
+    """A short name of the pixels of an opened image: 16 bytes."""
+    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+
+
+def _open_path(text: str) -> Image.Image:
+    name = f"image {text!r}"
+    if not text:
+        raise ValueError("the image's path is empty: give the path of one image file")
+    if re.match(r"(?i)[a-z][a-z0-9+.-]+:(//|.*;base64,)", text):
+        raise ValueError(
+            f"{_short(name)} is an address and nothing is fetched: download it and give the file's path"
+        )
+    try:
+        path = local_path(text)
+    except ValueError as error:
+        raise ValueError(f"the image's {error}") from error
+    try:
+        if path.is_dir():
+            raise ValueError(f"{name} is a folder: give the path of one image file")
+        if not path.exists():
+            folder = str(path.parent.absolute())
+            raise ValueError(f"{name} does not exist: check the path (looked in {folder!r})")
+        if not path.is_file():
+            raise ValueError(f"{name} is not a regular file: give the path of an image file")
+        with path.open("rb") as file:
+            return _decode(file, name, empty=path.stat().st_size == 0)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(
+            f"{_short(name)} cannot be read ({reason}): check its name and permissions"
+        ) from error
+
+
+def _open_file(file: Any) -> Image.Image:
+    """An image of a file object, which is left open and where it stands.
+
+    It is read as a whole: what a caller's object gives instead of bytes must not meet a decoder.
+    """
+    name = getattr(file, "name", None)
+    label = _short(f"image file {name!r}" if isinstance(name, str) else f"image file ({type(file).__name__})")
+    if getattr(file, "closed", False):
+        raise ValueError(f"{label} is closed: open it again, or give its path")
+    with _SHARED:
+        try:
+            start = file.tell()
+            file.seek(0)
+        except Exception as error:  # anything may be raised by an object of the caller's
+            raise ValueError(f"{label} can't be rewound: read it, and give its bytes") from error
+        data = bytearray()
+        try:
+            while part := file.read(2**20):
+                if not isinstance(part, bytes | bytearray | memoryview):
+                    break
+                data += part
+                if len(data) > MAX_BYTES:
+                    break
+            file.seek(start)
+        except Exception as error:
+            raise ValueError(f"{label} cannot be read ({_reason(error)}): give its path or bytes") from error
+    if isinstance(part, str):
+        raise ValueError(f"{label} was opened as text: open it with 'rb'")
+    if not isinstance(part, bytes | bytearray | memoryview):
+        raise ValueError(f"{label} gives {kind_of(part)} where bytes are read: give its path or bytes")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{label} is longer than {MAX_BYTES >> 20} MiB: scale the image down")
+    return _decode(io.BytesIO(data), label, empty=not data)
+
+
+def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
+    if empty:
+        raise ValueError(f"{name} is empty (0 bytes): save or download it again")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of what is refused here, or was repaired by it
+        try:
+            with identify(file, name) as image:
+                return _upright_rgb(image, name)
+        except ValueError as error:
+            # Pillow raises a ValueError for texts of a PNG that are too long for it.
+            short = _without_texts(file) if isinstance(error.__cause__, ValueError) else None
+            if short is None:
+                raise
+        with identify(short, name) as image:
+            return _upright_rgb(image, name)
+
+
+def identify(file: IO[bytes], name: str) -> Image.Image:
+    """An image file as Pillow opens it, not decoded.
+
+    Args:
+        file: opened for reading; the image reads it later.
+        name: for messages.
+
+    Raises:
+        ValueError: no image, one of another format than `FORMATS`, a damaged header, or far too many pixels.
+    """
+    try:
+        return Image.open(file, formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        # Pillow refused before it could give width and height; its message holds their product.
+        pixels = re.search(r"\d+", str(error))
+        raise ValueError(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
+    except Image.UnidentifiedImageError as error:
+        raise ValueError(f"{name} {_unidentified(file)}") from error
+    except Exception as error:  # damaged headers make decoders raise anything
+        raise ValueError(f"{name} cannot be opened ({_reason(error)}): {_DAMAGED}") from error
+
+
+_DAMAGED = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
+
+
+def _unidentified(file: IO[bytes]) -> str:
+    """Why Pillow identifies no image in a file: it says so itself only to the decoder of the format."""
+    file.seek(0)
+    start = file.read(1024)
+    if b"%PDF-" in start:
+        return "is a PDF: save a page as PNG, or draw it by arr_coc.files.pdf.open_page('a.pdf', page=1)"
+    Image.init()
+    for kind in Image.ID:
+        factory, accepts = Image.OPEN[kind]
+        try:
+            if accepts is None or accepts(start[:16]) is not True:
+                continue
+        except Exception:  # too short for it
+            continue
+        if kind not in FORMATS:
+            return f"is {kind}, which is not opened: save it as PNG or JPEG"
+        try:
+            file.seek(0)
+            factory(file, "")
+        except Exception as error:
+            return f"cannot be opened ({kind}: {_reason(error)}): {_DAMAGED}"
+    return f"is not an image that can be read: {_GIVE}"
+
+
+def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
+    """A PNG file without its texts and its colour profile; None where there are none."""
+    file.seek(0)
+    kept, left_out = [file.read(8)], False
+    if kept[0] != b"\x89PNG\r\n\x1a\n":
+        return None
+    while len(head := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", head)
+        if kind in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
+            left_out = True
+            file.seek(length + 4, os.SEEK_CUR)
+        else:
+            kept += [head, file.read(length + 4)]
+    return io.BytesIO(b"".join(kept)) if left_out else None
+
+
+def check_cost(image: Image.Image, name: str) -> None:
+    """Refuse an image that takes far more memory or time than images of its size do, before it is decoded.
+
+    Raises:
+        ValueError: too many pixels, as they are or as `grown_size` makes them, too many scans of a JPEG, or
+            too large tiles of a TIFF.
+    """
+    most = MAX_PIXELS // 2 if image.format in HEAVY else MAX_PIXELS
+    is_slow = any(part[0] in SLOW for part in getattr(image, "tile", ()))
+    _check_size(image.size, name, SLOW_PIXELS if is_slow else most)
+    file = getattr(image, "fp", None)
+    if file is None:  # it is decoded
+        return
+    try:
+        scans, tiles = 0, 0
+        if image.format in ("JPEG", "MPO"):
+            place = file.tell()
+            scans = count_scans(file, MAX_SCANS)
+            file.seek(place)
+        elif image.format == "TIFF":
+            tiles = _tile_pixels(image)
+    except Exception as error:  # a closed file, or a number of a tile that is none
+        raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
+    if scans > MAX_SCANS:
+        raise ValueError(f"{name} is a JPEG of more than {MAX_SCANS} scans: save it anew as PNG or JPEG")
+    if tiles > max(2 * image.width * image.height, SMALL_TILES):
+        raise ValueError(
+            f"{name} of {image.width}x{image.height} px has tiles of {tiles / 1e6:.0f} megapixels: save it "
+            "anew as PNG or JPEG"
+        )
+
+
+def _check_size(size: tuple[int, int], name: str, most: int) -> None:
+    width, height = size
+    if width < 1 or height < 1:
+        raise ValueError(f"{name} is {width}x{height} px: give an image of at least 1x1 px")
+    if width * height > most:
+        raise ValueError(_too_large(name, width * height, f"{width}x{height} px, ", most))
+    wide, high = grown_size(size)
+    if wide * high > MAX_PIXELS:
+        raise ValueError(
+            f"{name} is too thin ({width}x{height} px): models take images at most {MAX_ASPECT} times as "
+            f"long as wide, and {wide}x{high} px are too many: cut out the part you ask about"
+        )
+
+
+def _tile_pixels(image: Image.Image) -> int:
+    """Pixels of the tiles that cover a TIFF; 0 where it has none."""
+    tags: Any = getattr(image, "tag_v2", {})
+    width, height = (int(tags.get(tag, 0)) for tag in (322, 323))
+    if not width or not height:
+        return 0
+    return -(-image.width // width) * width * -(-image.height // height) * height
+
+
+_MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd8]")  # of a segment with a length
+_SOS, _EOI = 0xDA, 0xD9
+
+
+def count_scans(file: IO[bytes], most: int) -> int:
+    """The scans of a JPEG, counted up to `most` + 1; the file is left anywhere."""
+    scans = at = start = 0
+    block = b""
+    while True:
+        if not start <= at <= start + len(block) - 4:
+            file.seek(at)
+            start, block = at, file.read(2**16)
+            if len(block) < 4:
+                return scans
+        marker = _MARKER.search(block, at - start)
+        if marker is None:
+            at = start + len(block) - 1
+            continue
+        at = start + marker.start()
+        if at > start + len(block) - 4:
+            continue  # its length is in the next block
+        code = block[at - start + 1]
+        scans += code == _SOS
+        if code == _EOI or scans > most:
+            return scans
+        at += 2 + int.from_bytes(block[at - start + 2 : at - start + 4])
+
+
+def _upright_rgb(
+    image: Image.Image, name: str, decoding: AbstractContextManager[object] | None = None
+) -> Image.Image:
+    with decoding or nullcontext():
+        check_cost(image, name)
+        try:
+            image.load()  # an animation stands at its first frame
+        except Exception as error:  # a truncated file is an OSError, a broken chunk a SyntaxError
+            raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
+    _check_size(image.size, name, MAX_PIXELS)  # an icon has the size of the image in it only now
+    try:
+        result = _grow(_to_rgb(_upright(image)))
+    except Exception as error:  # modes that Pillow can't convert
+        raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
+    result = result.copy() if result is image else result
+    result.info = {}  # with the orientation that was applied: opened again, it must not turn again
+    return result
+
+
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+"""What makes an image upright, by its EXIF orientation."""
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF orientation says; as it is where the EXIF data can't be read.
+
+    Pillow's `exif_transpose` also writes the data anew, and refuses a sound image with one junk entry.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except Exception:  # junk raises anything; the pixels don't depend on it
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+_AT_ONCE = 2**18
+"""Pixels that are converted at once, so that no step of a conversion is in memory for all of them."""
+
+
+def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """The boxes of a few rows each that make up an image."""
+    width, height = size
+    rows = max(1, _AT_ONCE // width)
+    return ((0, top, width, min(top + rows, height)) for top in range(0, height, rows))
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """The image in mode RGB; itself where it is so."""
+    if image.mode.startswith("I") or image.mode == "F":
+        convert = _deep_gray(image)
+    elif image.has_transparency_data:
+        convert = _on_white
+    else:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    result = Image.new("RGB", image.size)
+    for box in _strips(image.size):
+        result.paste(convert(image.crop(box)), box)
+    return result
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """An image with transparency on white, RGB."""
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+
+
+def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """How strips of 16-bit, 32-bit or floating-point gray become RGB, scaled by the values of them all.
+
+    Pillow's own convert() clips at 255.
+    """
+
+    def values_of(strip: Image.Image) -> np.ndarray:
+        values = np.asarray(strip, dtype=np.float64)
+        return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if image.mode == "F" else values
+
+    ranges = [(values.min(), values.max()) for values in map(values_of, map(image.crop, _strips(image.size)))]
+    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    if image.mode == "F":
+        low = min(low, 0.0)
+        full = 1.0 if high <= 1.0 else 255.0 if high <= 255.0 else high  # fractions, bytes, or anything else
+    else:
+        # "I" of fewer than 16 bits is of Pillow's own convert("I"), which leaves bytes as they are
+        depths = (255, *TWELVE_BITS) if image.mode == "I" else TWELVE_BITS
+        low, full = 0.0, next((depth for depth in depths if high <= depth), high)
+
+    def convert(strip: Image.Image) -> Image.Image:
+        levels = ((values_of(strip) - low) / (full - low)).clip(0, 1) * 255
+        return Image.fromarray(np.rint(levels).astype(np.uint8)).convert("RGB")
+
+    return convert
+
+
+def grown_size(size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of an image of a size as `open_image` returns it: no side is too short for models."""
+    width, height = size
+    return max(width, MIN_SIDE, -(-height // MAX_ASPECT)), max(height, MIN_SIDE, -(-width // MAX_ASPECT))
+
+
+def _grow(image: Image.Image) -> Image.Image:
+    """Repeat the last column and row where a side is too short for the processors."""
+    (width, height), (wide, high) = image.size, grown_size(image.size)
+    if (wide, high) == (width, height):
+        return image
+    grown = Image.new("RGB", (wide, high))
+    grown.paste(image)
+    if wide > width:
+        column = image.crop((width - 1, 0, width, height))
+        grown.paste(column.resize((wide - width, height), Image.Resampling.NEAREST), (width, 0))
+    if high > height:
+        row = grown.crop((0, height - 1, wide, height))
+        grown.paste(row.resize((wide, high - height), Image.Resampling.NEAREST), (0, height))
+    return grown
+
+
+def _too_large(name: str, pixels: int, size: str = "", most: int = MAX_PIXELS) -> str:
+    size += f"{pixels / 1e6:.0f} megapixels, at most {most // 1_000_000} are opened"
+    return f"{name} is too large ({size}): scale it down or cut out the part you ask about"
+
+
+def _reason(error: Exception) -> str:
+    """What a decoder says, as part of a line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text.isprintable() and len(text) <= 160 else shorten(text)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 160 else f"{name[:150]}...'"

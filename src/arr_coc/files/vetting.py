@@ -1,0 +1,421 @@
+"""Checks of a model folder before anything is loaded from it, since a folder may come from anybody.
+
+    vetted(folder) -> Vetted: the settings of its config.json, and the safetensors files of its weights
+
+What a file of a folder could do, looked up in transformers 5.23, and what is done about it:
+
+- weights: an index names its files, and transformers opens whatever it names, pickles and files elsewhere
+  too; `transformers_weights` in config.json names another index, a distributed checkpoint is read by its
+  names, an adapter_config.json names another base model. Here the weights are `model.safetensors`, or files
+  of the folder that `model.safetensors.index.json` names, all of them *.safetensors. They are read by
+  safetensors itself (`store.checkpoint`), and nothing of the above is looked for. An index of pickles, or any
+  that names a file elsewhere, is refused.
+- links: a file may be a link to one elsewhere. It is refused, but for the links of the Hub's cache.
+- config.json: `attn_implementation` and `experts_implementation`, also of a nested configuration, may be a
+  repository with kernels: only names of what transformers itself holds are allowed. `quantization_config`
+  chooses packages, kernels and patterns; `configuration_files` and `transformers_weights` other files;
+  `fusion_config`, `distributed_config` and `kernel_config` other code: refused. `auto_map` names code of the
+  repository; ordinary checkpoints have it beside a class of transformers, which is taken (nothing is loaded
+  with `trust_remote_code`), so it is left out, as are private names (a leading underscore).
+- sizes: modules are built before weights are compared, so numbers of layers and the like may not exceed what
+  the weights have, and no list is longer than any model needs.
+- generation_config.json: numbers of beams and the like are bounded, and settings have their types.
+  `custom_generate` is a folder of code that is run with `trust_remote_code` alone.
+- processor_config.json, preprocessor_config.json, video_preprocessor_config.json, tokenizer_config.json:
+  `audio_tokenizer` names a repository with a model: refused. Names of classes must be those of processors and
+  tokenizers. Files that tokenizer_config.json names (`vocab_file`, `fast_tokenizer_files` ...) must be in the
+  folder. Sizes in pixels are bounded. What they make of a picture is tried in a child (`store.trial`).
+- chat templates may loop, or make texts without end: they run in a child process that has only so much time
+  and memory (`seam.template`).
+- tokenizer.json is parsed by the tokenizers library, and read a text with, in a child before (`store.trial`).
+  A pattern that is slow with another text than that is not found.
+- what else doesn't make sense is found by one small question, asked while loading (`store.trial`).
+
+A failure is a ValueError of one line that names the file and the remedy.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import safe_open
+from transformers import GenerationConfig, PreTrainedConfig
+
+from arr_coc.files.saved import PICKLES, reading
+from arr_coc.files.validation import short
+
+CONFIG = "config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SMALL_FILES = ("*.json", "*.jinja", "*.txt", "*.model")
+"""Patterns of what a model folder holds beside its weights: settings, templates, vocabularies."""
+PROCESSOR_FILES = (
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "tokenizer_config.json",
+)
+OTHER_SETTINGS = ("special_tokens_map.json", "added_tokens.json", "chat_template.json")
+TEMPLATES = "additional_chat_templates"
+"""The folder of further chat templates in a model folder."""
+FOREIGN = (
+    "configuration_files",
+    "transformers_weights",
+    "quantization_config",
+    "fusion_config",
+    "distributed_config",
+    "kernel_config",
+)
+"""Settings of a config.json that name other files or other code than transformers' own model of that type."""
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
+"""Implementations of attention and experts that transformers holds itself."""
+SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")
+"""The name of a file of weights: no folders, nothing that a file system reads in its own way."""
+FLASH = re.compile(r"flash_attention_[234]")
+"""Implementations that are in packages; without the package transformers would fetch kernels from a Hub."""
+LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
+CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
+CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
+PADDED, MOST_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
+"""Settings of an encoder, px: sides to which every picture is enlarged or padded, however small it is."""
+MOST_PIXELS = (
+    (PADDED, MOST_PADDED),
+    (re.compile(r"(max_)?(height|width)|max_(num_)?(patches|tiles|crops)"), 2**14),
+    (re.compile(r"min_pixels|shortest_edge"), 2**22),  # to so many a small picture is enlarged
+    (re.compile(r"\w+_edge|max_pixels"), 2**28),
+    (re.compile(r"\w*(patch|merge|kernel|window)_size"), 2**10),
+)
+"""Settings of a processor, and the largest number that each may be."""
+BEAMS = re.compile(r"num_beams|num_beam_groups|num_return_sequences")
+LENGTHS = re.compile(r"(min|max)_(new_tokens|length)")
+NUMBERS = re.compile(r"temperature|guidance_scale|top_p|min_p|typical_p|\w+_cutoff|\w+_penalty")
+FLAGS = re.compile(r"do_sample|use_cache|return_dict_in_generate|early_stopping|output_\w+")
+WHOLE = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
+IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
+MOST_BYTES, MOST_DEPTH, MOST_TENSORS = 8_000_000, 20, 200_000
+"""Of a file with settings; of objects within objects in it; of a folder's weights."""
+MOST_VOCABULARY = 200_000_000
+"""Bytes of any file but those of weights; tokenizers have up to 40 MB."""
+MOST_LAYERS, FEW, MOST_LENGTH, MOST_BEAMS = 1000, 4096, 2**21, 64
+LONGEST, LONGEST_OF_TOKENS = 4096, 32_768
+"""Entries of a list of settings, and of one of tokens."""
+
+
+class Vetted(NamedTuple):
+    """What may be loaded from a model folder.
+
+    Attributes:
+        config: the settings of its config.json, without those that are never used.
+        generation: the settings of its generation_config.json; None: it has none.
+        weights: the files of its weights.
+        size: bytes of them.
+    """
+
+    config: dict[str, Any]
+    generation: dict[str, Any] | None
+    weights: tuple[Path, ...]
+    size: int
+
+
+class Header(NamedTuple):
+    """What the headers of safetensors files say: how many tensors, their bytes, the longest side of one."""
+
+    tensors: int
+    size: int
+    longest: int
+
+
+def vetted(folder: Path) -> Vetted:
+    """Check a model folder, and say what to load from it.
+
+    Args:
+        folder: a folder with a config.json.
+
+    Raises:
+        ValueError: something in it is damaged, can't be bounded, or would load more than the folder's own
+            safetensors.
+    """
+    for path in folder.glob("*.safetensors"):
+        check_file(path, folder)
+    for path in small_files(folder):
+        check_file(path, folder)
+        if path.stat().st_size > MOST_VOCABULARY:
+            _refuse(path, f"it is larger than {MOST_VOCABULARY / 1e6:g} MB", "copy it again")
+    weights = tuple(folder / name for name in weight_names(folder))
+    header = _headers(weights)
+    settings = read_object(folder / CONFIG)
+    config = _config(settings, folder / CONFIG, header)
+    path = folder / "generation_config.json"
+    generation = _plain(read_object(path), GenerationConfig) if path.exists() else None
+    _check_lists(folder / CONFIG, settings)
+    if generation is not None:
+        _check_generation(path, generation)
+    for name in (*PROCESSOR_FILES, *OTHER_SETTINGS):
+        if (folder / name).exists():
+            _check_processor(folder / name)
+    if (folder / "audio_tokenizer_config.json").exists():
+        _refuse(folder / "audio_tokenizer_config.json", "it names a model elsewhere", "remove it")
+    return Vetted(config, generation, weights, header.size)
+
+
+def weight_names(folder: Path) -> list[str]:
+    """The names of the files with a model folder's weights; they need not be there yet.
+
+    Raises:
+        ValueError: an index that can't be read, or that names a pickle or a file elsewhere.
+    """
+    named: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*.index.json")):
+        listed: Any = read_object(path).get("weight_map")
+        if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+            _refuse(path, "its weight_map is no table of files", "save the model again with save_pretrained")
+        named[path.name] = sorted(set(listed.values()))
+        for name in named[path.name]:
+            if not SHARD.fullmatch(name):
+                _refuse(
+                    path,
+                    f"it names {short(name)}, and weights are *.safetensors of the same folder alone "
+                    "(pickles can run code)",
+                    "save the model again with save_pretrained of transformers",
+                )
+    if (folder / WEIGHTS).exists() or INDEX not in named:
+        return [WEIGHTS]
+    return named[INDEX]
+
+
+def check_weights(folder: Path) -> None:
+    """Raise a ValueError if the weights of a local folder are missing, or pickled."""
+    lacking = next((name for name in weight_names(folder) if not (folder / name).exists()), None)
+    if lacking is None:
+        return
+    pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
+    if pickles and not any(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"{str(folder)!r} has only pickled weights ({pickles[0]}), which can run code and are never "
+            "loaded; convert them to safetensors (save_pretrained of transformers writes them)"
+        )
+    raise ValueError(
+        f"{str(folder)!r} has no weights (*.safetensors): {lacking} is missing; copy it there or save the "
+        "model again"
+    )
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        ValueError: it is no file, too large, no JSON or too deep, or holds something else.
+    """
+    again = "copy it again, or save it again with save_pretrained"
+    with reading(f"{str(path)!r} can't be read", again):
+        if not path.is_file():
+            raise ValueError("it is no ordinary file")
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES / 1e6:g} MB")
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if _depth(value) > MOST_DEPTH:
+            raise ValueError(f"it holds more than {MOST_DEPTH} objects within each other")
+    if not isinstance(value, dict):
+        _refuse(path, f"it holds {short(value)} and no object", again)
+    return value
+
+
+def _refuse(path: Path, reason: str, remedy: str) -> None:
+    raise ValueError(f"{str(path)!r} is not loaded: {reason}; {remedy}")
+
+
+def _depth(value: Any) -> int:
+    """How many objects and lists of parsed JSON lie within each other."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+
+
+def _settings(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key of an object and of the objects in it, with its value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key, inner
+            yield from _settings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _settings(inner)
+
+
+def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) -> None:
+    """Refuse a number above a bound, or a list with one, where the name of the setting is one of these."""
+    if isinstance(value, list):
+        for each in value:
+            _bound(path, key, each, names, most)
+    elif names.fullmatch(key) and isinstance(value, int | float) and not value <= most:
+        _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
+
+
+def _check_lists(path: Path, settings: Any, most: int = LONGEST) -> None:
+    """Refuse a list with more entries than any model needs: some become a module each."""
+    for key, value in _settings(settings):
+        if isinstance(value, list) and len(value) > most:
+            _refuse(path, f"{key} has {len(value)} entries, more than {most}", "correct it")
+
+
+# ---- files --------------------------------------------------------------------------------------------
+
+
+def small_files(folder: Path) -> Iterator[Path]:
+    """The files of a folder that transformers might read, without the weights."""
+    for pattern in (*SMALL_FILES, f"{TEMPLATES}/*"):
+        yield from folder.glob(pattern)
+
+
+def check_file(path: Path, folder: Path) -> None:
+    """Refuse what is no ordinary file (a folder, a pipe), and links that leave the folder.
+
+    Args:
+        path: a file, or what has its name.
+        folder: the folder that holds it, directly or not.
+
+    Raises:
+        ValueError: it is none of the folder's own files; those of the Hub's cache may be links within that.
+    """
+    root = folder.resolve()
+    roots = [root]
+    if root.parent.name == "snapshots" and root.parents[1].name.startswith("models--"):  # the Hub's cache
+        roots += [root.parents[1] / "blobs", root.parents[2] / "blobs"]
+    copy = "copy the file itself there"
+    with reading(f"{str(path)!r} can't be read", copy):  # links in a circle
+        place = path.resolve(strict=True)
+        ordinary = stat.S_ISREG(place.stat().st_mode)
+    if not ordinary:
+        _refuse(path, "it is no ordinary file", copy)
+    if not any(place.is_relative_to(root) for root in roots):
+        _refuse(path, "it is a link to a file outside of the folder", copy)
+
+
+def _headers(paths: tuple[Path, ...]) -> Header:
+    """What the headers of the files of weights say; safetensors checks them against the files."""
+    tensors = size = longest = 0
+    for path in paths:
+        with reading(
+            f"{str(path)!r} can't be read",
+            "copy it again, or save the model again with save_pretrained",
+        ):
+            with safe_open(path, framework="pt") as file:
+                shapes = [file.get_slice(name).get_shape() for name in file.keys()]
+            size += path.stat().st_size
+        tensors += len(shapes)
+        longest = max([longest, *(max(shape, default=0) for shape in shapes if 0 not in shape)])
+        if tensors > MOST_TENSORS:
+            _refuse(path, f"there are more than {MOST_TENSORS} tensors", "name another model")
+    return Header(tensors, size, longest)
+
+
+# ---- settings -----------------------------------------------------------------------------------------
+
+
+def _config(settings: Mapping[str, Any], path: Path, header: Header) -> dict[str, Any]:
+    """The settings of a config.json, or of a part of it, without those that are never used."""
+    kept: dict[str, Any] = {}
+    for key, value in _plain(settings, PreTrainedConfig).items():
+        if "implementation" in key and key.removesuffix("_autoset") == key:
+            _check_implementation(path, key, value)
+            value = None if _is_missing_package(value) else value
+        elif key in FOREIGN and value:
+            _refuse(
+                path,
+                f"it has {key}, which chooses other files or code",
+                "load such a model with transformers yourself, and give it to ARRCOCModel.wrap",
+            )
+        elif PADDED.fullmatch(key):
+            _bound(path, key, value, PADDED, MOST_PADDED)
+        elif key == "auto_map" or key.startswith("_"):
+            continue
+        elif LAYERS.fullmatch(key):
+            _bound(path, key, value, LAYERS, min(MOST_LAYERS, header.tensors))
+        elif key.startswith("num_"):
+            _bound(path, key, value, re.compile(re.escape(key)), max(FEW, header.longest))
+        kept[key] = _config(value, path, header) if isinstance(value, dict) else value
+    return kept
+
+
+def _plain(settings: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Settings without those that would hide a method of the object they are set on."""
+    return {key: value for key, value in settings.items() if not callable(getattr(kind, key, None))}
+
+
+def _check_implementation(path: Path, key: str, value: Any) -> None:
+    """Refuse any implementation but those of transformers; USER/NAME is a repository of kernels."""
+    for name in value.values() if isinstance(value, dict) else [value]:
+        if name is None or (isinstance(name, str) and (name in IMPLEMENTATIONS or FLASH.fullmatch(name))):
+            continue
+        _refuse(
+            path,
+            f"{key} is {short(name)}, which is none of {', '.join(IMPLEMENTATIONS)}, flash_attention_2",
+            "take it out: code of a repository is never run",
+        )
+
+
+def _is_missing_package(name: Any) -> bool:
+    """Whether an implementation is in a package that isn't installed."""
+    return (
+        isinstance(name, str) and bool(FLASH.fullmatch(name)) and not importlib.util.find_spec("flash_attn")
+    )
+
+
+def _check_generation(path: Path, settings: dict[str, Any]) -> None:
+    """Check that the settings of a generation_config.json are of their types, and can be honoured."""
+    _check_lists(path, settings)
+    for key, value in settings.items():
+        _bound(path, key, value, BEAMS, MOST_BEAMS)
+        _bound(path, key, value, LENGTHS, MOST_LENGTH)
+        if value is not None and not _is_of_its_kind(key, value):
+            _refuse(
+                path, f"{key} is {short(value)}, which no generation can use", "correct it, or take it out"
+            )
+    if settings.get("do_sample") and settings.get("temperature") == 0:
+        _refuse(path, "do_sample is true and temperature 0", "take do_sample out, or correct the temperature")
+
+
+def _is_of_its_kind(key: str, value: Any) -> bool:
+    """Whether a setting of generation has a value of its type; those of other names have any."""
+    if FLAGS.fullmatch(key):
+        return isinstance(value, bool) or (key == "early_stopping" and value == "never")
+    if IDS.fullmatch(key):
+        ids = value if isinstance(value, list) else [value]
+        return all(type(each) is int and abs(each) < 2**31 for each in ids)
+    if WHOLE.fullmatch(key):
+        return type(value) is int and value >= 0
+    return not NUMBERS.fullmatch(key) or (type(value) in (int, float) and 0 <= value < 1e6)
+
+
+def _check_processor(path: Path) -> None:
+    """Check the settings of a tokenizer, an image processor or all of a processor."""
+    settings = read_object(path)
+    _check_lists(path, settings, LONGEST if "processor" in path.name else LONGEST_OF_TOKENS)
+    for key, value in _settings(settings):
+        if key == "audio_tokenizer" and value:
+            _refuse(path, "audio_tokenizer names a model elsewhere", "take it out")
+        for names, most in MOST_PIXELS:
+            _bound(path, key, value, names, most)
+        if CLASS_KEYS.fullmatch(key):
+            for name in value if isinstance(value, list) else [value]:
+                if name is not None and not (isinstance(name, str) and CLASSES.fullmatch(name)):
+                    _refuse(
+                        path, f"{key} is {short(value)}, which is no processor or tokenizer", "correct it"
+                    )
+        if key == "fast_tokenizer_files" or (key.endswith("_file") and key != "special_tokens_map_file"):
+            for name in value if isinstance(value, list) else [value]:
+                if isinstance(name, str) and _is_elsewhere(name, path.parent):
+                    _refuse(path, f"{key} names {short(name)}, which is outside of the folder", "take it out")
+
+
+def _is_elsewhere(name: str, folder: Path) -> bool:
+    """Whether a name is of a file that is there, but not in the folder."""
+    try:
+        places = [place.resolve() for place in (Path(name), folder / name) if place.exists()]
+    except (OSError, ValueError):  # no name that a file could have
+        return True
+    return any(not place.is_relative_to(folder.resolve()) for place in places)

@@ -1,0 +1,142 @@
+"""Colours by their names: which places of a picture show the colour that a word of the question names.
+
+    shares = colour_maps(picture)                        once per picture
+    shares[list(colours_of("violet"))].amax(0)           where something violet stands
+
+Every pixel has one of twelve basic colours (Berlin & Kay 1969, and cyan), told by the nearest of some
+prototypes in OKLab (Ottosson 2020). Nothing is learned here: that a red thing is meant by "red" was hard to
+learn from pages.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from arr_coc.guide.head import PLACE
+from arr_coc.guide.words import normal
+
+PROTOTYPES: dict[str, str] = {
+    "black": "000000 212121 1a1a2e 2b2b2b",
+    "white": "ffffff f5f5f5 fafafa f0f4f8",
+    "grey": "808080 616161 9e9e9e bdbdbd 607080 455060",
+    "red": "ff0000 c80000 e53935 b71c1c d32f2f ef5350 800000",
+    "orange": "ff8c00 ffa500 f57c00 ff7043 e65100 ffb74d",
+    "yellow": "ffff00 ffeb3b fdd835 fff176 f0d000 fff59d",
+    "green": "008000 2e7d32 4caf50 81c784 00c853 1b5e20 9ccc65 00ff00 6b8e23",
+    "cyan": "00ffff 00bcd4 26a69a 008080 80deea 4dd0e1 00796b",
+    "blue": "0000ff 1565c0 2196f3 64b5f6 1a237e 3f51b5 90caf9 1e3a8a",
+    "purple": "800080 7b1fa2 9c27b0 673ab7 9575cd ba68c8 4a148c",
+    "pink": "ff69b4 f48fb1 e91e63 ffc0cb ec407a f8bbd0 ff00ff",
+    "brown": "8b4513 5d4037 795548 6d4c41 a0522d 4e342e 8d6e63",
+}
+"""Basic colours as sRGB; cyan is one as well, since pages have it and call it so."""
+NAMES = tuple(PROTOTYPES)
+WORDS: dict[str, str] = {
+    "black": "noir noire nero negro zwart preto noirs noires negra negros negras nera neri nere zwarte "
+             "preta pretos pretas",
+    "white": "blanc blanche bianco blanco wit branco ivory cream blancs blanches blanca blancos "
+             "blancas bianca bianchi bianche witte branca brancos brancas",
+    "grey": "gray silver charcoal gris grigio grijs cinza grise grises grigia grigi grigie grijze "
+            "cinzas",
+    "red": "crimson scarlet maroon burgundy ruby reddish rouge rosso rojo rood vermelho rouges roja "
+           "rojos rojas rossa rossi rosse rode vermelha vermelhos vermelhas",
+    "orange": "amber coral peach salmon arancione naranja oranje laranja orangefarbene orangefarbenen "
+              "oranges naranjas",
+    "yellow": "gold golden lemon yellowish jaune giallo amarillo geel amarelo jaunes amarilla amarillos "
+              "amarillas gialla gialli gialle gele amarela amarelos amarelas",
+    "green": "lime olive emerald mint greenish teal vert verte verde groen verts vertes verdes verdi "
+             "groene",
+    "cyan": "turquoise teal aqua",
+    "blue": "navy azure indigo bluish turquoise bleu bleue blu azul blauw bleus bleues azules blauwe "
+            "azuis",
+    "purple": "violet lilac lavender mauve magenta indigo lila viola morado paars roxo violette violets "
+              "violettes morada moradas morados paarse roxa roxos roxas",
+    "pink": "rose magenta fuchsia coral salmon rosa roses",
+    "brown": "tan beige bronze chocolate copper brun marron marrone bruin castanho brune bruns brunes "
+             "marrones marroni bruine castanha castanhos castanhas",
+}  # fmt: skip
+"""Further words for each, some of them for two, with their forms in Romance languages and Dutch."""
+GERMAN: dict[str, str] = {
+    "black": "schwarz", "white": "weiß weiss", "grey": "grau", "red": "rot", "yellow": "gelb",
+    "green": "grün", "blue": "blau", "brown": "braun", "purple": "violett", "cyan": "türkis",
+}  # fmt: skip
+"""German adjectives, which take ENDINGS."""
+ENDINGS = ("", "e", "en", "er", "es", "em")
+STEP = 2
+"""Of so many pixels along a side one is looked at."""
+ENOUGH = 0.25
+"""Share of a place that has a colour, from which on it shows it in full: thin rings and letters count."""
+GROUND: tuple[float, float] = (0.15, 0.5)
+"""Share of a picture from which on a colour is partly, and at which it is wholly, the ground that things
+stand on."""
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, tuple[int, ...]]:
+    """Numbers of the colours that each word names."""
+    table: dict[str, tuple[int, ...]] = {}
+    for number, name in enumerate(NAMES):
+        german = [stem + ending for stem in GERMAN.get(name, "").split() for ending in ENDINGS]
+        for word in (name, *WORDS[name].split(), *german):
+            table[normal(word)] = (*table.get(normal(word), ()), number)
+    return table
+
+
+def colours_of(word: str) -> tuple[int, ...]:
+    """The numbers in NAMES of the colours that a normal word names; () for any other word."""
+    return _words().get(word, ())
+
+
+def _oklab(rgb: Tensor) -> Tensor:
+    """SRGB [N, 3] in [0, 1] as OKLab [N, 3]."""
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = linear @ torch.tensor(
+        [[0.4122214708, 0.2119034982, 0.0883024619],
+         [0.5363325363, 0.6806995451, 0.2817188376],
+         [0.0514459929, 0.1073969566, 0.6299787005]]
+    )  # fmt: skip
+    return cones.clamp_min(0) ** (1 / 3) @ torch.tensor(
+        [[0.2104542553, 1.9779984951, 0.0259040371],
+         [0.7936177850, -2.4285922050, 0.7827717662],
+         [-0.0040720468, 0.4505937099, -0.8086757660]]
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _table() -> Tensor:
+    """The colour of every sRGB value of five bits a channel: uint8 [32768]."""
+    each = [bytes.fromhex(code) for codes in PROTOTYPES.values() for code in codes.split()]
+    owners = torch.tensor([i for i, codes in enumerate(PROTOTYPES.values()) for _ in codes.split()])
+    levels = (torch.arange(32) + 0.5) / 32
+    grid = torch.cartesian_prod(levels, levels, levels)
+    weight = torch.tensor([0.5, 1.0, 1.0])  # hue tells colours apart, lightness less so
+    prototypes = torch.tensor([list(code) for code in each]) / 255
+    near = torch.cdist(_oklab(grid) * weight, _oklab(prototypes) * weight).argmin(1)
+    return owners[near].to(torch.uint8)
+
+
+@torch.no_grad()
+def colour_maps(picture: Tensor) -> Tensor:
+    """How far each place shows each colour as that of a thing.
+
+    Args:
+        picture: float [3, h, w] in [0, 1], h a multiple of 16 and w of 32.
+
+    Returns:
+        Float [len(NAMES), h / 16, w / 32] in [0, 1]; a colour that most of the picture has is its ground and
+        shows nowhere.
+    """
+    levels = (picture[:, ::STEP, ::STEP] * 32).long().clamp_(0, 31)
+    colours = _table().to(picture.device)[(levels[0] * 32 + levels[1]) * 32 + levels[2]]
+    height, width = picture.shape[1] // PLACE[0], picture.shape[2] // PLACE[1]
+    rows = torch.arange(colours.shape[0], device=picture.device) // (PLACE[0] // STEP)
+    columns = torch.arange(colours.shape[1], device=picture.device) // (PLACE[1] // STEP)
+    index = (rows[:, None] * width + columns) * len(NAMES) + colours
+    counts = torch.bincount(index.flatten(), minlength=height * width * len(NAMES))
+    shares = counts.view(height, width, -1).movedim(-1, 0) / (PLACE[0] * PLACE[1] // STEP**2)
+    low, high = GROUND
+    ground = ((shares.mean((1, 2)) - low) / (high - low)).clamp(0, 1)
+    return (shares / ENOUGH).clamp(max=1) * (1 - ground)[:, None, None]

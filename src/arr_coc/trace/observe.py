@@ -1,0 +1,359 @@
+"""Traces of questions asked in a session.
+
+    observe(session, question) -> Trace                       with the answer from all tokens for comparison
+    word_heat(session, question, mode, kept=64) -> words      the effect of each word on the kept cells
+
+Observing changes no answer of the session. The two answers compare: each is made from scratch, the image not
+encoded yet, whatever was asked before; and beside it stands what a later question of a session costs. In mode
+"full" nothing is chosen, so both answers are the same and no word is scored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.attending import Budget
+from arr_coc.choose.texture import channel_names, generate_texture_array
+from arr_coc.data.record import Box
+from arr_coc.files.paths import local_path
+from arr_coc.guide.coupling import Coupling, couple
+from arr_coc.guide.print_evidence import picture_inputs
+from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.trust import blend
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import FULL, find_mode
+from arr_coc.modes.call import Call, default_gestalt, gestalt_for, runs_as
+from arr_coc.modes.crops import with_crops
+from arr_coc.modes.cues import pictures
+from arr_coc.modes.whole import VIEW
+from arr_coc.seam.gaze import coupling, gaze_of_words
+from arr_coc.seam.gestalt import find_compressor
+from arr_coc.seam.prompt import template_mark
+from arr_coc.session import Answer, Session
+from arr_coc.trace.evidence import scaled
+from arr_coc.trace.guidance import Guidance, read_guidance
+from arr_coc.trace.trace import Reply, Trace, Word
+
+MOST_WORDS = 64
+"""The most words of a question that are scored; later ones are not."""
+WORD = re.compile(r"\w(?:\S*\w)?")
+"""A word: "don't", "INV-2024" and "10:30" are one each, and so is text without spaces."""
+
+
+def observe(
+    session: Session,
+    question: str,
+    *,
+    budget: Budget | None = None,
+    mode: str | None = None,
+    gestalt: str | None = None,
+    compare: bool = True,
+    words: bool = True,
+    max_new_tokens: int = 32,
+    true_answers: Sequence[str] = (),
+    evidence: Sequence[Box] = (),
+    on_text: Callable[[str], None] | None = None,
+    on_full_text: Callable[[str], None] | None = None,
+) -> Trace:
+    """Ask a question and record the answer in a trace.
+
+    In mode "compress" the trace is of the coarse view: grid, picture and texture are its own. Where all cells
+    are kept, the pull of every word is 0.
+
+    Args:
+        session: session of the image.
+        question: any text.
+        budget: as in `Session.ask`.
+        mode: as in `Session.ask`.
+        gestalt: as in `Session.ask`.
+        compare: answer from all tokens, too, and once more from the kept ones, for `Trace.again`.
+        words: score each word of the question by itself.
+        max_new_tokens: as in `Session.ask`, for both answers.
+        true_answers: answers that are known to be true, for the record.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, for the record.
+        on_text: called with the answer from the kept tokens so far after each token; and with all of it after
+            each token of an answer for comparison, so that an exception raised in it can end that, too.
+        on_full_text: called instead of that with the answer from all tokens so far.
+
+    Raises:
+        ValueError: as `Session.ask`, or a session of several images or of a clip.
+    """
+    if len(session.images) > 1 or session.has_clips:
+        what = "a clip" if len(session.images) == 1 else f"{len(session.images)} images or clips"
+        raise ValueError(f"a trace is of one image, this session has {what}: use observe_clips")
+    options = {"budget": budget, "mode": mode, "gestalt": gestalt, "max_new_tokens": max_new_tokens}
+    answer, fields = answered(session, question, options, compare, on_text, on_full_text)
+    view, texture = _view_and_texture(session, question, answer, gestalt)
+    pieces = _pieces(question) if words else ()
+    ran = find_mode(answer.mode)
+    whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
+    if words and ran.gather is not None and not answer.fallback and not whole:
+        pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+    picture = _fitted(view, answer.grid[1:])
+    return Trace(
+        **fields,
+        picture=picture,
+        allocation=answer.allocation.cpu(),
+        true_answers=tuple(true_answers),
+        texture=texture,
+        channels=channel_names(session.model.layer.config.channels),
+        words=pieces,
+        evidence=scaled(evidence, session.image.size, picture.size),
+        guidance=_guidance(session, question, answer),
+    )
+
+
+def answered(
+    session: Session,
+    question: str,
+    options: Mapping[str, Any],
+    compare: bool,
+    on_text: Callable[[str], None] | None,
+    on_full_text: Callable[[str], None] | None,
+) -> tuple[Answer, dict[str, Any]]:
+    """The answer to a question, from scratch, and what every trace holds of it (`AnswerTrace`).
+
+    Args:
+        session: of images and clips; what it has computed is forgotten.
+        question: any text.
+        options: of `Session.ask`: budget, mode, gestalt, max_new_tokens.
+        compare: as of `observe`, with the other arguments.
+        on_text: as there.
+        on_full_text: as there.
+    """
+    session.forget()
+    answer = session.ask(question, **options, on_text=on_text)
+    full, again = None, None
+    if compare:
+        repeat = None if on_text is None else lambda _: on_text(answer.text)
+        later = {**options, "on_text": repeat}
+        full, again = answer_for_comparison(session, question, answer, later, on_full_text or repeat)
+    names = ("mode", "budget", "kept", "total", "read", "fallback", "note", "ms")
+    return answer, {name: getattr(answer, name) for name in names} | {
+        "question": question,
+        "answer": answer.text,
+        "model": base_name(session.model),
+        "machine": machine(session.model),
+        "full": full,
+        "again": again,
+    }
+
+
+def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
+    """What the guide read for an answer; None where it wasn't asked."""
+    pages = session.encoded(answer.mode).pages
+    guide = session.model.chooser.guide if answer.couplings else None
+    if guide is None or not pages:
+        return None
+    return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
+
+
+def answer_for_comparison(
+    session: Session,
+    question: str,
+    answer: Answer,
+    options: Mapping[str, Any],
+    on_full_text: Callable[[str], None] | None,
+) -> tuple[Reply, dict[str, float]]:
+    """The answer from all tokens, from scratch, and what the kept ones take once more in the session."""
+    if find_mode(answer.mode).stock:
+        later = _without_encoding(answer.ms)
+        return Reply(answer.text, answer.ms, later), later
+    again = session.ask(question, **options)
+    most = options["max_new_tokens"]
+    whole = session.fresh().ask(question, mode=FULL.name, max_new_tokens=most, on_text=on_full_text)
+    return Reply(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
+
+
+def _without_encoding(ms: Mapping[str, float]) -> dict[str, float]:
+    """What the stock model takes for a later question: all but the encoding, which a session keeps."""
+    return {**ms, "encode": 0.0, "total": max(0.0, ms["total"] - ms["encode"])}
+
+
+def machine(model: ARRCOCModel) -> str:
+    """What a model's times were taken on: the device, the base model's dtype and, on a CPU, the threads."""
+    device, dtype = model.device, str(model.base.dtype).removeprefix("torch.")
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {dtype}"
+    threads = torch.get_num_threads()
+    return f"{device.type}, {dtype}" + (f", {threads} threads" if device.type == "cpu" else "")
+
+
+def base_name(model: ARRCOCModel) -> str:
+    """The base model's name; of a folder its last part alone, as a trace holds no path of the machine."""
+    folder = local_path(model.base_name)
+    return folder.name if folder.is_dir() else model.base_name
+
+
+# ---- the picture --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def _view_and_texture(
+    session: Session, question: str, answer: Answer, gestalt: str | None
+) -> tuple[Tensor, Tensor]:
+    """The picture that the model read [3, h, w], and its texture [C, H, W] on the grid of the answer."""
+    adapter, layer = session.model.adapter, session.model.layer
+    inputs, encoded = session.inputs(question), session.encoded(answer.mode)
+    view = pictures(adapter, inputs, encoded)[0]
+    textures: list[Tensor] | None = encoded.textures or None
+    if find_mode(answer.mode).coarse:
+        textures = None
+        if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
+            view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
+    if textures is None:
+        channels, picture = layer.config.channels, view.to(next(layer.parameters()))
+        own = picture_inputs(channels, picture)
+        textures = [generate_texture_array(picture[None], answer.grid[1:], channels, **own)]
+    return view.float().cpu(), textures[0][0].float().cpu()
+
+
+def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
+    """[3, h, w] in [0, 1] as an image whose sides are multiples of the grid's (H, W)."""
+    pixels = (255 * view).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    height, width = (-(-side // cells) * cells for side, cells in zip(view.shape[1:], grid, strict=True))
+    return image.resize((width, height), Image.Resampling.BICUBIC)
+
+
+# ---- the words ----------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def word_heat(
+    session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
+) -> tuple[Word, ...]:
+    """The heat and pull of each word of a question.
+
+    The heat of a word is the participatory map of its own tokens, in their place in the question: from a
+    trained layer with all other tokens masked, from an untrained one what the guide says of these words, or
+    the gaze of their tokens. Its pull is 1 - IoU of the cells kept for the question with and without it.
+
+    Args:
+        session: session of the image; encoded images are reused.
+        question: any text.
+        mode: a mode that scores cells.
+        kept: number of cells to keep.
+        gestalt: as in `Session.ask`.
+
+    Returns:
+        The pieces of the question; joined, they are the question. Text between words has no heat, nor have
+        words after the first `MOST_WORDS`, nor any word where the tokenizer gives no offsets of its tokens.
+
+    Raises:
+        ValueError: as `Session.ask`, or a mode that scores nothing.
+    """
+    inputs = session.inputs(question)
+    content = session.model.adapter.question_mask(inputs["input_ids"])[0]
+    words = _pieces(question)
+    columns = _columns(session, question, words, inputs["input_ids"][0]) & content
+    spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MOST_WORDS]
+    alone = columns[spots]
+    sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word
+    whole, *others = _allocate_sets(session, inputs, sets, content, mode, kept, gestalt)
+    scored = {
+        i: Word(words[i].text, 1 - whole.iou(without), only.participatory[0])
+        for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
+    }
+    return tuple(scored.get(i, word) for i, word in enumerate(words))
+
+
+def _pieces(question: str) -> tuple[Word, ...]:
+    """The words of a question and the text between them, not scored."""
+    return tuple(Word(text) for text in re.split(f"({WORD.pattern})", question) if text)
+
+
+def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor) -> Tensor:
+    """The columns of the prompt `ids` [S] that belong to each piece of the question: bool [pieces, S].
+
+    The prompt is tokenized again with an image of one token, for the offsets of its tokens in the text.
+    """
+    processor = session.model.processor
+    belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
+    text, mark = session.prompt(question), template_mark(processor, "image") or ""
+    start = text.find(question, text.find(mark))
+    if start < 0 or not processor.tokenizer.is_fast:
+        return belong
+    read = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    image = processor.tokenizer.convert_tokens_to_ids(mark)
+    if image not in read["input_ids"]:
+        return belong
+    behind = len(read["input_ids"]) - read["input_ids"].index(image) - 1
+    if read["input_ids"][-behind:] != ids[-behind:].tolist():
+        return belong
+    offsets = list(enumerate(read["offset_mapping"][-behind:], start=len(ids) - behind))
+    for columns, word in zip(belong, words, strict=True):
+        end = start + len(word.text)
+        columns[[column for column, (left, right) in offsets if left < end and right > start]] = True
+        start = end
+    return belong
+
+
+def _allocate_sets(
+    session: Session,
+    inputs: Mapping[str, Any],
+    sets: Tensor,
+    content: Tensor,
+    mode: str,
+    kept: int,
+    gestalt: str | None,
+) -> list[Allocation]:
+    """The allocations for some sets of a question's words, made as for the whole question.
+
+    Args:
+        session: session of the image.
+        inputs: the prompt.
+        sets: bool [W, S], the columns of each set.
+        content: bool [S], those of the whole question.
+        mode: a mode that scores cells.
+        kept: number of cells to keep.
+        gestalt: the compressor's name; None: the family's default.
+    """
+    model, gestalt = session.model, gestalt or default_gestalt(session.model.adapter)
+    ran, _ = runs_as(model.adapter, find_mode(mode))
+    if ran.gather is None:
+        raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
+    gestalt = gestalt_for(model.adapter, ran, gestalt)
+    encoded = session.encoded(mode)
+    call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
+    call, _ = with_crops(model.adapter, call)
+    cues = ran.gather(model.chooser, call)[0]
+    layer = model.chooser.layer
+    guided: list[Coupling | None] = [None] * len(sets)
+    looks: list[Tensor | None] = [None] * len(sets)
+    guide, (height, width) = model.chooser.guide, cues.texture.shape[-2:]
+    if guide is not None and cues.guided is not None and encoded.pages:
+        texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
+        couplings = [couple(guide, encoded.pages[0], text, (height, width)) for text in texts]
+        guided = [*couplings]
+        looks = [*(one.logits for one in couplings)]
+    name = gestalt if ran.before_encoder else VIEW
+    if cues.coupling is not None and name in encoded.neutral:  # the model's own first layers were asked
+        view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
+        adapter = model.adapter_for(ran)
+        maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
+        height, width = cues.coupling.shape[1:]
+        gazes = [coupling(look, (height, width)) for look in maps]
+        looks = [gaze if g is None else blend(g, gaze) for g, gaze in zip(guided, gazes, strict=True)]
+    records = []
+    for words, look, says in zip(sets[:, content], looks, guided, strict=True):
+        own = None if look is None else look[None].to(cues.texture)
+        part = cues._replace(query_mask=words[None], coupling=own, guided=says)
+        records += layer.allocate(part.relevance(layer), kept)
+    return [record.cpu() for record in records]
+
+
+def _text(session: Session, ids: Tensor, words: Tensor, content: Tensor) -> str:
+    """A set of a question's words, bool [S], as text: with the spaces between them."""
+    places = content.nonzero().flatten()
+    spaces = torch.zeros_like(content)
+    spaces[places[0] : places[-1]] = True
+    return session.model.processor.tokenizer.decode(ids[words | (spaces & ~content)].tolist())

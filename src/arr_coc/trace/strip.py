@@ -1,0 +1,300 @@
+"""A strip: an image or a clip of a trace, with a small picture of each step and what was kept of it.
+
+    strip.pictures[5], strip.spans[5]      a WebP file, (2.5, 3.0) seconds
+    strip.budgets                          cells that were kept of each step
+    small_pictures([(frames, size, grid), ...]) -> per image or clip its pictures, within the bounds below
+
+Pictures are small, so that a trace of many steps is a file that one can send: `LARGEST` pixels each, and
+`MOST_PIXELS` and `MOST_BYTES` of a trace in all. Letters: T, H, W the grid.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from arr_coc.choose.allocation import Allocation, Grid, Reason
+from arr_coc.trace.guidance import Guidance
+from arr_coc.trace.view import SCORES, allocation_view, guidance_view, picture_url
+
+LARGEST, MOST_PIXELS = 2**19, 2**25
+"""The most pixels of a picture, and of all pictures of a trace."""
+MOST_BYTES, MOST_STEPS = 2**24, 4096
+"""The most bytes of all pictures of a trace (16 MiB), and steps of all its images and clips."""
+QUALITY = 80
+_SMALLER = 0.7
+"""By how much sides shrink where pictures take too many bytes."""
+Span = tuple[float, float]
+"""Seconds of the first and of the last frame of a step."""
+Visuals = Sequence[tuple[Iterable[Image.Image], tuple[int, int], Grid]]
+"""Per image or clip a picture of each step, their (width, height) and the grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """An image or a clip of a trace.
+
+    Attributes:
+        pictures: per step a WebP file; all of one size, each side a multiple of the grid's.
+        allocation: the kept cells on a grid (T, H, W), on the CPU.
+        side: (width, height) in px at which the model read a step.
+        spans: per step its seconds; () of an image.
+        cuts: steps that begin a scene, rising; () of an image.
+        guidance: what the guide said of it, of a clip that of the step where it is surest, without heats;
+            None: it wasn't asked.
+
+    Raises:
+        ValueError: a field is invalid, or does not fit the others.
+    """
+
+    pictures: tuple[bytes, ...]
+    allocation: Allocation
+    side: tuple[int, int]
+    spans: tuple[Span, ...] = ()
+    cuts: tuple[int, ...] = ()
+    guidance: Guidance | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the fields fit each other; all drawing code relies on it."""
+        steps, height, width = self.allocation.grid
+        if len(self.pictures) != steps or len(self.spans) != (steps if self.spans else 0):
+            raise ValueError(f"{len(self.pictures)} pictures and {len(self.spans)} times, not {steps} steps")
+        if steps > 1 and not self.spans:
+            raise ValueError(f"an image has one step, this has {steps}: give their times")
+        sizes = {_size(picture) for picture in self.pictures}
+        if len(sizes) != 1 or any(w % width or h % height for w, h in sizes):
+            raise ValueError(f"pictures of {sorted(sizes)} px are not one multiple of {width}x{height}")
+        ends = [second for span in self.spans for second in span]
+        if any(len(span) != 2 for span in self.spans) or not all(map(math.isfinite, ends)):
+            raise ValueError(f"the times {self.spans[:4]} are not the first and last second of each step")
+        if ends != sorted(ends) or min(ends, default=0) < 0:
+            raise ValueError(f"the times {self.spans[:4]} do not rise from 0")
+        if list(self.cuts) != sorted(set(self.cuts)) or not set(self.cuts) <= set(range(steps)):
+            raise ValueError(f"the cuts {self.cuts[:8]} are not rising steps from 0 to {steps - 1}")
+        if len(self.side) != 2 or min(self.side) < 1:
+            raise ValueError(f"the side {self.side} is not a width and a height in px")
+        check_record(self.allocation)
+        if self.guidance is not None:
+            check_guidance(self.guidance)
+
+    @property
+    def is_clip(self) -> bool:
+        """Whether it is a clip; an image has no times."""
+        return bool(self.spans)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) of the pictures in px."""
+        return _size(self.pictures[0])
+
+    @property
+    def budgets(self) -> list[int]:
+        """How many cells were kept of each step."""
+        return self.allocation.mask().flatten(1).sum(1).tolist()
+
+    def picture(self, step: int) -> Image.Image:
+        """The picture of a step, RGB.
+
+        Raises:
+            ValueError: it can't be decoded.
+        """
+        return _decoded(self.pictures[step])
+
+    def to_plain(self) -> dict[str, Any]:
+        """The fields that are no tensors, in the types of `trace_file.STRIP`."""
+        record = self.allocation
+        return {
+            "lengths": [len(picture) for picture in self.pictures],
+            "spans": [list(span) for span in self.spans],
+            "cuts": list(self.cuts),
+            "side": list(self.side),
+            "allocation": {name: getattr(record, name) for name in ("tensions", "budget", "void")},
+            "guidance": None if self.guidance is None else self.guidance.to_dict(),
+        }
+
+    def view(self) -> dict[str, Any]:
+        """The viewer's input; grid and maps are of all steps."""
+        record, (width, height) = self.allocation, self.size
+        guidance = guidance_view(self.guidance)
+        if guidance is not None and self.is_clip:
+            about = guidance["about"].replace("on this page", "in this clip")
+            guidance["about"] = about.replace("picture", "clip")
+        return allocation_view(record) | {
+            "grid": list(record.grid),
+            "images": [picture_url(picture, "webp") for picture in self.pictures],
+            "width": width,
+            "height": height,
+            "side": list(self.side),
+            "spans": [list(span) for span in self.spans],
+            "cuts": list(self.cuts),
+            "kept": record.kept,
+            "total": record.total,
+            "guidance": guidance,
+        }
+
+
+def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
+    """A strip from a file's fields and tensors, their types checked already; its pictures are decoded once.
+
+    Raises:
+        ValueError: it breaks a law, or a picture can't be decoded.
+    """
+    data, lengths, guidance = tensors.pop("pictures"), plain["lengths"], plain["guidance"]
+    if data.ndim != 1 or not lengths or min(lengths) < 1 or sum(lengths) != len(data):
+        raise ValueError(f"{len(lengths)} pictures do not fit {tuple(data.shape)} bytes")
+    if len(data) > MOST_BYTES or len(lengths) > MOST_STEPS:
+        raise ValueError(f"{len(lengths):,} pictures of {len(data):,} bytes are too many")
+    grid = tuple(tensors["information"].shape)
+    if len(grid) != 3:
+        raise ValueError(f"the maps have shape {grid}, not [T, H, W]")
+    whole, ends = data.numpy().tobytes(), torch.tensor(lengths).cumsum(0).tolist()
+    pictures = tuple(whole[end - length : end] for end, length in zip(ends, lengths, strict=True))
+    heats = torch.zeros(0 if guidance is None else len(guidance["spots"]), 0)
+    record: dict[str, Any] = {**tensors, **plain["allocation"], "grid": grid}
+    strip = Strip(
+        pictures=pictures,
+        allocation=Allocation(**record),
+        side=tuple(plain["side"]),
+        spans=tuple(tuple(span) for span in plain["spans"]),
+        cuts=tuple(plain["cuts"]),
+        guidance=None if guidance is None else Guidance.from_dict(guidance, heats),
+    )
+    check_amount([strip])
+    for picture in strip.pictures:
+        _decoded(picture)
+    return strip
+
+
+def check_amount(strips: Sequence[Strip]) -> None:
+    """Check that the pictures of a trace stay within its bounds.
+
+    Raises:
+        ValueError: they don't.
+    """
+    steps = sum(len(strip.pictures) for strip in strips)
+    size = sum(len(picture) for strip in strips for picture in strip.pictures)
+    pixels = sum(len(strip.pictures) * math.prod(strip.size) for strip in strips)
+    if steps > MOST_STEPS or size > MOST_BYTES or pixels > MOST_PIXELS:
+        raise ValueError(
+            f"{steps:,} pictures of {pixels:,} px and {size:,} bytes are more than {MOST_STEPS:,}, "
+            f"{MOST_PIXELS:,} and {MOST_BYTES:,}: sample fewer frames"
+        )
+
+
+def check_record(record: Allocation) -> None:
+    """Raise a ValueError unless reasons, weights, maps and tensions lie in their ranges, maps in float32."""
+    if not ((record.reasons >= 0) & (record.reasons <= max(Reason))).all():
+        raise ValueError(f"reasons must lie in 0..{int(max(Reason))}")
+    check_map("weights", record.weights, (3,))
+    for name in SCORES:
+        check_map(name, getattr(record, name), record.grid)
+    shares = list(record.tensions.values())
+    if not all(0 <= share <= 1 for share in shares):
+        raise ValueError(f"tensions {shares} must lie in [0, 1]")
+
+
+def check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless a map is float32 of a shape with values in [0, 1]."""
+    if values.dtype != torch.float32 or tuple(values.shape) != tuple(shape):
+        raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}, not float32 {tuple(shape)}")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"{name} is not within 0 and 1")
+
+
+def check_guidance(guidance: Guidance) -> None:
+    """Raise a ValueError unless what the guide says lies in [0, 1]."""
+    shares = [guidance.confidence, guidance.whole, guidance.odd]
+    shares += [share for spot in guidance.spots for share in (spot.likeness, *spot.place)]
+    if not all(0 <= share <= 1 for share in shares):
+        raise ValueError(f"what the guide says {shares} must lie in [0, 1]")
+
+
+# ---- pictures -----------------------------------------------------------------------------------------
+
+
+def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
+    """Pictures of the steps of images and clips as WebP, within the bounds of a trace; each is read once.
+
+    Args:
+        visuals: per image or clip a picture of each step, their size and the grid.
+
+    Raises:
+        ValueError: more steps or cells than a trace holds.
+    """
+    steps = sum(grid[0] for *_, grid in visuals)
+    cells = sum(math.prod(grid) for *_, grid in visuals)
+    if steps > MOST_STEPS or cells > MOST_PIXELS:
+        raise ValueError(
+            f"a trace holds at most {MOST_STEPS:,} steps, and these are {steps:,} of {cells:,} cells: "
+            "sample fewer frames"
+        )
+    allowed = min(LARGEST, MOST_PIXELS // steps)
+    sizes = [_fitting(size, grid, allowed) for _, size, grid in visuals]
+    made = [
+        tuple(_encoded(frame, size) for frame in frames)
+        for (frames, *_), size in zip(visuals, sizes, strict=True)
+    ]
+    while sum(len(picture) for pictures in made for picture in pictures) > MOST_BYTES:
+        allowed, before = int(allowed * _SMALLER**2), sizes
+        sizes = [_fitting(size, grid, allowed) for size, (*_, grid) in zip(sizes, visuals, strict=True)]
+        if sizes == before:
+            raise ValueError(f"{steps:,} steps of {cells:,} cells are too many to draw: sample fewer frames")
+        made = [
+            tuple(_encoded(_decoded(picture), size) for picture in pictures)
+            for pictures, size in zip(made, sizes, strict=True)
+        ]
+    return made
+
+
+def _fitting(size: tuple[int, int], grid: Grid, allowed: int) -> tuple[int, int]:
+    """The size of a picture of at most so many pixels, each side a multiple of the grid's."""
+    (width, height), (_, rows, columns) = size, grid
+    share = min(1.0, math.sqrt(allowed / (width * height)))
+    return columns * max(1, int(share * width / columns)), rows * max(1, int(share * height / rows))
+
+
+def _encoded(picture: Image.Image, size: tuple[int, int]) -> bytes:
+    file = io.BytesIO()
+    picture.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(
+        file, "webp", quality=QUALITY, method=2
+    )
+    return file.getvalue()
+
+
+def _opened(picture: bytes) -> Image.Image:
+    """A picture whose header alone is read.
+
+    Raises:
+        ValueError: it is no WebP file of one picture.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(picture), formats=("WEBP",))
+    except Exception as error:  # damaged headers make decoders raise anything
+        raise ValueError("a picture is no WebP file") from error
+    if getattr(image, "n_frames", 1) != 1 or math.prod(image.size) > LARGEST:
+        raise ValueError(f"a picture of {image.size} px is an animation, or more than {LARGEST:,} px")
+    return image
+
+
+def _size(picture: bytes) -> tuple[int, int]:
+    """(width, height) in px."""
+    return _opened(picture).size
+
+
+def _decoded(picture: bytes) -> Image.Image:
+    try:
+        return _opened(picture).convert("RGB")
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"a picture can't be decoded ({error})") from error

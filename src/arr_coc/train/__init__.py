@@ -1,0 +1,1 @@
+"""The trainer of allocators: recipes, data, losses, and what is written."""

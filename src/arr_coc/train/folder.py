@@ -1,0 +1,135 @@
+"""The folder of a run: who may write into it, what a failed start leaves there, and where a run goes on.
+
+check(out, recipe)      refuses a folder in which something of somebody else's would be lost
+with opened(out): ...   makes it; a block that fails before anything was learned leaves nothing behind
+claim(out, recipe)      writes the recipe, when the first step is done
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from arr_coc.choose.layer_files import WEIGHTS_NAME
+from arr_coc.files.atomic import write_whole
+from arr_coc.files.saved import CONFIG_NAME
+from arr_coc.train.recipe import DEFAULTS, Recipe
+
+RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"
+"""The settings of a run, its log, and the log drawn, which is written last."""
+QUERY_BLIND = "query_blind.safetensors"
+"""What recipe query-blind writes, of `arr-coc-lab`."""
+LEARNED = (CONFIG_NAME, WEIGHTS_NAME, QUERY_BLIND)
+"""Files that say that something learned is in a folder."""
+
+
+def is_main_process() -> bool:
+    """Whether this process writes and speaks: the first of those that `accelerate launch` starts."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def check(out: Path, recipe: Recipe) -> None:
+    """Refuse a folder that isn't this run's; nothing is written or made.
+
+    It may be missing, be empty, or hold this run, to go on with. A run that was cut off before its first
+    checkpoint holds nothing that could be lost, so another may take its place.
+
+    Raises:
+        ValueError: it holds something else, another recipe's run, or a finished one; or it can't be read.
+    """
+    try:
+        names = {path.name for path in out.iterdir()} if os.path.lexists(out) else set()
+        settings = (out / RECIPE).read_text(encoding="utf-8") if RECIPE in names else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(_unusable(out, error)) from error
+    goes_on = f"choose another folder for the result, or start from it with {shlex.quote(f'init={out}')}"
+    if PLOT in names and settings is not None:
+        raise ValueError(f"{str(out)!r} holds a finished run: {goes_on}")
+    if settings is not None and last_checkpoint(out) is not None:
+        _check_same(out, settings, recipe)
+        return
+    if names & set(LEARNED):
+        raise ValueError(f"{str(out)!r} holds an allocator, which this run would overwrite: {goes_on}")
+    ours = {RECIPE, CURVE, "curve.part"}  # the last of 0.1.0
+    others = [
+        name for name in sorted(names - ours) if not name.startswith((".", "checkpoint-"))
+    ]  # hidden files are the system's
+    if others and settings is None:
+        raise ValueError(
+            f"{str(out)!r} holds other files ({others[0]}) and no run of training: choose a new or an empty "
+            "folder for the result"
+        )
+
+
+def _check_same(out: Path, settings: str, recipe: Recipe) -> None:
+    """Refuse another recipe than that of the run; a field that came since then had its default."""
+    try:
+        was = DEFAULTS | json.loads(settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{str(out / RECIPE)!r} can't be read ({error}), so the run can't go on: choose another folder"
+        ) from error
+    now = recipe.to_dict()
+    for name, value in was.items():
+        if value != now.get(name):
+            raise ValueError(
+                f"{str(out)!r} holds a run with {name} = {value!r}, not {now.get(name)!r}; choose another "
+                "folder, or remove it to start again"
+            )
+
+
+@contextlib.contextmanager
+def opened(out: Path) -> Generator[None]:
+    """Make the folder of a run. Where the block fails, folders that are still empty are removed again.
+
+    Of several processes the first one does it.
+
+    Raises:
+        ValueError: it can't be made, or not be written into.
+    """
+    if not is_main_process():
+        yield
+        return
+    new = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=out):
+                pass
+        except OSError as error:
+            raise ValueError(_unusable(out, error)) from error
+        yield
+    except BaseException:
+        for folder in new:
+            with contextlib.suppress(OSError):  # it isn't empty: something was learned
+                folder.rmdir()
+        raise
+
+
+def claim(out: Path, recipe: Recipe) -> None:
+    """Write the recipe of a run into its folder, whole or not at all."""
+    write_whole((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
+
+
+def last_checkpoint(out: Path) -> Path | None:
+    """The folder of the newest complete checkpoint, None without one.
+
+    The trainer's state is written last, so a folder without it was cut off.
+    """
+    whole = [
+        folder
+        for folder in out.glob("checkpoint-*")
+        if folder.name.rpartition("-")[2].isdecimal() and (folder / "trainer_state.json").is_file()
+    ]
+    return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+def _unusable(out: Path, error: Any) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"{str(out)!r} can't be used for the result ({reason}); choose another folder"

@@ -1,0 +1,401 @@
+"""The loss of a training step: from an image and its questions to a scalar, and which parameters learn.
+
+    relevance   the map against the evidence (boxes, maps, or what the model itself used)
+    answers     cross-entropy of the answer from the kept cells, through the frozen model
+    compress    how many tokens "auto" should spend
+
+The allocator's layer learns, and what a recipe unfreezes. An image is encoded once for all its questions, and
+each question is a row.
+
+With `eyes="stem"` relevance reads the cells of a stem in place of encoded tokens, as in the modes that choose
+before the encoder: half of the images as in "sparse", half with a gestalt under the cells as in "saccade". A
+layer that was trained before stays as it is, to the last bit; an untrained one learns with the stem. Boxes
+need no encoded image; the map of the trained layer (`target="layer"`) needs no labels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from arr_coc.choose.layer import Relevance
+from arr_coc.choose.stem import Stem
+from arr_coc.choose.texture import generate_texture_array
+from arr_coc.files.plugins import plugin
+from arr_coc.guide.print_evidence import picture_inputs
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import PRUNE, SACCADE
+from arr_coc.modes.cues import question_embeddings
+from arr_coc.modes.saccade import SACCADE_TOKENS
+from arr_coc.modes.textures import wanted_inputs
+from arr_coc.seam import VisualFeatures
+from arr_coc.seam.encoder_features import coarse_features
+from arr_coc.seam.gestalt import CELLS
+from arr_coc.seam.likelihood import answer_costs
+from arr_coc.seam.lora import OWN
+from arr_coc.session import Session
+from arr_coc.train import distill
+from arr_coc.train.estimators import Choice, choose, policy_loss
+from arr_coc.train.fields import MARKS, PARTS
+from arr_coc.train.interruption import greatest
+from arr_coc.train.judge import Judge
+from arr_coc.train.losses import recall, relevance_loss, selection_iou
+from arr_coc.train.memory import recomputed
+from arr_coc.train.recipe import Recipe
+from arr_coc.train.rows import ImageRows, Row
+
+MARGIN = 6.0
+"""What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
+EVIDENT = 0.5
+"""A cell of a soft target above this counts as evidence where a selection is judged."""
+WITH_GESTALT = 0.5
+"""Share of the images that a stem sees with a gestalt under the cells."""
+
+
+IDLE = Row("?", ("?",), (), "", 1.0, "nowhere")
+"""What a process asks where its image has no question, so that it computes what the others do."""
+
+
+class ImageLoss(NamedTuple):
+    """The loss of one image, a scalar, and the figures to log: name -> values, to be averaged."""
+
+    loss: Tensor
+    figures: dict[str, list[float]]
+
+
+class Learner(nn.Module):
+    """A model and its layer as one module with a loss.
+
+    Args:
+        model: the model; its base is frozen but for what the recipe unfreezes.
+        recipe: what to learn from, and how.
+
+    Attributes:
+        divided: whether processes hold the base model together (`sharding`), and so have to compute the same
+            layers in the same order.
+    """
+
+    def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
+        super().__init__()
+        self.model, self.recipe, self.divided = model, recipe, False
+        self.layer: Any = model.layer
+        if recipe.allocator == "query-blind":
+            self.layer = plugin("layers", recipe.allocator)(model.layer.config.dim).to(model.device)
+            model.layer.requires_grad_(False)  # stands by, unused
+        if recipe.eyes == "stem":
+            prepare_stem(model, recipe)
+        if recipe.stage not in PARTS:
+            unfreeze(model, recipe)
+
+    def train(self, mode: bool = True) -> Learner:
+        """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
+        super().train(mode)
+        self.model.train(mode)
+        return self
+
+    def forward(self, items: Sequence[ImageRows]) -> tuple[Tensor, dict[str, list[float]]]:
+        """The mean loss of some images, and figures by name: one or more values each."""
+        losses = [self._loss(item) for item in items]
+        figures: dict[str, list[float]] = {}
+        for each in losses:
+            for name, values in each.figures.items():
+                figures.setdefault(name, []).extend(values)
+        return torch.stack([each.loss for each in losses]).mean(), figures
+
+    def _loss(self, item: ImageRows) -> ImageLoss:
+        """The loss of one image; without a question that of `IDLE`, times 0, where the model is divided."""
+        if not self.divided or any(row.weight for row in item.rows):
+            return self.image_loss(item)
+        return ImageLoss(0.0 * self.image_loss(replace(item, rows=(IDLE,))).loss, {})
+
+    def most(self, number: int) -> int:
+        """The greatest number of all processes where they hold the model together, else the number itself."""
+        return greatest(int(number), self.model.device) if self.divided else number
+
+    def image_loss(self, item: ImageRows) -> ImageLoss:
+        """The loss of one image; rows of weight 0 are as if they weren't there.
+
+        What is drawn for it (a budget, noise, whether a stem sees a gestalt) depends on the recipe's seed and
+        the item's number alone, so one process with several images a step learns what several processes do.
+        """
+        item = replace(item, rows=tuple(row for row in item.rows if row.weight))
+        recipe, model, rows = self.recipe, self.model, item.rows
+        if not rows:
+            return ImageLoss(self._zero(), {})
+        session, questions = Session(model, item.image), [row.question for row in rows]
+        encoded = self._encoded(session)
+        answers = None if encoded is None else self._answers(session, encoded, rows)
+        inputs = None if answers is None else session.batch(questions, answers)
+        target, labelled = self._target(session, encoded, inputs, item)
+        draws = draws_of(item, recipe.seed)
+        relevance = self.relevance(session, encoded, questions, draws=draws)
+        weight = torch.tensor([row.weight for row in rows], device=target.device)
+
+        terms: dict[str, Tensor] = {}
+        if recipe.relevance and labelled.any():
+            terms["relevance"] = recipe.relevance * relevance_loss(
+                relevance.logits[labelled], target[labelled], weight[labelled]
+            )
+        if recipe.compress and labelled.any() and recipe.allocator == "arr-coc" and self._layer_learns():
+            terms["compress"] = recipe.compress * self.layer.budget_loss(
+                select_rows(relevance, labelled), target[labelled] > EVIDENT, MARGIN
+            )
+        if recipe.stage != "relevance" and inputs is not None and encoded is not None:
+            features = encoded.repeat(len(rows))
+            judge = None
+            if recipe.reward != "likelihood" and answers is not None:
+                truths = [row.answers or (answer,) for row, answer in zip(rows, answers, strict=True)]
+                judge = Judge(model, session, encoded, rows, truths, recipe.reward, self.divided)
+            loss = self.answer_loss(inputs, features, relevance, weight, draws, judge)
+            terms["answer"] = recipe.answer * loss
+        loss = sum(terms.values(), start=self._zero())
+        figures = {"loss": [float(loss.detach())]} | {
+            name: [float(term.detach())] for name, term in terms.items()
+        }
+        if labelled.any():
+            logits, evidence = relevance.logits[labelled].detach(), target[labelled] > EVIDENT
+            figures["iou"] = selection_iou(logits, evidence)
+            for share in (16, 4):
+                figures[f"recall 1/{share}"] = recall(logits, evidence, max(1, logits[0].numel() // share))
+        return ImageLoss(loss, figures)
+
+    def _zero(self) -> Tensor:
+        """A loss of 0 with a gradient to every parameter, for images that teach nothing."""
+        return torch.stack([p.sum() for p in self.parameters() if p.requires_grad]).sum() * 0.0
+
+    def _layer_learns(self) -> bool:
+        return any(parameter.requires_grad for parameter in self.layer.parameters())
+
+    def _encoded(self, session: Session) -> VisualFeatures | None:
+        """The encoded image; None where nothing reads it."""
+        if self.recipe.eyes == "stem" and self.recipe.target in MARKS:
+            return None
+        with torch.no_grad():
+            return self.model.adapter.features(session.inputs("?"))
+
+    def relevance(
+        self,
+        session: Session,
+        encoded: VisualFeatures | None,
+        questions: Sequence[str],
+        eyes: str | None = None,
+        draws: torch.Generator | None = None,
+    ) -> Relevance:
+        """The maps [Q, H, W] of several questions about one image, with gradient to what learns.
+
+        Args:
+            session: of the image.
+            encoded: the image, encoded; None where a stem alone reads it, which needs no more than pixels.
+            questions: one per row.
+            eyes: "encoded" or "stem"; None: the recipe's.
+            draws: what a stem draws from; None: torch's own generator.
+        """
+        adapter, layer = self.model.adapter, self.layer
+        like = next(layer.parameters())
+        with torch.no_grad():
+            queries = question_embeddings(adapter, session.batch(questions), like)
+            picture = adapter.images(session.inputs("?"), encoded)[0]
+        if (eyes or self.recipe.eyes) == "stem":
+            grid, cells, gestalt = self.stem_cells(session, picture, draws)
+        else:
+            assert encoded is not None, "encoded eyes read an encoded image"
+            grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
+        channels, picture = layer.config.channels, picture.to(like)
+        own = picture_inputs(channels, picture)
+        if "coarse_features" in wanted_inputs(channels):
+            (view,) = coarse_features(adapter, session.inputs("?"))
+            own |= {"coarse_features": view.to(like), "basis": layer.basis}
+        texture = generate_texture_array(picture[None], grid, channels, **own)
+        query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
+        lengths = torch.tensor([len(q) for q in queries], device=query.device)
+        mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
+        vision = [part[None].to(like) for part in (cells, gestalt) if part is not None]
+        rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *vision))
+        return layer.relevance(next(rows), query, mask, *rows)
+
+    def stem_cells(
+        self, session: Session, picture: Tensor, draws: torch.Generator | None = None
+    ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
+        """The stem's cells of an image, as the modes make them, for half of the images on a gestalt.
+
+        An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
+        them: a gestalt that is no coarser than the image would teach the stem to copy it.
+
+        Args:
+            session: of the image.
+            picture: [3, h, w] in [0, 1].
+            draws: decides which half; None: torch's own generator.
+
+        Returns:
+            The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
+        """
+        model, inputs = self.model, session.inputs("?")
+        layout, stem = model.adapter.layout(inputs), model.stem
+        assert stem is not None, "made at the start"
+        coarse, mean, count = None, None, layout.counts[0]
+        wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
+        if self.most(wanted):
+            cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
+            with torch.no_grad():
+                view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
+        if wanted:
+            tokens = view.cell_tokens(0).float()
+            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
+        grid = layout.grids[0][1:]
+        return grid, stem(picture[None], grid, coarse)[0], mean
+
+    def answer_loss(
+        self,
+        inputs: Mapping[str, Any],
+        features: VisualFeatures,
+        relevance: Relevance,
+        weight: Tensor,
+        draws: torch.Generator | None = None,
+        judge: Judge | None = None,
+    ) -> Tensor:
+        """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
+
+        The budget is drawn from the recipe's for each image. With "reinforce" the surrogate of the policy
+        gradient is added; its baseline is the cost of the deterministic choice. With a judge the cost is 1
+        less the metric of an answer sampled from the kept cells, the baseline that of the greedy answer from
+        the deterministic ones, and cross-entropy is not in the loss.
+
+        Args:
+            inputs: of `Session.batch` with answers.
+            features: the image, once per row.
+            relevance: of each row.
+            weight: [Q], of each row.
+            draws: where the budget and noise come from; None: torch's own generator.
+            judge: of sampled answers; None: likelihood counts.
+        """
+        recipe, logits = self.recipe, relevance.logits.flatten(1)
+        drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))
+        count = min(recipe.budgets[drawn], logits.shape[1])
+        choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
+        if judge is not None:
+            assert choice.log_prob is not None, "the recipe's estimator is reinforce"
+            usual = choose(logits, count, recipe.estimator, training=False)
+            costs, share = judge.costs(choice.keep, True, draws), weight / weight.mean()
+            return policy_loss(share * costs, share * judge.costs(usual.keep, False, draws), choice.log_prob)
+        costs = self._costs(inputs, features, choice)
+        mean = (weight * costs).sum() / weight.sum()
+        if choice.log_prob is None:
+            return mean
+        with torch.no_grad():
+            baseline = self._costs(inputs, features, choose(logits, count, recipe.estimator, training=False))
+        share = weight / weight.mean()
+        return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
+
+    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
+        gated = features if choice.gates is None else features.scale(list(choice.gates))
+        adapter = self.model.adapter_for(PRUNE)
+        with recomputed(adapter.model, self.recipe.checkpointing):
+            return answer_costs(adapter, inputs, gated, list(choice.keep))
+
+    def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
+        """The right answers; where a row has none, the model's own; None where no loss reads answers."""
+        if self.recipe.stage == "relevance" and self.recipe.target in (*MARKS, "layer"):
+            return None
+        return self.answers(session, encoded, rows)
+
+    def answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str]:
+        """The right answer of each row, the first; where it has none, the model's own from all tokens."""
+        missing = [row.question for row in rows if not row.answers]
+        own: Iterator[str] = iter(())
+        if self.most(len(missing)):  # with the others, if for nothing
+            questions = missing or [rows[0].question]
+            own = iter(distill.own_answers(session, encoded, questions, together=self.divided))
+        return [row.answers[0] if row.answers else next(own) for row in rows]
+
+    def _target(
+        self,
+        session: Session,
+        encoded: VisualFeatures | None,
+        inputs: Mapping[str, Any] | None,
+        item: ImageRows,
+    ) -> tuple[Tensor, Tensor]:
+        """The maps [Q, H, W] that relevance is taught, and bool [Q]: which rows have one."""
+        target, device, rows = self.recipe.target, self.model.device, item.rows
+        layout = self.model.adapter.layout(session.inputs("?")) if encoded is None else encoded.layout
+        grid = layout.grids[0][1:]
+        if target in MARKS:
+            labelled = torch.tensor([row.marked for row in rows], device=device)
+            size, soft = item.image.size, target == "maps"
+            cells = [row.soft_map(grid, size) if soft else row.evidence(grid, size) for row in rows]
+            return torch.stack(cells).to(device), labelled
+        assert encoded is not None, "what the model or its layer uses are encoded tokens"
+        if target == "layer":
+            questions = [row.question for row in rows]
+            with torch.no_grad():
+                maps = self.relevance(session, encoded, questions, "encoded").balanced
+        else:
+            assert inputs is not None, "answers are looked up first"
+            used = distill.gradient_map if target == "gradient" else distill.attention_map
+            root = self.model.adapter_for(PRUNE).model
+            with recomputed(root, self.recipe.checkpointing and target == "gradient"):
+                maps = used(self.model, inputs, encoded.repeat(len(rows))).unflatten(1, grid)
+        return maps, torch.ones(len(maps), dtype=torch.bool, device=maps.device)
+
+
+def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
+    """A generator of its own for an item of a run; None, which is torch's own, for any other."""
+    if item.number is None:
+        return None
+    draws = torch.Generator()  # of the CPU, so that every device has the same noise
+    return draws.manual_seed(random.Random(f"draws of item {item.number}, {seed}").getrandbits(63))
+
+
+def select_rows(relevance: Relevance, rows: Tensor) -> Relevance:
+    """Some rows of a relevance, rows bool [B]."""
+    fields: dict[str, Any] = {
+        name: None if field is None else field[rows] for name, field in relevance._asdict().items()
+    }
+    return relevance._replace(**fields)
+
+
+def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:
+    """Make a stem learn, a new one where the model has none, and freeze a layer that was trained before.
+
+    Raises:
+        ValueError: no mode would use a stem, or the layer that is to teach it is untrained.
+    """
+    layer, config = model.layer, model.layer.config
+    if not model.adapter.sparse:
+        raise ValueError(
+            f"eyes is 'stem', but the vision tower of {model.config.model_type} can't encode some cells "
+            "alone, so no mode would use it: use eyes=encoded"
+        )
+    if recipe.target == "layer" and not layer.trained:
+        raise ValueError(
+            f"target is 'layer', but the layer in {recipe.init!r} is untrained: train it first, or use "
+            "target=gradient"
+        )
+    stem = Stem(config.dim) if model.stem is None else model.stem
+    stem.familiarity = None  # fitted to the tokens that it made before
+    model.stem = stem.to(model.device, torch.float32).requires_grad_(True)
+    layer.requires_grad_(not layer.trained)
+
+
+def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
+    """Make a LoRA of the language model learn, or its top layers, as the recipe says.
+
+    Raises:
+        ValueError: more top layers than the model has.
+    """
+    if recipe.lora and OWN in model.loras:  # of the allocator that the run starts from: it goes on learning
+        for parameter in model.loras.parameters_of(OWN):
+            parameter.requires_grad_(True)
+    elif recipe.lora:
+        model.loras.add(OWN, recipe.lora)
+    if recipe.top_layers:
+        layers = model.base.model.language_model.layers
+        if recipe.top_layers > len(layers):
+            raise ValueError(
+                f"top_layers {recipe.top_layers} is more than the {len(layers)} the model has; use fewer"
+            )
+        layers[-recipe.top_layers :].requires_grad_(True)

@@ -1,0 +1,385 @@
+"""The losses of what reads an image in part: LoRAs for kept cells and a coarse view, and learned compressors.
+
+    partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
+    coarse       LoRA of the language model: answers from a gestalt and kept cells behind it; with
+                 `together` that of the tower learns from them as well, and from answers without a gestalt
+    compressor   conv4 and conv16: answers from their gestalt alone
+    tower        tower4 and tower16: what `towers` says
+
+No labels are needed: the whole tower's own tokens teach (`echo_loss`, self-distillation on features; Hinton
+et al. 2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens.
+Boxes say what a kept set holds beside cells that have nothing to do with the question; where there are none,
+what a trained layer looks at. The base model is frozen, and so is all that the allocator had before.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.choose.attending import compute_retention_mask
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
+from arr_coc.seam import Layout, VisualFeatures
+from arr_coc.seam.features import Compacted
+from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress
+from arr_coc.seam.likelihood import compacted_costs, hinted_costs
+from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.session import Session
+from arr_coc.train.learner import ImageLoss, Learner, draws_of
+from arr_coc.train.lessons import LESSONS, check_lessons
+from arr_coc.train.memory import recomputed
+from arr_coc.train.recipe import Recipe
+from arr_coc.train.rows import ImageRows, Row
+from arr_coc.train.towers import (
+    feature_loss,
+    gestalt_costs,
+    missed_share,
+    prepare_towers,
+    taught_gestalt,
+    tower_gestalt,
+)
+
+SHARE = 14 / 273
+"""Questions that share a kept set, for each of its cells."""
+IN_ALL = 420
+"""Cells of the kept sets of an image in all."""
+
+
+class LessonImage(NamedTuple):
+    """An image while it is taught: with its rows, its session, where its cells are, and its tokens where the
+    whole tower has run.
+    """
+
+    item: ImageRows
+    session: Session
+    layout: Layout
+    whole: VisualFeatures | None
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of its cells."""
+        _, height, width = self.layout.grids[0]
+        return height, width
+
+
+class PartsLearner(Learner):
+    """A model and what it learns for reading in part, as one module with a loss; as `Learner`."""
+
+    def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
+        check_lessons(recipe.lessons)
+        super().__init__(model, recipe)
+        model.layer.requires_grad_(False)
+        if recipe.stage == "compressor":
+            prepare_convs(model)
+        elif recipe.stage == "tower":
+            prepare_towers(model, recipe)
+        else:
+            for kind in (PARTIAL, COARSE) if recipe.together else (recipe.stage,):
+                prepare_lora(model, kind, recipe.lora)
+            for name in recipe.gestalts:
+                if COMPRESSORS[name].learned and name not in model.convs:
+                    raise ValueError(
+                        f"gestalts has {name!r}, which this allocator has not learned: teach it first by "
+                        f"recipe {'tower' if COMPRESSORS[name].inside else 'compressor'}"
+                    )
+
+    def image_loss(self, item: ImageRows) -> ImageLoss:
+        """The loss of one image; what is drawn for it depends on the seed and the item's number alone."""
+        rows = [row for row in item.rows if row.weight]
+        if not rows:
+            return ImageLoss(self._zero(), {})
+        session = Session(self.model, item.image)
+        if self.recipe.stage == "tower":
+            return self._tower_loss(session, rows)
+        image = self._look(session, item, rows)
+        answers = self._own_or_right(image, rows)
+        draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
+        terms: dict[str, list[Tensor]] = {}
+        idle: dict[str, list[Tensor]] = {}
+        if self.recipe.stage == "compressor":
+            whole = image.whole
+            assert whole is not None, "it compresses what the whole tower has encoded"
+            for name in CONVS:
+                conv = self.model.convs[name]
+                batch = session.batch([row.question for row in rows], answers)
+                with recomputed(self.model.adapter_for(PRUNE).model, self.recipe.checkpointing):
+                    parts = (whole.layout, None, standing_tokens(whole), conv(whole))
+                    compacted = assembled(self.model, PRUNE, batch, *parts)
+                    costs = compacted_costs(self.model.adapter_for(PRUNE), compacted)
+                terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
+        else:
+            gestalt = self._gestalt(image, draws) if self.recipe.stage == "coarse" else None
+            sets = list(self._kept_sets(image, rows, draws))
+            for number in range(self.most(len(sets))):  # with the others, the last one again
+                some, keep = sets[min(number, len(sets) - 1)]
+                batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
+                for name, term in self._part(image, batch, keep, gestalt).items():
+                    (terms if number < len(sets) else idle).setdefault(name, []).append(term)
+        means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
+        return self._sum(means, [term for parts in idle.values() for term in parts])
+
+    def _look(self, session: Session, item: ImageRows, rows: Sequence[Row]) -> LessonImage:
+        """An image as its lessons need it."""
+        if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
+            with torch.no_grad():
+                whole = self.model.adapter.features(session.inputs("?"))
+            return LessonImage(item, session, whole.layout, whole)
+        return LessonImage(item, session, self.model.adapter.layout(session.inputs("?")), None)
+
+    def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
+        """The sum of the terms, and each as a figure; idle ones count nothing, but have their way back."""
+        total = torch.stack(list(terms.values())).sum() + self._zero()
+        total = total + 0.0 * torch.stack(list(idle)).sum() if idle else total
+        figures = {"loss": total, **terms}
+        return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
+
+    def _needs_whole(self, item: ImageRows, rows: Sequence[Row]) -> bool:
+        """Whether the whole tower has to run: as a teacher, or for what boxes, answers or a gestalt lack."""
+        recipe = self.recipe
+        return (
+            recipe.stage == "compressor"
+            or self._echoes(item)
+            or (self.layer.trained and not all(row.marked for row in rows))
+            or (recipe.answer > 0 and not all(row.answers for row in rows))
+            or (recipe.stage == "coarse" and any(COMPRESSORS[name].reads_tokens for name in recipe.gestalts))
+        )
+
+    def _echoes(self, item: ImageRows) -> bool:
+        """Whether the whole tower's features of an image teach."""
+        recipe, (width, height) = self.recipe, item.image.size
+        teaches = recipe.echo > 0 and (recipe.stage == "partial" or recipe.together)
+        return teaches and (recipe.echo_pixels is None or width * height <= recipe.echo_pixels)
+
+    def _gestalt(self, image: LessonImage, draws: random.Random) -> VisualFeatures:
+        """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
+        model, names, inputs = self.model, self.recipe.gestalts, image.session.inputs("?")
+        name = names[0] if len(names) == 1 else draws.choice(names)
+        adapter = model.adapter_for(SACCADE)
+        with torch.set_grad_enabled(self.recipe.together and torch.is_grad_enabled()):
+            if COMPRESSORS[name].factor is None:
+                few = min(CELLS, max(1, image.layout.sizes[0] // 4))
+                with recomputed(adapter.model, self.recipe.checkpointing):
+                    return adapter.features(model.adapter.coarse(inputs, few))
+            if COMPRESSORS[name].inside:
+                adapter = model.chooser.adapter_with(name)
+            return compress(name, adapter, inputs, image.whole, model.convs)
+
+    def _part(
+        self,
+        image: LessonImage,
+        batch: Mapping[str, Any],
+        keep: Tensor,
+        gestalt: VisualFeatures | None,
+    ) -> dict[str, Tensor]:
+        """The terms of one kept set [K] and the questions that share it."""
+        model, recipe, inputs = self.model, self.recipe, image.session.inputs("?")
+        mode = SPARSE if recipe.stage == "partial" else SACCADE
+        adapter = model.adapter_for(mode)
+        if recipe.stage == "coarse" and not recipe.together:
+            with torch.no_grad():
+                fine = adapter.encode_cells(inputs, [keep])
+            return self._answers_of(mode, image, batch, keep, fine, gestalt)
+        with recomputed(adapter.model, recipe.checkpointing):
+            fine = adapter.encode_cells(inputs, [keep])
+        terms = {}
+        if image.whole is not None and self._echoes(image.item):
+            terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, image.whole, keep))
+        for name, weight in recipe.lessons.items():
+            terms[name] = weight * LESSONS[name](image.item, keep, fine.tokens[0])
+        terms |= self._answers_of(mode, image, batch, keep, fine, gestalt)
+        if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
+            alone = self._answers_of(SPARSE, image, batch, keep, fine, None)
+            terms |= {f"{SPARSE.name} {name}": term for name, term in alone.items()}
+        return terms
+
+    def _answers_of(
+        self, mode: Mode, image: LessonImage, batch: Mapping[str, Any], *parts: Any
+    ) -> dict[str, Tensor]:
+        """The terms of answers from an image in part; `parts` as of `assembled`, from `keep` on."""
+        recipe, adapter = self.recipe, self.model.adapter_for(mode)
+        if not recipe.answer:
+            return {}
+        compacted = assembled(self.model, mode, batch, image.layout, *parts)
+        with recomputed(adapter.model, recipe.checkpointing):
+            if not recipe.hint:
+                return {"answer": recipe.answer * compacted_costs(adapter, compacted).mean()}
+            costs, hints = hinted_costs(adapter, compacted, max(1, prompt_tail(image.session)))
+        return {"answer": recipe.answer * costs.mean(), "hint": recipe.hint * hints.mean()}
+
+    def _tower_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
+        """The loss of compressors inside the tower; the whole tower runs where it is asked for something."""
+        model, recipe, inputs = self.model, self.recipe, session.inputs("?")
+        whole = None
+        if recipe.echo or (recipe.answer and self.most(sum(not row.answers for row in rows))):
+            with torch.no_grad():
+                whole = model.adapter.features(inputs)
+        batch = None
+        if recipe.answer:
+            right = [row.answers[0] if row.answers else "" for row in rows]
+            answers = right if whole is None else self.answers(session, whole, rows)
+            batch = session.batch([row.question for row in rows], answers)
+        terms: dict[str, Tensor] = {}
+        for name in recipe.compressors:
+            gestalt = tower_gestalt(model, name, inputs)
+            if recipe.echo and whole is not None:
+                taught = taught_gestalt(model, name, whole)
+                terms[f"{name} echo"] = recipe.echo * feature_loss(gestalt, taught, whole)
+            if batch is not None:
+                costs = gestalt_costs(model, batch, model.adapter.layout(inputs), gestalt)
+                terms[f"{name} answer"] = recipe.answer * costs.mean()
+        return self._sum(terms)
+
+    def _kept_sets(
+        self, image: LessonImage, rows: Sequence[Row], draws: random.Random
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Numbers of rows, and the cells [K] that are kept for them: fewer than half, as in the modes."""
+        cells = math.prod(image.grid)
+        count = min(cells, max(2, min(draws.choice(self.recipe.budgets), (cells - 1) // 2)))
+        evidence = self._evidence(image, rows, count)
+        share, every = max(1, round(count * SHARE)), evidence.any(0)
+        for start in range(0, len(rows), share):
+            if start and (start // share + 1) * count > IN_ALL:
+                return
+            some = list(range(start, min(start + share, len(rows))))
+            yield (
+                some,
+                kept_cells(draws, evidence[some].any(0).cpu(), every.cpu(), count).to(self.model.device),
+            )
+
+    @torch.no_grad()
+    def _evidence(self, image: LessonImage, rows: Sequence[Row], count: int) -> Tensor:
+        """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
+        masks = torch.stack([row.evidence(image.grid, image.item.image.size) for row in rows])
+        blind = [i for i, row in enumerate(rows) if not row.marked]
+        if image.whole is not None and self.layer.trained and self.most(len(blind)):
+            questions = [rows[i].question for i in blind or [0]]
+            relevance = self.relevance(image.session, image.whole, questions, "encoded")
+            for i, scores in zip(blind, relevance.logits[: len(blind)].flatten(1), strict=True):
+                kept = compute_retention_mask(scores, max(1, count // 4))
+                masks[i] = kept.view(image.grid).cpu()
+        return masks
+
+    def _own_or_right(self, image: LessonImage, rows: Sequence[Row]) -> list[str]:
+        """What each question is answered while it is taught: the model's own answer, or the right one."""
+        if not self.recipe.answer:
+            return [""] * len(rows)
+        if image.whole is None:
+            return [row.answers[0] for row in rows]
+        return self.answers(image.session, image.whole, rows)
+
+
+def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
+    """Make a LoRA learn: one that the allocator has, else a new one.
+
+    Raises:
+        ValueError: no mode would use it.
+    """
+    if not model.adapter.sparse:
+        raise ValueError(
+            f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
+            "alone, so no mode would use it: use relevance, distill or compressor"
+        )
+    if kind not in model.loras:
+        model.loras.add(kind, rank)
+    for parameter in model.loras.parameters_of(kind):
+        parameter.data = parameter.data.float().to(model.device)
+        parameter.requires_grad_(True)
+
+
+def prepare_convs(model: ARRCOCModel) -> None:
+    """Make both compressors learn, new ones where the allocator has none."""
+    vision = getattr(model.config, "vision_config", None)
+    levels = len(getattr(vision, "deepstack_visual_indexes", None) or ())
+    for name, factor in CONVS.items():
+        if name not in model.convs:
+            model.convs[name] = ConvCompressor(model.layer.config.dim, factor, levels)
+    model.convs.to(model.device, torch.float32).requires_grad_(True)
+
+
+def same_cells(
+    fine: VisualFeatures, whole: VisualFeatures, keep: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Tokens and levels of kept cells [K, D]: encoded alone, and encoded with all others."""
+    at = whole.cells[0][keep]
+    alone = [images[0] for images in (fine.tokens, *fine.levels)]
+    return alone, [images[0][at] for images in (whole.tokens, *whole.levels)]
+
+
+def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
+    """How far tokens are from those of the whole image: the share of their variance that is missed.
+
+    Args:
+        levels: per level [K, D], of the K > 1 kept cells encoded alone.
+        whole: per level [K, D], of the same cells encoded with all others.
+
+    Returns:
+        The mean over levels; 0 where nothing differs, about 1 where nothing is known.
+    """
+    return missed_share(levels, whole, whole)
+
+
+def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
+    """A kept set: the evidence, what lies round it, what other questions need, and cells of no use.
+
+    Args:
+        draws: draws the shares.
+        evidence: bool [H, W], what the questions of the set need.
+        others: bool [H, W], what other questions of the image need.
+        count: cells to keep, at most all.
+
+    Returns:
+        Long [K], rising.
+    """
+    noise = torch.rand(evidence.shape, generator=torch.Generator().manual_seed(draws.randrange(2**31)))
+    reach = 2 * draws.choice((1, 1, 2, 3)) + 1
+    near = F.max_pool2d(evidence[None].float(), reach, 1, reach // 2)[0]
+    weights = [draws.random() for _ in range(3)]
+    score = 10 * evidence + weights[0] * near + weights[1] * others + (weights[2] + 1e-3) * noise
+    return score.flatten().topk(min(count, score.numel())).indices.sort().values
+
+
+def assembled(
+    model: ARRCOCModel,
+    mode: str | Mode,
+    batch: Mapping[str, Any],
+    layout: Layout,
+    keep: Tensor | None,
+    fine: VisualFeatures | None,
+    gestalt: VisualFeatures | None,
+) -> Compacted:
+    """The prompts of an image in part, as a mode's language model reads it.
+
+    Args:
+        model: the model.
+        mode: whose LoRAs are at work.
+        batch: of `Session.batch` with answers.
+        layout: of the image: where its cells are.
+        keep: long [K], the kept cells; None: none.
+        fine: the kept cells, encoded, and tokens that are no cell; None: none.
+        gestalt: what is read before them; None: nothing.
+    """
+    adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
+    kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
+    parts = [None if part is None else part.repeat(rows) for part in (fine, gestalt)]
+    return adapter.assemble(batch, layout.repeat(rows), [kept] * rows, parts[0], parts[1], use_cache=False)
+
+
+def standing_tokens(whole: VisualFeatures) -> VisualFeatures | None:
+    """The tokens of an image that are no cell, which belong to every prompt; None where there are none."""
+    none = torch.zeros(0, dtype=torch.long, device=whole.tokens[0].device)
+    rest = whole.select(whole.tokens_to_keep([none]))
+    return rest if any(rest.counts) else None
+
+
+def prompt_tail(session: Session) -> int:
+    """How many tokens of a prompt come after any question: those that two questions' prompts end in alike."""
+    first, second = (session.inputs(question)["input_ids"][0].flip(0) for question in ("?", "who"))
+    shorter = min(len(first), len(second))
+    return int((first[:shorter] == second[:shorter]).long().cumprod(0).sum())

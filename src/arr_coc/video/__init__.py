@@ -1,0 +1,19 @@
+"""Clips from disk or memory as a few frames, read one at a time.
+
+    clip = open_clip("talk.mp4", fps=2.0)           len(clip), clip.times (seconds), clip.size (px)
+    for image in clip: ...                          RGB PIL images, each decoded when it is asked for
+    write_clip(frames, "out.mp4", fps=8)
+
+`sampling` chooses the frames, `source` is what is handed out, `pictures` reads animations, folders, lists and
+tensors, `file` reads video files by PyAV (the extra `video`), `writing` writes them.
+"""
+
+from arr_coc.video.opening import VIDEO_SUFFIXES, ClipSource, open_clip
+from arr_coc.video.sampling import LEAST_FRAMES, MOST_FRAMES, sample_frames, step_times
+from arr_coc.video.source import FrameSource
+from arr_coc.video.writing import write_clip
+
+__all__ = [
+    "LEAST_FRAMES", "MOST_FRAMES", "VIDEO_SUFFIXES", "ClipSource", "FrameSource",
+    "open_clip", "sample_frames", "step_times", "write_clip",
+]  # fmt: skip

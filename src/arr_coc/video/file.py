@@ -1,0 +1,247 @@
+"""Video files, decoded by PyAV (the extra `video`), a frame at a time.
+
+The packets of a file are passed over once to learn the time of every frame, without decoding. For each wanted
+frame decoding then starts at the last key frame before it, unless it is already on the way there. Only common
+containers are opened, through a Python file: a playlist that names other files or addresses is no video.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from arr_coc.files.extras import install_line
+from arr_coc.files.images import open_image
+from arr_coc.video.source import (
+    MAX_TOTAL_FRAMES,
+    Index,
+    check_size,
+    check_total,
+    check_work,
+    even_times,
+    mean_rate,
+)
+
+CONTAINERS = ("mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf", "ivf", "mxf")
+"""The demuxers a file is offered to."""
+LOST_SHARE = 0.02
+"""A file with fewer frames than its header says by more than this share was cut off."""
+TAIL = 1.0
+"""Seconds that may lack at the end of a stream (frames that are never shown) before it counts as cut off."""
+_REMEDY = "it may be damaged or cut off; download it again, or convert it to H.264 in .mp4"
+
+
+class VideoFile:
+    """A video file on disk.
+
+    Args:
+        path: of an existing file.
+        name: for messages.
+
+    Raises:
+        ValueError: PyAV is missing.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        try:
+            self.av: Any = import_module("av")
+        except ImportError as error:
+            raise ValueError(f"{name} is a video: install what reads it, {install_line('video')}") from error
+        self.path, self.name = path, name
+        self.pts: np.ndarray | None = None  # of every frame in the order of showing; None: counted instead
+        self.keys = np.empty(0, dtype=np.int64)  # pts of key frames
+        self.turn = 0
+        self.coded = (0, 0)
+
+    def index(self) -> Index:
+        """Times and size of all frames, from the packets and the first decoded frame."""
+        with self._stream() as (container, stream):
+            declared, average = stream.frames, stream.average_rate
+            self.coded = (stream.codec_context.width, stream.codec_context.height)
+            check_size(self.name, self.coded)
+            pts, keys, counted = self._packets(container, stream)
+            base = float(stream.time_base or 0)
+        total = counted
+        check_total(self.name, total)
+        if total < declared - max(1, LOST_SHARE * declared):
+            raise ValueError(f"{self.name} holds {total:,} of {declared:,} frames: {_REMEDY}")
+        rate = float(average) if average else 0.0
+        if pts is not None and base > 0:
+            times = (pts - pts[0]) * base
+            real = mean_rate(times)
+            # The header's rate is exact where it is true; times in whole milliseconds are not.
+            if total > 1 or not 0 < rate <= 1000:
+                rate = rate if rate > 0 and abs(rate / real - 1) < 0.01 else real
+            self.pts, self.keys = pts, keys
+        else:
+            if not (math.isfinite(rate) and 0 < rate <= 1000):
+                raise ValueError(f"{self.name} says neither times nor a rate: convert it to .mp4")
+            times = even_times(total, rate)
+        size = next(iter(self.frames((0,)))).size
+        return Index(self.name, times, rate, size)
+
+    def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
+        """The frames of ascending numbers, upright, RGB.
+
+        Raises:
+            ValueError: a frame can't be decoded, or the stream ends before it.
+        """
+        check_work(self.name, self.coded, self._cost(numbers))
+        with self._stream() as (container, stream):
+            read = self._by_count if self.pts is None else self._by_time
+            for frame in read(container, stream, numbers):
+                yield self._picture(frame)
+
+    def _by_time(self, container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[Any]:
+        """Decoded frames at the pts of `numbers`, from the nearest key frame each."""
+        assert self.pts is not None, "the caller looked"
+        decoder, last = self._decode(container, stream), None
+        tail = TAIL / float(stream.time_base)
+        for number in numbers:
+            target = int(self.pts[number])
+            key = self._key(target)
+            if key is not None and (last is None or last.pts < key) and key > self.pts[0]:
+                decoder, last = self._sought(container, stream, key)
+            while last is None or last.pts < target:
+                frame = next(decoder, None)
+                if frame is None:
+                    break
+                last = frame if frame.pts is not None else last
+            if last is None or target - last.pts > tail:
+                raise ValueError(
+                    f"{self.name} ends before frame {number} ({self._second(number):.2f} s): {_REMEDY}"
+                )
+            yield last
+
+    def _by_count(self, container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[Any]:
+        """Decoded frames by their number, where packets carry no times."""
+        decoder = self._decode(container, stream)
+        at, last = -1, None
+        for number in numbers:
+            while at < number:
+                frame = next(decoder, None)
+                if frame is None:
+                    if last is None or number - at > TAIL * float(stream.average_rate):
+                        raise ValueError(f"{self.name} ends before frame {number}: {_REMEDY}")
+                    break
+                at, last = at + 1, frame
+            yield last
+
+    def _sought(self, container: Any, stream: Any, key: int) -> tuple[Iterator[Any], Any]:
+        """A decoder that starts at a key frame, or at the beginning where seeking lands behind it."""
+        assert self.pts is not None, "without times there is no seeking"
+        for pts in (key, int(self.pts[0])):
+            container.seek(pts, stream=stream, backward=True)
+            decoder = self._decode(container, stream)
+            frame = next(decoder, None)
+            if frame is not None and frame.pts is not None and frame.pts <= key:
+                return decoder, frame
+        return decoder, None
+
+    def _decode(self, container: Any, stream: Any) -> Iterator[Any]:
+        try:
+            yield from container.decode(stream)
+        except self.av.FFmpegError as error:
+            raise ValueError(f"{self.name} cannot be decoded ({_reason(error)}): {_REMEDY}") from error
+
+    def _picture(self, frame: Any) -> Image.Image:
+        check_size(self.name, (frame.width, frame.height))  # a stream may change its size
+        image = frame.to_image()
+        turn = int(getattr(frame, "rotation", 0)) % 360  # as a phone that was held upright says it
+        if image.size != self.coded:
+            image = image.resize(self.coded, Image.Resampling.BILINEAR)
+        return open_image(image.rotate(turn, expand=True) if turn % 90 == 0 and turn else image)
+
+    def _packets(self, container: Any, stream: Any) -> tuple[np.ndarray | None, np.ndarray, int]:
+        """Sorted pts of all packets (None where one has none), those of key frames, and their number."""
+        pts, keys, count, timed = array("q"), array("q"), 0, True
+        try:
+            for packet in container.demux(stream):
+                if packet.size == 0 or packet.is_discard:
+                    continue  # the flush at the end, and what an edit list cuts off
+                count += 1
+                if count > MAX_TOTAL_FRAMES:
+                    break  # refused by the caller, whatever their times are
+                if packet.pts is None:
+                    timed = False
+                elif timed:
+                    pts.append(packet.pts)
+                    if packet.is_keyframe:
+                        keys.append(packet.pts)
+        except self.av.FFmpegError as error:
+            raise ValueError(f"{self.name} cannot be read ({_reason(error)}): {_REMEDY}") from error
+        if not timed or not count or count > MAX_TOTAL_FRAMES:
+            return None, np.empty(0, dtype=np.int64), count
+        times = np.unique(np.frombuffer(pts, dtype=np.int64))
+        return times, np.unique(np.frombuffer(keys, dtype=np.int64)) if keys else times[:0], len(times)
+
+    def _key(self, target: int) -> int | None:
+        """The pts of the last key frame up to `target`."""
+        place = int(np.searchsorted(self.keys, target, side="right"))
+        return int(self.keys[place - 1]) if place else None
+
+    def _cost(self, numbers: Sequence[int]) -> int:
+        """How many frames are decoded to reach `numbers`."""
+        if self.pts is None:
+            return numbers[-1] + 1
+        cost, at = 0, -1
+        for number in numbers:
+            key = self._key(int(self.pts[number]))
+            start = 0 if key is None else int(np.searchsorted(self.pts, key))
+            cost += number - max(at, start - 1)
+            at = number
+        return cost
+
+    def _second(self, number: int) -> float:
+        assert self.pts is not None, "only where packets have times"
+        with self._stream() as (_, stream):
+            return float((self.pts[number] - self.pts[0]) * stream.time_base)
+
+    @contextlib.contextmanager
+    def _stream(self) -> Generator[tuple[Any, Any]]:
+        """The opened file and its first stream of moving pictures; closed at the end.
+
+        Raises:
+            ValueError: no container that is known, or no pictures in it.
+        """
+        options = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "none"}
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise ValueError(
+                f"{self.name} cannot be read ({error.strerror}): check its permissions"
+            ) from error
+        with file:
+            try:
+                container = self.av.open(file, container_options=options)
+            except (self.av.FFmpegError, ValueError, OverflowError) as error:
+                raise ValueError(
+                    f"{self.name} is no video that can be read ({_reason(error)}): {_REMEDY}"
+                ) from error
+            with container:
+                cover = self.av.stream.Disposition.attached_pic
+                streams = [s for s in container.streams.video if not s.disposition & cover]
+                if not streams:
+                    raise ValueError(f"{self.name} has no pictures, only sound or text: give a video")
+                if streams[0].codec_context is None:
+                    raise ValueError(f"{self.name} has a codec that is not known: convert it to H.264")
+                streams[0].thread_type = "AUTO"
+                try:
+                    yield container, streams[0]
+                finally:
+                    # PyAV lets go of a decoder with Python's lock held, and a decoder's thread that wants to
+                    # log waits for that lock: this waits for the threads without it.
+                    streams[0].codec_context.flush_buffers()
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:120]

@@ -1,0 +1,124 @@
+"""Open any clip a user has, or say in one line why not.
+
+    open_clip(path | folder | images | array | tensor, fps=2.0) -> FrameSource
+
+Every refusal is a ValueError that names the clip and the remedy. Nothing is fetched, no playlist is followed
+and no external program is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from arr_coc.files.images import ImageSource
+from arr_coc.files.paths import local_path, shorten
+from arr_coc.files.question import kind_of
+from arr_coc.video.file import VideoFile
+from arr_coc.video.pictures import Animation, Frames, Pictures, clip_name, folder_pictures, is_picture
+from arr_coc.video.sampling import MOST_FRAMES
+from arr_coc.video.source import FrameSource, Index, choose
+
+if TYPE_CHECKING:
+    from torch import Tensor  # at run time a path needs no torch
+
+VIDEO_SUFFIXES = tuple(".mp4 .mkv .webm .avi .mov .m4v .mpg .mpeg .wmv .flv .ts .mts .m2ts .ogv .3gp".split())
+"""Endings of the names of video files, common ones first; animations (GIF, WebP) can be images, too."""
+ClipSource: TypeAlias = "str | os.PathLike[str] | Sequence[ImageSource] | np.ndarray | Tensor"
+"""A path of a video, animation or folder; images in order; an array [T, h, w, 3] or a tensor [T, 3, h, w]."""
+
+
+class Reader(Protocol):
+    """What knows one kind of clip."""
+
+    def index(self) -> Index:
+        """Times and size of all frames."""
+        ...
+
+    def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
+        """The frames of ascending numbers as RGB images."""
+        ...
+
+
+def open_clip(
+    source: ClipSource,
+    fps: float = 2.0,
+    most: int = MOST_FRAMES,
+    start: float | None = None,
+    end: float | None = None,
+    rate: float | None = None,
+) -> FrameSource:
+    """Open a clip and choose its frames; they are decoded when the result is iterated.
+
+    Args:
+        source: a path of a video file (needs the extra `video`), of an animation (GIF, PNG, WebP; a still
+            is a clip of one frame) or of a folder of images in the order of the numbers in their names;
+            images in order, as `open_image` takes them; pixels, uint8 or floating point in [0, 1].
+        fps: frames per second to sample, by the rule of `sampling`.
+        most: the most frames.
+        start: seconds from which frames are taken; None for the beginning.
+        end: seconds up to which frames are taken, a frame at `end` included; None for the end.
+        rate: frames per second of a folder, a list or pixels, which don't say; None means `fps`, that is, all
+            of their frames up to `most`. Not for files, which say it.
+
+    Raises:
+        ValueError: a missing, empty, damaged, cut off, too large or too long clip, one without pictures, or
+            an argument out of range.
+    """
+    reader = _reader(source, fps if rate is None else rate, rate is not None)
+    index = reader.index()
+    numbers, times = choose(index, fps, most, start, end)
+    return FrameSource(
+        index.name, times, numbers, index.size, index.rate, len(index.times), lambda: reader.frames(numbers)
+    )
+
+
+def _reader(source: Any, rate: float, own_rate: bool) -> Reader:
+    if isinstance(source, str | os.PathLike):
+        path = _local(os.fsdecode(source))
+        name = clip_name(path)
+        if path.is_dir():
+            return Pictures(folder_pictures(path, name), rate, name)
+        if own_rate:
+            raise ValueError(f"{name} is a file, which says its own rate: leave out rate {rate:g}")
+        start = _start(path, name)
+        return Animation(path, name) if is_picture(start) else VideoFile(path, name)
+    if isinstance(source, np.ndarray) or hasattr(source, "is_floating_point"):
+        return Pictures(Frames(source), rate, "clip of pixels")
+    if isinstance(source, Sequence) and not isinstance(source, bytes | bytearray | memoryview):
+        return Pictures(source, rate, "clip of images")
+    raise ValueError(f"the clip is {kind_of(source)}: give a path, a list of images, an array or a tensor")
+
+
+def _local(text: str) -> Path:
+    if re.match(r"(?i)[a-z][a-z0-9+.-]+:(//|.*;base64,)", text):
+        raise ValueError(
+            f"clip {shorten(text)} is an address and nothing is fetched: download it and give the file's path"
+        )
+    try:
+        path = local_path(text)
+    except ValueError as error:
+        raise ValueError(f"the clip's {error}") from error
+    if not path.exists():
+        raise ValueError(f"clip {shorten(text)} does not exist: check the path")
+    if not path.is_file() and not path.is_dir():
+        raise ValueError(f"clip {shorten(text)} is no regular file: give a file or a folder of images")
+    return path
+
+
+def _start(path: Path, name: str) -> bytes:
+    """The first bytes of a file, at least one."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read ({error.strerror}): check its permissions") from error
+    if not start:
+        raise ValueError(f"{name} is empty (0 bytes): save or download it again")
+    return start

@@ -1,0 +1,177 @@
+"""The sampled frames of a clip as they are handed out: times, size, and an iterator that reads one at a time.
+
+`Index` is what a reader learns of a clip before it decodes anything; `choose` applies the rule to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from PIL import Image
+
+from arr_coc.files.images import grown_size
+from arr_coc.video.sampling import check_most, check_rate, sample_frames
+
+MAX_FRAME_PIXELS = 36_000_000
+"""Frames with more pixels are refused: 8K (8192 x 4320) fits, and a decoder keeps up to twenty of them."""
+MAX_TOTAL_FRAMES = 3_000_000
+"""Clips with more frames are refused: a day at 30 frames per second has 2.6 million."""
+MAX_WORK = 2_000_000_000_000
+"""The most pixels that are decoded to get at the sampled frames: ten hours of 1080p at 24 per second."""
+MAX_ANIMATION_WORK = 20_000_000_000
+"""The same of an animation, whose every frame is made whole, 50 to 300 million pixels a second: three minutes
+of 1080p at 24 per second, read twice."""
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """The sampled frames of a clip; iterating reads them from the start, as often as wanted.
+
+    Only the frame that is handed out (and what a decoder needs beside it) is in memory.
+
+    Attributes:
+        name: the clip's name in messages.
+        times: seconds of each frame, counted from the clip's first frame, ascending.
+        numbers: of the frames in the clip, counted from 0.
+        size: width and height in px; all frames have it.
+        rate: frames per second of the clip itself.
+        total: frames of the clip itself.
+    """
+
+    name: str
+    times: tuple[float, ...]
+    numbers: tuple[int, ...]
+    size: tuple[int, int]
+    rate: float
+    total: int
+    read: Callable[[], Iterator[Image.Image]] = field(repr=False, compare=False)
+    """Opens the clip and yields the frames of `numbers` as RGB images."""
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __iter__(self) -> Iterator[Image.Image]:
+        """The frames as RGB images of `size`.
+
+        Raises:
+            ValueError: a frame can't be decoded, or has another size.
+        """
+        count = 0
+        for image in self.read():
+            if image.size != self.size:
+                raise ValueError(
+                    f"{self.name}: frame {self.numbers[count]} is {image.size[0]}x{image.size[1]} px and the "
+                    f"first one {self.size[0]}x{self.size[1]}: scale all frames to one size"
+                )
+            count += 1
+            yield image
+        if count != len(self):
+            raise ValueError(
+                f"{self.name} gave {count} of {len(self)} frames: it may be cut off; write it again"
+            )
+
+    def arrays(self) -> Iterator[np.ndarray]:
+        """The frames as uint8 arrays [height, width, 3], read one at a time."""
+        return (np.asarray(image) for image in self)
+
+
+@dataclass(frozen=True)
+class Index:
+    """What is known of a clip before its pixels are decoded.
+
+    Attributes:
+        name: for messages.
+        times: seconds of every frame from the first one, ascending.
+        rate: frames per second, the mean over the clip.
+        size: width and height of a frame in px.
+    """
+
+    name: str
+    times: np.ndarray
+    rate: float
+    size: tuple[int, int]
+
+
+def even_times(total: int, rate: float) -> np.ndarray:
+    """The times of `total` frames at a constant rate, in seconds: float64 [total]."""
+    return np.arange(total, dtype=np.float64) / rate
+
+
+def choose(
+    index: Index, fps: float, most: int, start: float | None, end: float | None
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The numbers and times (seconds) of the frames to read.
+
+    With `start` or `end` the rule is applied to the frames from `start` to `end` alone, ends included;
+    numbers and times stay those of the whole clip. Where no frame lies between them, it is the nearest one.
+
+    Raises:
+        ValueError: a rate, count, start or end out of range.
+    """
+    check_rate(fps, "fps")
+    check_most(most)
+    last = float(index.times[-1])
+    low, high = _second(start, "start", 0.0), _second(end, "end", math.inf)
+    if high < low:
+        raise ValueError(f"end {high:g} s lies before start {low:g} s: exchange them")
+    if low > last + 1 / index.rate:
+        raise ValueError(f"start {low:g} s lies behind the end of {index.name} ({last:.2f} s): use less")
+    slack = 1e-6  # seconds written with a few decimals are meant as the frame they stand for
+    first = int(np.searchsorted(index.times, low - slack))
+    stop = int(np.searchsorted(index.times, high + slack, side="right"))
+    if stop <= first:
+        first = min(range(len(index.times)), key=lambda i: abs(float(index.times[i]) - low))
+        stop = first + 1
+    numbers = tuple(first + i for i in sample_frames(stop - first, index.rate, fps, most))
+    return numbers, tuple(float(index.times[i]) for i in numbers)
+
+
+def _second(value: float | None, name: str, default: float) -> float:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ValueError(f"{name} {value!r} is no time in the clip: use seconds from 0")
+    return float(value)
+
+
+def check_size(name: str, size: tuple[int, int]) -> None:
+    """ValueError for a frame without pixels or with more than `MAX_FRAME_PIXELS`, as it is or grown."""
+    width, height = size
+    if width < 1 or height < 1:
+        raise ValueError(f"{name} has frames of {width}x{height} px: give a clip with at least 1x1 px")
+    if max(width * height, math.prod(grown_size(size))) > MAX_FRAME_PIXELS:
+        raise ValueError(
+            f"{name} has frames of {width}x{height} px, at most {MAX_FRAME_PIXELS // 1_000_000} megapixels "
+            "are opened: scale it down"
+        )
+
+
+def check_total(name: str, total: int) -> None:
+    """ValueError for no frames, or more than `MAX_TOTAL_FRAMES`."""
+    if total < 1:
+        raise ValueError(f"{name} has no frames: give a clip with at least 1")
+    if total > MAX_TOTAL_FRAMES:
+        raise ValueError(f"{name} has more than {MAX_TOTAL_FRAMES:,} frames: cut out the part you ask about")
+
+
+def check_work(name: str, size: tuple[int, int], frames: int, most: int | None = None) -> None:
+    """ValueError where decoding `frames` frames of a size is more than `most` px; None: `MAX_WORK`."""
+    most = MAX_WORK if most is None else most
+    if size[0] * size[1] * frames > most:
+        raise ValueError(
+            f"{name} needs {frames:,} frames of {size[0]}x{size[1]} px to be decoded, which is more than "
+            f"{most:,} px: scale it down or cut it"
+        )
+
+
+def mean_rate(times: Sequence[float] | np.ndarray) -> float:
+    """Frames per second of ascending times in seconds: the last frame lasts as long as the middling one."""
+    steps = np.diff(np.asarray(times, dtype=np.float64))
+    steps = steps[steps > 0]
+    if not len(steps):
+        return 1.0
+    duration = float(times[-1]) - float(times[0]) + float(np.median(steps))
+    return len(times) / duration

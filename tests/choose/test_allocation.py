@@ -1,0 +1,172 @@
+"""The allocation record: its law, its round trips, its words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positions
+from disks import contents, small_files
+
+
+def record(grid=(1, 2, 4), keep=(1, 4, 7), order=(7, 1, 4), **changes) -> Allocation:
+    """A record on a 2x4 grid whose relevance rises with the index, apart from cell 1."""
+    keep, order = torch.tensor(keep), torch.tensor(order)
+    relevance = torch.linspace(0, 0.7, 8)
+    relevance[1] = 0.65
+    maps = {k: relevance.view(1, 2, 4) for k in ("information", "perspectival", "participatory", "balanced")}
+    plain = {
+        "weights": torch.tensor([0.25, 0.125, 0.5]),
+        "tensions": dict.fromkeys(TENSIONS, 0.5),
+        "budget": 3,
+        "reasons": torch.zeros(len(keep), dtype=torch.long),
+        "void": False,
+    }
+    fields = {"grid": grid, "keep": keep, "order": order, "positions": grid_positions(keep, (1, 2, 4))}
+    return Allocation(**{**fields, **maps, **plain, **changes})
+
+
+def same(a: Allocation, b: Allocation) -> bool:
+    return a.to_dict() == b.to_dict()
+
+
+def test_values_of_reasons_are_those_of_saved_records():
+    values = {"RELEVANT": 0, "EXPLORED": 1, "VOID": 2, "ALL": 4}
+    assert {reason.name: reason.value for reason in Reason} == values
+
+
+class TestRecord:
+    def test_smoke(self):
+        a = record()
+        assert (a.kept, a.total) == (3, 8)
+        assert a.positions.tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 3]]
+
+    def test_frozen(self):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            record().void = True
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"keep": (4, 1, 7)}, "rising"),
+            ({"keep": (1, 1, 7)}, "rising"),
+            ({"keep": (1, 4, 8)}, "within 0..7"),
+            ({"keep": (), "order": ()}, "1..8 indices"),
+            ({"order": (7, 1, 5)}, "indices of keep"),
+            ({"positions": torch.zeros(3, 3, dtype=torch.long)}, "positions"),
+            ({"reasons": torch.zeros(2, dtype=torch.long)}, "reason per kept token"),
+            ({"tensions": {"focus": 0.5}}, "tensions"),
+            ({"balanced": torch.zeros(2, 4)}, "balanced has shape"),
+        ],
+    )
+    def test_exception(self, changes, message):
+        with pytest.raises(ValueError, match=message):
+            record(**changes)
+
+    def test_positions_count_frames(self):
+        assert grid_positions(torch.tensor([0, 7, 23]), (2, 3, 4)).tolist() == [
+            [0, 0, 0],
+            [0, 1, 3],
+            [1, 2, 3],
+        ]
+
+
+class TestReading:
+    def test_mask_marks_kept_and_dropped(self):
+        mask = record().mask()
+        assert mask.shape == (1, 2, 4)
+        assert mask.flatten().nonzero().flatten().tolist() == [1, 4, 7]
+
+    def test_relevance_and_ranks_of_kept(self):
+        a = record()
+        assert torch.allclose(a.relevance_of_kept(), torch.tensor([0.65, 0.4, 0.7]))
+        assert a.ranks().tolist() == [2, 5, 1]
+
+    @pytest.mark.parametrize(
+        ("reason", "text"),
+        [
+            (Reason.RELEVANT, "rank 3 <= K 3"),
+            (Reason.EXPLORED, "coverage, rank 5 of 8"),
+            (Reason.VOID, "even grid of 3: nothing in the image to prefer"),
+            (Reason.ALL, "all 8 tokens kept"),
+        ],
+    )
+    def test_reason_text(self, reason, text):
+        assert record(reasons=torch.full((3,), int(reason))).reason_text(1) == text
+
+    def test_iou(self):
+        a, b = record(), record(keep=(1, 2, 7), order=(7, 1, 2))
+        assert a.iou(a) == 1.0
+        assert a.iou(b) == 0.5
+
+    def test_iou_of_other_grid(self):
+        b = record(grid=(2, 1, 4), **{k: torch.zeros(2, 1, 4) for k in ("information", "perspectival")},
+                   **{k: torch.zeros(2, 1, 4) for k in ("participatory", "balanced")},
+                   positions=grid_positions(torch.tensor([1, 4, 7]), (2, 1, 4)))  # fmt: skip
+        with pytest.raises(ValueError, match="grids"):
+            record().iou(b)
+
+
+class TestRoundTrip:
+    def test_json_holds_every_field(self):
+        a = record()
+        plain = json.loads(json.dumps(a.to_dict()))
+        assert plain == a.to_dict()
+        assert set(plain) == {field.name for field in dataclasses.fields(Allocation)}
+        assert (plain["grid"], plain["keep"], plain["budget"]) == ([1, 2, 4], [1, 4, 7], 3)
+        assert plain["weights"] == [0.25, 0.125, 0.5]
+
+    @pytest.mark.parametrize("budget", [3, 0.375, "auto"])
+    def test_safetensors(self, tmp_path, budget):
+        a = record(budget=budget, void=True)
+        a.save(tmp_path / "a.safetensors")
+        loaded = Allocation.load(tmp_path / "a.safetensors")
+        assert same(a, loaded)
+        assert type(loaded.budget) is type(budget)
+
+    def test_load_missing_or_foreign(self, tmp_path):
+        from safetensors.torch import save_file
+
+        (tmp_path / "junk").write_bytes(b"junk")
+        save_file({"x": torch.zeros(1)}, tmp_path / "foreign")
+        for name in ("none", "junk", "foreign"):
+            with pytest.raises(ValueError, match=rf"{name} is not a saved allocation"):
+                Allocation.load(tmp_path / name)
+
+    def test_save_to_unwritable(self, tmp_path):
+        with pytest.raises(OSError, match="nowhere"):
+            record().save(tmp_path / "nowhere" / "a.safetensors")
+
+    def test_cpu_keeps_everything(self):
+        assert same(record(), record().cpu())
+
+
+def test_a_full_disk_leaves_the_older_record(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"old")
+    with small_files(), pytest.raises(OSError, match="File too large"):
+        record().save(tmp_path / "a.safetensors")
+    assert contents(tmp_path) == {"a.safetensors": b"old"}
+
+
+class TestBoxes:
+    @pytest.mark.parametrize("size", [(4, 2), (100, 37), (33, 51), (3, 1)])
+    def test_what_is_painted_by_boxes_is_what_pictures_show_as_kept(self, size):
+        from arr_coc.trace.picture import _spread
+
+        kept = record()
+        painted = torch.zeros(size[1], size[0], dtype=torch.long)
+        for x0, y0, x1, y1 in kept.boxes(size).tolist():
+            painted[y0:y1, x0:x1] += 1
+        assert painted.tolist() == _spread(kept.mask()[0].long().numpy(), painted.shape).tolist()
+
+    def test_they_stand_in_the_order_of_keep(self):
+        assert record().boxes((80, 40)).tolist() == [[20, 0, 40, 20], [0, 20, 20, 40], [60, 20, 80, 40]]
+
+    @pytest.mark.parametrize("size", [(0, 4), (4,), (4.0, 2.0), (4, -2)])
+    def test_a_size_that_is_none_is_refused(self, size):
+        with pytest.raises(ValueError, match=r"give picture\.size"):
+            record().boxes(size)

@@ -1,0 +1,64 @@
+"""The check of a question."""
+
+from __future__ import annotations
+
+import pytest
+
+from arr_coc.files.question import check_question, check_questions
+
+TEXTS = ["What?", "Where?"]
+
+
+@pytest.mark.parametrize("question", [" a ", "好", "🙂", "\0", "\x1b[31mred", "e\u0301", "a" * 9999])
+def test_any_text_is_one(question: str) -> None:
+    assert check_question(question) is question
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (None, "is None: give a text"),
+        (b"What?", "is a bytes: give a text"),
+        (7, "is an int: give a text"),
+        (["What?"], "is a list: give a text"),
+        ("", "is empty ('')"),
+        ("\n\t" * 4000, "is empty"),
+        ("What \ud83d is it?", r"half of a character ('\ud83d') at place 5"),
+    ],
+)
+def test_what_is_none_is_refused_on_one_short_line(question: object, words: str) -> None:
+    with pytest.raises(ValueError, match="the question") as caught:
+        check_question(question)
+    message = str(caught.value)
+    assert words in message
+    assert message.isprintable()
+    assert len(message) < 200
+
+
+def test_several_are_each_one() -> None:
+    assert check_questions(tuple(TEXTS)) == TEXTS
+    assert check_questions(TEXTS, ["a door", ""]) == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("questions", "answers", "words"),
+    [
+        ([], None, "the questions are []: give a list of texts"),
+        ("abc", None, "the questions are 'abc': give a list of texts"),
+        (None, None, "the questions are None: give a list of texts"),
+        (7, None, "the questions are 7: give a list of texts"),
+        (["What?", ""], None, "the question is empty ('')"),
+        (["What?", 7], None, "the question is an int: give a text"),
+        (TEXTS, ["a door"], "['a door']: give a list of texts, one for each of the 2 questions"),
+        (TEXTS, "no", "the answers are 'no': give a list of texts"),
+        (TEXTS, ["a door", 7], "the answers are ['a door', 7]: give a list of texts"),
+    ],
+)
+def test_what_are_no_several_is_refused_on_one_short_line(
+    questions: object, answers: object, words: str
+) -> None:
+    with pytest.raises(ValueError, match=r"the (question|answer)") as caught:
+        check_questions(questions, answers)
+    message = str(caught.value)
+    assert words in message
+    assert len(message) < 200

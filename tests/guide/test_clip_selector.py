@@ -1,0 +1,104 @@
+"""The selector on a clip: laws of the choice, and memory that doesn't grow with the clip."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from arr_coc.guide.clip_selector import ClipSight, choose_in_clip
+from arr_coc.guide.selector import Selector
+from arr_coc.guide.stem_selector import StemSelector
+
+SIZE = (256, 192)
+
+
+def frame(*texts: tuple[int, int, str], size: tuple[int, int] = SIZE) -> Image.Image:
+    """A white picture with words at places."""
+    image = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(image)
+    for x, y, text in texts:
+        draw.text((x, y), text, fill="black", font=ImageFont.load_default(20))
+    return image
+
+
+@pytest.fixture(scope="module")
+def selector() -> Selector:
+    return Selector.from_pretrained()
+
+
+def test_it_looks_when_and_where_the_words_stand(selector: Selector) -> None:
+    plain, total = frame((10, 10, "Berlin")), frame((10, 10, "Berlin"), (10, 130, "Total 42"))
+    frames = [plain] * 4 + [total] * 4 + [plain] * 4
+    allocation = choose_in_clip(selector, frames, "What is the total?", budget=8).allocations[0]
+    assert allocation.grid == (6, 6, 8)
+    assert allocation.kept == 8
+    best = allocation.order[:3]
+    assert {int(i) // 48 for i in best} == {2}  # the step in which it appears
+    assert {int(i) % 48 // 8 for i in best} == {4}
+
+
+def test_a_clip_of_one_picture_is_the_image(selector: Selector) -> None:
+    image = frame((10, 10, "Berlin"), (10, 130, "Total 42"))
+    clip = choose_in_clip(selector, [image], "What is the total?", budget=8).allocations[0]
+    still = selector(image, "What is the total?", budget=8)
+    assert torch.equal(clip.keep, still.keep)
+    assert torch.allclose(clip.balanced, still.balanced, atol=1e-5)
+
+
+def test_what_repeats_is_kept_once(selector: Selector) -> None:
+    image = frame((10, 10, "Berlin"), (10, 130, "Total 42"))
+    allocation = choose_in_clip(selector, [image] * 12, "What is the total?", budget=24).allocations[0]
+    steps = allocation.positions[:, 0]
+    assert int((steps == 0).sum()) >= 15  # evenly spread it would be two
+
+
+def test_pictures_of_another_size_are_refused(selector: Selector) -> None:
+    with pytest.raises(ValueError, match="256x192 and of 128x64"):
+        choose_in_clip(selector, [frame(), frame(size=(128, 64))], "What?")
+
+
+def test_no_picture_is_refused(selector: Selector) -> None:
+    with pytest.raises(ValueError, match="no pictures"):
+        choose_in_clip(selector, [], "What?")
+
+
+@pytest.mark.parametrize("choose", [choose_in_clip, lambda *of: ClipSight(of[0], of[1], of[4]).decide(of[2])])
+def test_a_bad_grid_and_a_selector_without_a_guide_are_refused(selector: Selector, choose: Any) -> None:
+    with pytest.raises(ValueError, match="grid is"):
+        choose(selector, [frame()], "What?", 0.1, (0, 3))
+    with pytest.raises(ValueError, match="the guide, which this selector has not"):
+        choose(StemSelector.load(), [frame()], "What?", 0.1, (4, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", ["What is the total?", "Where is Paris?"])
+def test_what_is_told_is_of_the_surest_step_however_it_is_looked_at(
+    selector: Selector, question: str
+) -> None:
+    texts = ("Berlin", "Total", "Total 42", "Total 42", "Paris")
+    frames = [frame((10 + i % 3, 10, text)) for i, text in enumerate(texts * 2)]
+    streamed = choose_in_clip(selector, frames, question, 0.2)
+    held = ClipSight(selector, frames).decide(question, 0.2)
+    assert torch.equal(streamed.allocations[0].keep, held.allocations[0].keep)
+    assert streamed.couplings[0].matches == held.couplings[0].matches != ()
+    assert streamed.couplings[0].confidence == held.couplings[0].confidence
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_clip(selector: Selector) -> None:
+    def stream(count: int) -> Iterator[Image.Image]:
+        for i in range(count):
+            yield frame((10 + i % 50, 10, "Berlin"))
+
+    peaks = []
+    for count in (20, 100):
+        tracemalloc.start()
+        choose_in_clip(selector, stream(count), "What is the total?")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0]

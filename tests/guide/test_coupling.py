@@ -1,0 +1,195 @@
+"""Couplings: any grid, any size, the place of every word; the same again each time."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from arr_coc.guide.coupling import (
+    LONGEST,
+    PIXELS,
+    Coupling,
+    Match,
+    cell_logits,
+    couple,
+    fitted,
+    readable,
+    scope,
+    view,
+)
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.question import is_overview, terms
+from arr_coc.guide.store import load_guide, prepared
+
+
+@cache
+def guide() -> Guide:
+    return prepared(Guide(), torch.float32)
+
+
+def picture(height: int, width: int) -> Tensor:
+    return torch.rand(3, height, width, generator=torch.Generator().manual_seed(height))
+
+
+def test_a_picture_goes_to_where_the_guide_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = copy.deepcopy(guide()).to("meta")
+    monkeypatch.setattr(Guide, "page", lambda self, pixels: pixels)
+    assert view(elsewhere, picture(64, 96)).device.type == "meta"  # ty: ignore[unresolved-attribute]
+
+
+@pytest.mark.parametrize("size", [(96, 160), (101, 333), (5, 7), (17, 1), (640, 32)])
+@pytest.mark.parametrize("grid", [(3, 5), (1, 1), (24, 24), (7, 2)])
+def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int]) -> None:
+    page = view(guide(), picture(*size))
+    one, again = (couple(guide(), page, "What is the total?", grid) for _ in range(2))
+    assert one.logits.shape == grid
+    assert one.logits.isfinite().all()
+    assert torch.equal(one.logits, again.logits)
+    assert 0 <= min(one.confidence, one.whole, one.odd) <= max(one.confidence, one.whole, one.odd) <= 1
+    assert all(0 <= share <= 1 for match in one.matches for share in (match.likeness, *match.place))
+
+
+@pytest.mark.slow
+def test_a_large_picture_is_scaled_down() -> None:
+    page = view(guide(), torch.zeros(3, 64, 2 * LONGEST))
+    assert page.size == (32, LONGEST)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((1366, 2900), (1366, 2900)),
+        ((5000, 300), (5000, 300)),
+        ((2048, 2048), (2048, 2048)),
+        ((1, 1), (1, 1)),
+    ],
+)
+def test_what_is_long_and_not_large_is_looked_at_as_it_is(
+    size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert fitted(*size) == expected
+
+
+@pytest.mark.parametrize("size", [(1366, 4500), (4096, 4096), (3, 40_000), (40_000, 9_000)])
+def test_what_is_large_keeps_its_shape(size: tuple[int, int]) -> None:
+    width, height = fitted(*size)
+    assert width * height <= 1.001 * PIXELS
+    assert max(width, height) <= LONGEST
+    assert width / height == pytest.approx(size[0] / size[1], rel=1 / min(width, height))
+
+
+def test_cells_hold_the_mean_odds_of_their_places() -> None:
+    places = torch.full((4, 6), -3.0)  # a page of 64 x 192 px, of which 64 x 160 are the picture
+    places[0, 1] = 2.0
+    places[:, 5] = 9.0  # outside of it
+    cells = cell_logits(places, (64, 160), (2, 5))
+    expected = torch.full((2, 5), -3.0)
+    expected[0, 1] = torch.tensor([2.0, -3.0]).exp().mean().log()
+    assert torch.allclose(cells, expected, atol=1e-5)
+    assert torch.allclose(cell_logits(places, (64, 160), (4, 5)), places[:, :5], atol=1e-5)
+    assert torch.allclose(
+        cell_logits(places, (64, 160), (4, 10)), places[:, :5].repeat_interleave(2, 1), atol=1e-5
+    )
+    whole = cell_logits(places, (64, 160), (1, 1))
+    assert torch.allclose(whole[0, 0], places[:, :5].exp().mean().log(), atol=1e-5)
+
+
+def test_words_and_what_stands_for_them() -> None:
+    page = view(guide(), picture(96, 160))
+    listed = couple(guide(), page, "Who is the vendor of it?", (3, 5)).matches
+    assert {match.word for match in listed} == {"vendor"}
+    assert listed[0].term == "vendor"
+    assert {"seller", "vendors"} <= {match.term for match in listed}
+
+
+def test_the_best_of_each_word() -> None:
+    listed = (
+        Match("due", "due", 0.6, (0, 0)),
+        Match("due", "pay", 0.9, (0, 0)),
+        Match("tax", "tax", 0.4, (0, 0)),
+    )
+    coupling = Coupling(torch.zeros(1, 1), 0.5, 0.0, 0.0, listed)
+    assert [match.term for match in coupling.best()] == ["pay"]
+    assert [match.term for match in coupling.best(0.3)] == ["pay", "tax"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Valenzuela?", "What is the tP-802?", "What is number 78?", "7945?", "What does Adult say?"]
+)
+def test_a_name_is_no_question_about_everything(text: str) -> None:
+    """Each of these shares a row of the table of words with one that is."""
+    assert max(scope(load_guide(), text)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("Describe the image.", 0),
+        ("Summarise this page.", 0),
+        ("What is shown here?", 0),
+        ("Describe the invoice.", 0),
+        ("What is unusual here?", 1),
+        ("What stands out?", 1),
+    ],
+)
+def test_the_scope_of_a_question(text: str, place: int) -> None:
+    verdicts = scope(load_guide(), text)
+    assert verdicts[place] > 0.5 > 0.3 > verdicts[1 - place]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1), (40, 90)])
+def test_thin_pictures_stay_finite(size: tuple[int, int]) -> None:
+    red = torch.zeros(3, *size)
+    red[0] = 1
+    for _ in range(8):  # memory that nobody wrote holds other numbers each time
+        page = view(load_guide(), red)
+        assert couple(load_guide(), page, "What is the title?", (2, 2)).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Describe the logo.",
+        "Describe the table.",
+        "Describe Anna's invoice total.",
+        "Read the note.",
+        "Read it.",
+        "What is shown on the left?",
+        "What does the sign show?",
+        "What does the invoice show as its total?",
+        "What is the letter?",
+        "What does the chart show?",
+    ],
+)
+def test_a_part_to_describe_is_not_everything(text: str) -> None:
+    assert not is_overview(terms(text).words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Describe the invoice.",
+        "Read the page aloud.",
+        "Read this receipt.",
+        "What is shown here?",
+        "What does the picture show?",
+        "What can be seen in this picture?",
+        "What do you see?",
+    ],
+)
+def test_a_whole_picture_by_its_name_is_everything(text: str) -> None:
+    assert is_overview(terms(text).words)
+
+
+def test_scripts_that_cant_be_read() -> None:
+    page = view(guide(), picture(96, 160))
+    for question in ("这是什么？", "Что это такое?", "ما هذا؟", "?!", "..."):
+        assert couple(guide(), page, question, (3, 5)).confidence == 0
+    assert readable(["ürün", "total"])
+    assert not readable(["the", "什么"])
+    assert readable(["how", "much"])

@@ -1,0 +1,56 @@
+"""Runs of print: what stands together is raised together, and nothing else is touched."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arr_coc.guide.print_runs import COLUMN, GAP, LONGEST, complete, print_runs
+
+
+def page(*spans: tuple[int, int, int], size: tuple[int, int] = (64, 1024)) -> Tensor:
+    """White paper with stripes as fine as print: (top, left, right) in px, each 10 px high."""
+    light = torch.ones(1, 1, *size)
+    for top, left, right in spans:
+        light[..., top : top + 10, left:right:2] = 0.0
+    return light
+
+
+def test_a_gap_in_a_run_is_crossed_and_one_in_a_table_is_not() -> None:
+    near, far = GAP * COLUMN, (GAP + 3) * COLUMN
+    runs = print_runs(page((2, 64, 128), (2, 128 + near, 224), (2, 224 + far, 400)))
+    row = runs[0]
+    assert row[64 // COLUMN] == row[220 // COLUMN] > 0
+    assert row[300 // COLUMN] not in (0, row[64 // COLUMN])
+    assert not runs[1:].any()
+    assert not row[: 60 // COLUMN].any()
+
+
+def test_every_row_has_runs_of_its_own() -> None:
+    runs = print_runs(page((2, 64, 128), (18, 64, 128)))
+    assert 0 < runs[0, 20] != runs[1, 20] > 0
+
+
+def test_rules_and_empty_paper_are_no_runs() -> None:
+    assert not print_runs(page((2, 0, (LONGEST + 1) * COLUMN))).any()
+    assert not print_runs(torch.full((1, 1, 32, 64), 0.3)).any()
+
+
+def test_places_of_a_run_are_raised_to_its_mean_and_others_stay() -> None:
+    runs = print_runs(page((2, 64, 256)))  # the places 2 to 7 of the first row
+    places = torch.full((2, 4, 32), -6.0)
+    places[0, 0, 3] = 4.0
+    places[1, 2, 9] = 4.0
+    done = complete(places, runs)
+    mean = torch.tensor([4.0, *[-6.0] * 5]).exp().mean().log()
+    assert torch.allclose(done[0, 0, [2, 4, 5, 6, 7]], mean.expand(5), atol=0.1)
+    changed = done != places
+    assert changed[0].sum() == 5
+    assert not changed[1][1:].any()
+    assert torch.allclose(done[1], places[1], atol=1e-4)
+
+
+def test_no_place_is_lowered_and_a_picture_without_print_is_left_alone() -> None:
+    places = torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(0))
+    assert (complete(places, print_runs(page((2, 64, 300), (18, 100, 500)))) >= places).all()
+    assert torch.equal(complete(places, print_runs(page())), places)

@@ -1,0 +1,204 @@
+"""The selector that goes by the guide: no model anywhere, a page looked at once, an even grid on noise."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from arr_coc import Reason, Selector
+from arr_coc.files.saved import BUNDLED
+from arr_coc.guide.coupling import couple
+from arr_coc.guide.guide import Guide, Page, Search
+from arr_coc.guide.head import Judgement
+from arr_coc.guide.selector import MOST_QUESTIONS
+
+QUESTION = "What is the invoice number?"
+
+
+@cache
+def selector() -> Selector:
+    return Selector.from_pretrained()
+
+
+def sample(size: tuple[int, int]) -> Image.Image:
+    with Image.open(BUNDLED / "sample.png") as image:
+        return image.convert("RGB").resize(size)
+
+
+@pytest.mark.parametrize("size", [(320, 256), (256, 333), (64, 700)])
+@pytest.mark.parametrize("grid", [None, (9, 13), (24, 24)])
+def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int] | None) -> None:
+    image = sample(size)
+    for budget in (1, 0.25, "auto"):
+        one, again = (selector()(image, QUESTION, budget, grid) for _ in range(2))
+        assert one.grid == again.grid == (1, *(grid or (round(size[1] / 32), round(size[0] / 32))))
+        assert torch.equal(one.keep, again.keep)
+        assert torch.equal(one.balanced, again.balanced)
+
+
+def test_it_keeps_the_words_that_are_asked_for() -> None:
+    allocation = selector()(BUNDLED / "sample.png", QUESTION, 64)
+    assert allocation.mask()[0, 7:9, 1:5].float().mean() > 0.7, "Invoice"
+
+
+def test_auto_spends_little_on_one_circle_of_another_colour() -> None:
+    image = Image.new("RGB", (1024, 1024), "white")
+    pen = ImageDraw.Draw(image)
+    for y in range(34, 1024, 128):
+        for x in range(34, 1024, 128):
+            pen.ellipse((x, y, x + 60, y + 60), fill="red" if (x, y) == (674, 546) else "blue")
+    allocation = selector()(image, "Where is the red circle?", "auto")
+    assert allocation.kept <= 100
+    assert allocation.mask()[0, 17:19, 21:23].all()
+
+
+def test_paths_bytes_and_pictures_are_one(tmp_path: Path) -> None:
+    image, path, file = sample((320, 256)), tmp_path / "page.png", io.BytesIO()
+    image.save(path)
+    image.save(file, "PNG")
+    kept = [selector()(picture, QUESTION, 16).keep for picture in (image, path, file.getvalue())]
+    assert torch.equal(kept[0], kept[1])
+    assert torch.equal(kept[0], kept[2])
+
+
+def test_a_page_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    page = Guide.page
+
+    def noted(self: Guide, picture: torch.Tensor):
+        looks.append(1)
+        return page(self, picture)
+
+    monkeypatch.setattr(Guide, "page", noted)
+    own, image = Selector(), sample((256, 256))
+    for question in (QUESTION, "Who?", "What is the total?"):
+        own(image, question, 8)
+        own(image.copy(), question, 8, (5, 5))
+    assert len(looks) == 1
+    own(sample((256, 224)), QUESTION, 8)
+    assert len(looks) == 2
+
+
+def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    judge = Guide.weigh
+
+    def noted(self: Guide, page: Page, searches: Sequence[Search]) -> Judgement:
+        judged.append(1)
+        return judge(self, page, searches)
+
+    monkeypatch.setattr(Guide, "weigh", noted)
+    own, image = Selector(), sample((256, 256))
+    first = own(image, QUESTION, 8)
+    once = len(judged)
+    assert once > 0
+    own.cues(image, QUESTION)
+    assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
+    assert len(judged) == once
+    for number in range(MOST_QUESTIONS):
+        own(image, f"Where is line {number}?", 8)
+    (sight,) = own._sights.values()
+    assert len(sight.couplings) == MOST_QUESTIONS
+    assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
+    assert len(judged) > once + MOST_QUESTIONS
+
+
+def test_few_pages_are_kept() -> None:
+    own = Selector()
+    for shade in range(12):
+        own(Image.new("RGB", (64, 64), (shade, 0, 0)), "Who?", 1)
+    assert len(own._sights) == 8
+
+
+def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.guide.selector.MOST_PIXELS", 4 * 256**2)
+    own = Selector()
+    small, large = ((Image.new("RGB", (side, side), "red")) for side in (256, 512))
+    for shade in range(6):
+        own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
+    assert len(own._sights) == 4
+    own(large, "Who?", 1)
+    assert [sight.page.size for sight in own._sights.values()] == [(512, 512)]
+    own(small, "Who?", 1)
+    assert [sight.page.size for sight in own._sights.values()] == [(256, 256)]
+
+
+def test_no_pixels_are_kept() -> None:
+    own, side = Selector(), 512
+    own(sample((side, side)), QUESTION, 8)
+    (sight,) = own._sights.values()
+    tensors = [*sight.page.prints, sight.page.features, *sight.textures.values()]
+    assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) < 6 * side**2
+
+
+def test_what_the_guide_says_comes_with_it() -> None:
+    decision = selector().decide(sample((320, 256)), QUESTION, 16)
+    (coupling,) = decision.couplings
+    sight = selector().look(sample((320, 256)))
+    assert torch.equal(coupling.logits, couple(selector().guide, sight.page, QUESTION, (8, 10)).logits)
+    assert [match.word for match in coupling.best(0.0)] == ["invoice", "number"]
+
+
+@pytest.mark.parametrize("kind", ["blank", "noise", "splatter"])
+def test_nothing_to_prefer(kind: str) -> None:
+    image = Image.new("RGB", (768, 768), "white")
+    draws = np.random.default_rng(1)
+    if kind == "noise":
+        image = Image.fromarray(draws.integers(0, 256, (768, 768, 3), dtype=np.uint8))
+    elif kind == "splatter":
+        pen = ImageDraw.Draw(image)
+        for x, y, dx, dy, *colour in draws.integers(0, 256, (1000, 7)):
+            start = (3 * int(x), 3 * int(y))
+            end = (start[0] + int(dx) // 5 - 25, start[1] + int(dy) // 5 - 25)
+            pen.line([start, end], fill=tuple(map(int, colour)), width=4)
+    allocation = selector()(image, QUESTION, 64)
+    assert allocation.void
+    assert (allocation.reasons == Reason.VOID).all()
+    assert allocation.note is None
+
+
+def test_it_needs_no_transformers() -> None:
+    code = (
+        "import sys\nfrom arr_coc import Selector\n"
+        f"a = Selector.from_pretrained()({str(BUNDLED / 'sample.png')!r}, 'What is the title?', budget=64)\n"
+        "assert a.kept == 64\n"
+        "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'accelerate'}\n"
+        "heavy &= set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class TestRefused:
+    @pytest.mark.parametrize("question", ["", " \n", None, 7, "What\ud83d?"])
+    def test_no_question(self, question: object) -> None:
+        with pytest.raises(
+            ValueError, match=r"the question (is empty|is None: give|is an int: give a text|has half of)"
+        ):
+            selector()(sample((64, 64)), question, 1)  # ty: ignore
+
+    @pytest.mark.parametrize("budget", [0, 1.5, float("nan"), True, None, "many"])
+    def test_a_bad_budget(self, budget: object) -> None:
+        with pytest.raises(ValueError, match="budget"):
+            selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
+
+
+@pytest.mark.parametrize("grid", [(2.5, 3), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", 32])
+def test_a_grid_is_two_whole_numbers(grid: object) -> None:
+    with pytest.raises(ValueError, match=r"grid is .* give \(rows, columns\)"):
+        selector()(sample((64, 64)), QUESTION, 4, grid)  # ty: ignore[invalid-argument-type]
+
+
+def test_a_grid_may_be_a_list() -> None:
+    one, other = (selector()(sample((64, 64)), QUESTION, 4, grid) for grid in ((3, 5), [3, 5]))  # ty: ignore
+    assert torch.equal(one.keep, other.keep)

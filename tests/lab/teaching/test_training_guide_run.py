@@ -1,0 +1,206 @@
+"""Runs of the guide's training: figures, goes on as if never cut off, folders of others, one's own images."""
+
+import json
+import math
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from arr_coc.guide.guide import Guide
+from arr_coc.guide.store import load_guide
+from arr_coc_lab.teaching import state
+from arr_coc_lab.teaching.recipe import load_guide_recipe
+from arr_coc_lab.teaching.stages import READS
+from arr_coc_lab.teaching.trainer import Run, rise_and_fall, train_guide
+
+
+def weights(out):
+    return load_file(out / state.GUIDE)
+
+
+def train(recipe, out):
+    return train_guide(recipe, out, progress=False, device="cpu")
+
+
+def lines(out):
+    return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_both_stages_write_a_guide_and_figures(tiny, tmp_path):
+    result = train(tiny(steps=2), tmp_path / "run")
+    assert (result["stage"], result["steps"], result["signal"]) == ("relevance", 2, None)
+    assert [(line["stage"], line["step"]) for line in lines(tmp_path / "run")] == [
+        ("spotting", 1), ("spotting", 2), ("relevance", 1), ("relevance", 2),
+    ]  # fmt: skip
+    assert all(
+        math.isfinite(value)
+        for line in lines(tmp_path / "run")
+        for value in line.values()
+        if value != line["stage"]
+    )
+    guide = Guide()
+    guide.load_state_dict(weights(tmp_path / "run"))
+    ready = load_guide(tmp_path / "run", "float32")
+    assert torch.equal(ready.head.look.weight, guide.head.look.weight)
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (recipe["recipe"], recipe["steps"]) == ("guide", 2)
+
+
+@pytest.mark.slow
+def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
+    before = weights(tmp_path / "eyes")
+    train(tiny(stage="relevance", steps=1, init=str(tmp_path / "eyes")), tmp_path / "run")
+    after = weights(tmp_path / "run")
+    changed = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
+    assert changed == {"reader", "pages", "head"}
+
+
+@pytest.mark.slow
+def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
+    train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "other")
+    eyes, start = str(tmp_path / "eyes"), str(tmp_path / "other")
+    train(tiny(stage="relevance", steps=1, init=start, eyes=eyes), tmp_path / "run")
+    other, run = weights(tmp_path / "eyes"), weights(tmp_path / "run")
+    kept = {name for name in run if torch.equal(other[name], run[name])}
+    assert kept >= {name for name in run if name.split(".")[0] in READS}
+    assert "head.last.weight" not in kept
+
+
+@pytest.mark.slow
+def test_two_runs_take_the_mean_of_what_learns(tiny, tmp_path):
+    settings = {"stage": "relevance", "steps": 1, "save_every": 1}
+    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
+    train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "others")
+    for name in ("alone", "beside"):
+        peer = str(tmp_path / "peer") if name == "beside" else None
+        train(tiny(**settings, init=str(tmp_path / "eyes"), peer=peer), tmp_path / name)
+        if name == "alone":
+            train(tiny(**settings, init=str(tmp_path / "others"), seed=1), tmp_path / "peer")
+    alone, peer, beside = (weights(tmp_path / name) for name in ("alone", "peer", "beside"))
+    for name in alone:
+        learns = name.split(".")[0] in ("reader", "pages", "head") and alone[name].is_floating_point()
+        mean = (alone[name] + peer[name]) / 2 if learns else alone[name]
+        torch.testing.assert_close(beside[name], mean, msg=name)
+
+
+@pytest.mark.slow
+def test_a_peer_that_learned_nothing_since_or_is_elsewhere_is_left_alone(tiny, tmp_path):
+    peer = str(tmp_path / "peer")
+    assert state.newer(peer, "relevance", None) is None
+    train(tiny(stage="spotting", steps=1), tmp_path / "peer")
+    assert state.newer(peer, "relevance", None) is None
+    time, held, means = state.newer(peer, "spotting", None)
+    assert held.keys() == means.keys() == weights(tmp_path / "peer").keys()
+    assert state.newer(peer, "spotting", time) is None
+    (tmp_path / "peer" / state.RUN).write_bytes(b"junk")
+    with pytest.raises(ValueError, match="peer"):
+        state.newer(peer, "spotting", None)
+
+
+def test_the_rate_rises_and_falls():
+    assert [rise_and_fall(step, 2, step / 10, 0.4) for step in range(11)] == pytest.approx(
+        [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
+    )
+    assert rise_and_fall(9, 2, 0.9, 0.0) == 1.0
+    assert rise_and_fall(9, 2, 1.2, 0.4) == 0.0
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """Ctrl-C comes after the first step of a sitting."""
+
+    def step(self, *arguments, real=Run._step):
+        real(self, *arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Run, "_step", step)
+    return monkeypatch
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, stopping):
+    out, recipe = tmp_path / "parts", tiny(steps=2)
+    for stage, steps in (("spotting", 1), ("spotting", 2), ("relevance", 1)):
+        result = train(recipe, out)
+        assert (result["stage"], result["steps"], result["signal"]) == (stage, steps, signal.SIGINT)
+        Guide().load_state_dict(weights(out))  # usable at any time
+    stopping.undo()
+    assert train(recipe, out)["signal"] is None
+    train(recipe, tmp_path / "whole")
+    one, two = weights(tmp_path / "whole"), weights(out)
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
+    assert [line["step"] for line in lines(out)] == [1, 2, 1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ['{"stage": "spo', '{"stage": "spotting", "st\0\0\0', "\ufffd"])
+def test_a_line_of_the_curve_that_was_cut_off_is_dropped(tiny, tmp_path, stopping, end):
+    out, recipe = tmp_path / "run", tiny(stage="spotting", steps=2)
+    assert train(recipe, out)["steps"] == 1
+    with (out / "curve.jsonl").open("a") as curve:
+        curve.write(end)
+    stopping.undo()
+    assert train(recipe, out)["steps"] == 2
+    assert [line["step"] for line in lines(out)] == [1, 2]
+
+
+@pytest.mark.slow
+def test_another_line_that_is_none_is_named(tiny, tmp_path, stopping):
+    out, recipe = tmp_path / "run", tiny(stage="spotting", steps=2)
+    train(recipe, out)
+    (out / "curve.jsonl").write_text("spoilt\n" + (out / "curve.jsonl").read_text())
+    with pytest.raises(ValueError, match=r"curve\.jsonl', line 1, can't be read .*; remove that line"):
+        train(recipe, out)
+
+
+@pytest.mark.slow
+def test_minutes_end_it(tiny, tmp_path):
+    result = train(tiny(steps=10_000, minutes=0.001), tmp_path / "run")
+    assert result["stage"] == "relevance"
+    assert result["steps"] < 50
+
+
+@pytest.mark.parametrize("name", ["letter.txt", "guide.safetensors"])
+def test_what_others_made_stays(tiny, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match="no run of this recipe"):
+        train(tiny(steps=1), tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+@pytest.mark.slow
+def test_another_recipe_does_not_go_on_with_a_run(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+    with pytest.raises(ValueError, match="holds a run with seed = 0, not 7"):
+        train(tiny(stage="spotting", steps=1, seed=7), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_damaged_run_is_refused_in_one_line(tiny, tmp_path):
+    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+    (tmp_path / "run" / state.RUN).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="can't be read") as error:
+        train(tiny(stage="spotting", steps=2), tmp_path / "run")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pages": ()}, "pages is missing"),
+        ({"stage": "relevance"}, "needs eyes"),
+        ({"eyes": "run"}, "for --stage relevance alone"),
+        ({"batch": "many"}, "'batch' is 'many'"),
+        ({"bach": 3}, "bach is unknown"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        load_guide_recipe({"pages": "here", **changes})
+    assert "\n" not in str(error.value)
