@@ -1,5 +1,4 @@
-"""The house: imports point down only, the ground floor knows no transformers, a question's route stays short.
-"""
+"""The house: imports point down only, the ground floor knows no transformers, a question's route stays short."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ CHOOSE = ("texture", "knowing", "balancing", "attending", "layer", "allocation")
 RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown", "told"}
 """Participles that say nothing of what a binding holds."""
 
-LARGEST_CIRCLES = [42, 18, 2, 2, 2, 2]
+LARGEST_CIRCLES = [18, 2, 2, 2, 2]
 MOST_PRIVATE_IMPORTS = 5
 MOST_SHARED_CLASS_NAMES = 32
 MOST_ROUTES = {"sparse": (71, 380), "saccade": (71, 415), "full": (50, 194), "Selector": (14, 54)}

@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 DOCKERFILES = [ROOT / "Dockerfile", ROOT / "integrations" / "vllm" / "Dockerfile"]
-PROJECTS = [ROOT / "pyproject.toml", ROOT / "lab" / "pyproject.toml", *sorted((ROOT / "integrations").glob("*/pyproject.toml"))]
+PLUGINS = (ROOT / "lab", *sorted((ROOT / "integrations").glob("*/")))
+PROJECTS = [ROOT / "pyproject.toml", *(folder / "pyproject.toml" for folder in PLUGINS)]
 TOOLS = Path(sys.executable).parent
 
 
@@ -70,7 +71,7 @@ class TestVersions:
 
 
 class TestPlugins:
-    """The lab and each distribution of `integrations/` is one that the release workflow can build and its image install."""
+    """The lab and each distribution of `integrations/` can be built and installed beside the package."""
 
     @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
     def test_it_needs_this_package_and_plugs_in(self, path: Path) -> None:

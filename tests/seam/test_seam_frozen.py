@@ -1,5 +1,4 @@
-"""Freezing of a base model that several wrappers share: it is as it came after the last of them, not before.
-"""
+"""Freezing of a base model that several wrappers share: it is as it came after the last of them, not before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The launcher for VLMEvalKit, with a stand-in that has the interface the kit documents: not the kit itself.
-"""
+"""The launcher for VLMEvalKit, with a stand-in that has the interface the kit documents: not the kit itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What every method for clips keeps to: exact budgets, edge cases, named errors; and the table they stand in.
-"""
+"""What every method for clips keeps to: exact budgets, edge cases, named errors; and the table they stand in."""
 
 from __future__ import annotations
 
