@@ -1,4 +1,4 @@
-"""The house: imports point down only, the ground floor knows no transformers, a question's route stays short."""
+"""The house: imports point down, the ground floors know no transformers, a question's route stays short."""
 
 from __future__ import annotations
 

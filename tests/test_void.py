@@ -1,4 +1,4 @@
-"""Images with nothing to prefer, end to end with the bundled model: an even grid, and the allocation says so."""
+"""Images with nothing to prefer, with the bundled model: an even grid, and the allocation says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours by name: each hue has its name, a thing's colour shows where it stands, the ground shows nowhere."""
+"""Colours by name: a hue has its name, a thing's colour shows where it stands, the ground shows nowhere."""
 
 from __future__ import annotations
 

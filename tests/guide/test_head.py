@@ -1,4 +1,4 @@
-"""Blocks of the guide's head and page: untrained they change nothing, and they carry along rows and columns."""
+"""Blocks of the guide's head and page: untrained they change nothing; they carry along rows and columns."""
 
 from __future__ import annotations
 

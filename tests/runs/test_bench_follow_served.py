@@ -1,4 +1,4 @@
-"""Follow-up questions to a server: what is asked, what is made of the answers, by hand; no server is started."""
+"""Follow-up questions to a server: what is asked and made of the answers; no server is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freezing of a base model that several wrappers share: it is as it came after the last of them, not before."""
+"""Freezing of a base model that several wrappers share: the last of them gives it back as it came."""
 
 from __future__ import annotations
 

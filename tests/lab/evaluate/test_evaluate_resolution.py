@@ -1,4 +1,4 @@
-"""The null of resolution: it answers from the smallest image at which the model is sure, and from no other."""
+"""The null of resolution: it answers from the smallest image at which the model is sure."""
 
 from __future__ import annotations
 

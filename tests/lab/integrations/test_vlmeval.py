@@ -1,4 +1,4 @@
-"""The launcher for VLMEvalKit, with a stand-in that has the interface the kit documents: not the kit itself."""
+"""The launcher for VLMEvalKit, with a stand-in that has the interface the kit documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every method for clips keeps to: exact budgets, edge cases, named errors; and the table they stand in."""
+"""Laws of every method for clips: exact budgets, edge cases, named errors, and their table."""
 
 from __future__ import annotations
 
