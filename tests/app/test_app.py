@@ -396,11 +396,13 @@ class TestMeasuring:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", measuring.PROBES)
     def test_probe(self, models: Models, image: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def probe(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
+        def probe(
+            session: Session, trace: Trace, mode: str, progress: Callable[[float], None]
+        ) -> dict[str, Any]:
             progress(0.5)
             return {"about": trace.question, "on": list(session.image.size)}
 
-        monkeypatch.setitem(measuring.PROBES, name, ("title", probe))
+        monkeypatch.setattr(measuring, "plugin", lambda kind, name: probe)
         tab = Tab()
         ask(models, tab, image)
         updates = list(measuring.measure(models, tab, name))
@@ -416,12 +418,14 @@ class TestMeasuring:
         """Also where a question about another was refused, and where a trace was opened meanwhile."""
         sizes: list[tuple[int, int]] = []
 
-        def probe(session: Session, trace: Trace, progress: Callable[[float], None]) -> dict[str, Any]:
+        def probe(
+            session: Session, trace: Trace, mode: str, progress: Callable[[float], None]
+        ) -> dict[str, Any]:
             sizes.append(session.image.size)
             progress(0.5)
             return {}
 
-        monkeypatch.setitem(measuring.PROBES, "sweep", ("title", probe))
+        monkeypatch.setattr(measuring, "plugin", lambda kind, name: probe)
         tab, other = Tab(), Tab()
         ask(models, tab, image)
         ask(models, other, picture(2, (32, 64)))

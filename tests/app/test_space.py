@@ -62,7 +62,7 @@ class TestFiles:
             "sys.path = [p for p in sys.path if not (Path(p) / 'arr_coc').is_dir()]\n"
             "import app, arr_coc\n"
             "from arr_coc.app.space import space_files\n"
-            "from arr_coc.choose.layer_files import BUNDLED\n"
+            "from arr_coc.files.saved import BUNDLED\n"
             "assert Path(arr_coc.__file__).is_relative_to(app.PACKAGES.name), arr_coc.__file__\n"
             "answer = app.demo.models.submit(lambda m: m.ask(BUNDLED / 'sample.png', 'What is the title?'))\n"
             "print('answered', bool(answer.result().text))"
