@@ -48,9 +48,8 @@ from PIL import Image
 from prefill import random_model, write
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.clip_selector import choose_in_clip
 from arr_coc.guide.realizing import Stopwatch
-from arr_coc.guide.selector import Selector
+from arr_coc.guide.selector import Selector, choose_in_clip
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.video import FrameSource, open_clip, write_clip
 from arr_coc_lab.evaluate.speed import (

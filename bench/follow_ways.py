@@ -31,9 +31,7 @@ from transformers import DynamicCache
 
 from arr_coc import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.seam.caches import CACHE
-from arr_coc.seam.decoding import setting
-from arr_coc.seam.kept import KeptPrompts, unread
+from arr_coc.seam.decoding import CACHE, KeptPrompts, setting, unread
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.answering import with_merged
 from arr_coc_lab.evaluate.layer_pruning import PrunedPrefill, cut_layer, pruned_continuation, pruned_prefill

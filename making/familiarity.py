@@ -32,10 +32,9 @@ from PIL import Image
 from rich.progress import track
 from torch import Tensor
 
-from arr_coc.choose.familiarity import Familiarity, statistics
-from arr_coc.choose.stem import save_stem
+from arr_coc.choose.stem import Familiarity, save_stem, statistics
 from arr_coc.files.atomic import write_whole
-from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.guide.selector import StemSelector
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc_lab.teaching.filling import DOCUMENTS
 from arr_coc_lab.world import draw_page

@@ -42,7 +42,7 @@ RELATIONS = ("@", "+", "&", "^", "=", "#p", "%p", "*", ">", "$")
 RELATED = 12
 """The most words that pointers add to a definition."""
 GLOSSARY, SHORTEST = 3000, 3
-"""Words that print is compared with (`guide.glossary`), and the characters they have at least."""
+"""Words that print is compared with (`guide.meanings`), and the characters they have at least."""
 EMPTY = frozenset(
     "the of a an to in and or is by for that as with on it be are which from at this its not was also has "
     "have one any used his their he who into but such can you if".split()

@@ -20,10 +20,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from arr_coc.choose.balancing import AdaptiveTensionBalancer
-from arr_coc.choose.config import ARRCOCConfig
 from arr_coc.choose.knowing import same_start
-from arr_coc.choose.layer import ARRCOCLayer, Relevance
-from arr_coc.choose.layer_files import WEIGHTS_NAME, save_layer
+from arr_coc.choose.layer import WEIGHTS_NAME, ARRCOCConfig, ARRCOCLayer, Relevance, save_layer
 from arr_coc.files.saved import read_settings
 
 SCORERS = ("information", "perspectival", "participatory")

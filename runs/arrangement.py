@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from arr_coc import ARRCOCQwen
 from arr_coc.choose.allocation import Allocation
-from arr_coc.seam.compaction import GESTALT
+from arr_coc.seam.assembly import GESTALT
 from arr_coc.session import GREEDY, Session
 from arr_coc_lab.evaluate.questions import world_questions
 

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from arr_coc.guide.coupling import couple, view
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.guide import load_guide
 from arr_coc.video.temporal import OLD, Changes, relevance_over_time
 from arr_coc_lab.world import draw_page
 

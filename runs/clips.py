@@ -6,7 +6,7 @@ Clips are of `arr_coc_lab.world.clips`, split "test": 448 x 448 px, 8 s at 4 fra
 of 14 x 14 cells. Ours is the guide on pixels, before any encoder, with nothing trained on clips. The rivals that read
 encoded cells get those of the bundled model's vision tower; AKS gets, as the score of a step, the guide's.
 What favours us: the clips are drawn here (the guide has not met them, but pages of the same shapes), a third of the
-questions name a moment in words that `video.moments` reads, and the features are those of a small tower. Cost: some 20 s a clip on one core.
+questions name a moment in words that `video.temporal` reads, and the features are those of a small tower. Cost: some 20 s a clip on one core.
 """
 
 import argparse
@@ -19,8 +19,7 @@ import torch
 from rich.console import Console
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.clip_selector import ClipSight
-from arr_coc.guide.selector import Selector
+from arr_coc.guide.selector import ClipSight, Selector
 from arr_coc_lab.data.clip_evidence import evidence_grid, step_count
 from arr_coc_lab.evaluate.clips import (
     ClipInquiry,

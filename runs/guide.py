@@ -36,7 +36,7 @@ from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.selector import Selector
-from arr_coc.store.fingerprint import fingerprint
+from arr_coc.store.allocator import fingerprint
 from arr_coc_lab.evaluate.guide import (
     BUDGETS,
     FOREIGN,
@@ -65,7 +65,7 @@ EVERY = 4
 def load(path: Path | None) -> tuple[Guide, dict[str, str]]:
     """A guide from a state_dict, or the bundled one, and what names its weights."""
     if path is None:
-        from arr_coc.guide.store import load_guide
+        from arr_coc.guide.guide import load_guide
 
         guide = load_guide()
         return guide.eval(), {"weights": fingerprint(guide)}

@@ -29,15 +29,13 @@ from rich.progress import track
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer, Relevance
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.eyes import Sight
-from arr_coc.guide.glossary import Glossary
-from arr_coc.guide.guide import Guide, Page, Search
+from arr_coc.guide.guide import Guide, Page, Search, load_guide
 from arr_coc.guide.head import Judgement
+from arr_coc.guide.meanings import Glossary
 from arr_coc.guide.selector import Selector
-from arr_coc.guide.store import load_guide
 from arr_coc_lab.evaluate.guide import Sample, kept_of
 from arr_coc_lab.evaluate.guide_pages import page_samples
 from arr_coc_lab.world.browser.page import Inquired

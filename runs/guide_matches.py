@@ -25,8 +25,7 @@ from torch import Tensor, optim
 
 from arr_coc.data.record import Box
 from arr_coc.guide.coupling import COLOUR, LIKELY, PRINTED, Match, matches, probability, view
-from arr_coc.guide.guide import Guide, Page
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.guide import Guide, Page, load_guide
 from arr_coc.guide.trust import SURE
 from arr_coc.guide.words import normal
 from arr_coc_lab.evaluate.guide import auc

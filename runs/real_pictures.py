@@ -23,8 +23,7 @@ from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.selector import Selector
-from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.guide.selector import Selector, StemSelector
 from arr_coc.guide.trust import verdict_of
 from arr_coc_lab.evaluate.guide import auc
 

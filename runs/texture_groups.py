@@ -43,10 +43,9 @@ from arr_coc.choose.texture import (
 )
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.saved import write_tensors
-from arr_coc.guide.print_evidence import text_evidence
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.guide import load_guide, text_evidence
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.encoder_features import coarse_features
+from arr_coc.seam.gestalt import coarse_features
 from arr_coc_lab.evaluate.guide import BUDGETS, WHOLE_PAGE, judge, kept_by
 from arr_coc_lab.evaluate.guide_pages import drawn_samples, page_samples
 

@@ -10,9 +10,8 @@ from PIL import Image, ImageDraw
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.model import ARRCOCModel
-from arr_coc.trace.clip_trace import ClipTrace
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import Reply
+from arr_coc.trace.trace import ClipTrace, Reply
 from arr_coc.video import FrameSource, open_clip
 from tiny import tiny
 

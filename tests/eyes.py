@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import saccade

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import DynamicCache, StoppingCriteria, pipeline
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.caches import CACHE
+from arr_coc.seam.decoding import CACHE
 from tiny import KINDS, LLAVA_FAMILIES, apart, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]

@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from arr_coc import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.trace.clip_trace import ClipTrace, load_trace
+from arr_coc.trace.trace import ClipTrace, load_trace
 from arr_coc.video import FrameSource, open_clip, write_clip
 from tests.command_line import run, run_json
 

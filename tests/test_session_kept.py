@@ -11,8 +11,7 @@ import torch
 
 from arr_coc.families.registry import is_served
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.caches import CACHE
-from arr_coc.seam.kept import KeptPrompts, unread
+from arr_coc.seam.decoding import CACHE, KeptPrompts, unread
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))

@@ -39,7 +39,7 @@ class Answer:
         allocations: one per image, in their order.
         question: as asked.
         images: the session's own pictures and clips, for `show`; empty where there are none.
-        foreign: an image looks unlike all that the model was taught on (`choose.familiarity`); False also
+        foreign: an image looks unlike all that the model was taught on (`choose.stem`); False also
             where nobody can say, which is with every model but the bundled one.
         couplings: per image what the guide said of it and the question; empty where it wasn't asked.
         looks: how often the model looked; more than once in a call that allows it (`looks=2`).

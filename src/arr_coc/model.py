@@ -25,37 +25,38 @@ from arr_coc.families import adapter_for
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
+from arr_coc.guide.guide import guide_folder
 from arr_coc.guide.realizing import Stopwatch
-from arr_coc.guide.store import guide_folder
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
 from arr_coc.modes.crops import opened
 from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import NO_NUMBERS, joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, plain_model
-from arr_coc.seam.caches import cache_of, mark_caches, refuse_continuation
-from arr_coc.seam.callbacks import FirstLogits
-from arr_coc.seam.clip_times import step_times
-from arr_coc.seam.clips import as_frames
+from arr_coc.seam.assembly import PROCESSOR_NAMES
+from arr_coc.seam.clips import as_frames, step_times
 from arr_coc.seam.decoding import (
+    FirstLogits,
     Generated,
+    cache_of,
     generate_whole,
+    mark_caches,
     named_arguments,
     naming,
     refuse_arguments,
+    refuse_continuation,
     refuse_settings,
     setting,
     with_inferred_mask,
 )
-from arr_coc.seam.features import PROCESSOR_NAMES
-from arr_coc.seam.frozen import freeze, restore
 from arr_coc.seam.inputs import check_inputs, check_without_images
+from arr_coc.seam.loaded import freeze, restore
 from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Answer, Session, VisualSource
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
-from arr_coc.store.sharing import Shareable
-from arr_coc.store.trial import try_question
+from arr_coc.store.card import Shareable
+from arr_coc.store.checkpoint import try_question
 
 
 class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):

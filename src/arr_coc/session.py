@@ -23,8 +23,8 @@ from torch import Tensor
 from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.attending import Budget
-from arr_coc.choose.familiarity import FOREIGN
 from arr_coc.choose.reading_order import reading_order
+from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_history, check_question, check_questions
@@ -38,13 +38,21 @@ from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
 from arr_coc.modes.notes import NO_NUMBERS, joined, too_large
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.batching import left_padded, with_answer
-from arr_coc.seam.callbacks import FirstLogits, NewTokens
-from arr_coc.seam.clips import as_frames
-from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings, setting
-from arr_coc.seam.kept import KeptPrompts, check_keeping
-from arr_coc.seam.prefix import Prefix, after, read_prefix
+from arr_coc.seam.clips import StepPixels, as_frames, with_whole_pixels
+from arr_coc.seam.decoding import (
+    FirstLogits,
+    KeptPrompts,
+    NewTokens,
+    Prefix,
+    after,
+    check_keeping,
+    check_length,
+    generate_whole,
+    read_prefix,
+    refuse_settings,
+    setting,
+)
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
-from arr_coc.seam.steps import StepPixels, with_whole_pixels
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 from arr_coc.video import FrameSource
 from arr_coc.video.visuals import Visual, first_picture, open_visuals, size_text

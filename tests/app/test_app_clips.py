@@ -20,7 +20,7 @@ from arr_coc.app.asking import Request
 from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
 from arr_coc.model import ARRCOCModel
-from arr_coc.trace.clip_trace import load_trace
+from arr_coc.trace.trace import load_trace
 from arr_coc.video import open_clip, write_clip
 from clip_models import clip_model, clip_strip, clip_trace, drawn_clip, frame
 from tiny import picture, tiny

@@ -18,8 +18,7 @@ from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
 from arr_coc.choose.attending import DEFAULT_BUDGET
 from arr_coc.guide import coupling, selector
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import load_guide, prepared, save_guide
+from arr_coc.guide.guide import Guide, load_guide, prepared, save_guide
 from clip_models import drawn_clip
 from tiny import picture
 

@@ -23,7 +23,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 import arr_coc
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
 from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, pictures
-from arr_coc.guide.store import FILE, FOLDER
+from arr_coc.guide.guide import FILE, FOLDER
 from arr_coc.trace.trace import Trace
 from arr_coc.video import write_clip
 from arr_coc_lab.results.files import write_results

@@ -14,7 +14,7 @@ import torch
 from looks import assert_looks, call
 from traces import trace
 
-from arr_coc.trace.guidance import Guidance, Spot
+from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.viewer import page
 from clip_models import clip_strip, clip_trace, image_strip
 

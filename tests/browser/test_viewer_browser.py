@@ -21,7 +21,7 @@ from traces import CELL, KEPT, SIDE, allocation, trace
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.modes import MODES
-from arr_coc.trace.guidance import Guidance, Spot
+from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.trace import Reply, Word
 from arr_coc.trace.viewer import page
 

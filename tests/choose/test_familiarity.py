@@ -11,9 +11,8 @@ import torch
 from matplotlib import cbook
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc.choose.familiarity import Familiarity, statistics
-from arr_coc.choose.stem import Stem, load_stem, save_stem
-from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem, statistics
+from arr_coc.guide.selector import StemSelector
 from arr_coc_lab.world import draw_page
 
 

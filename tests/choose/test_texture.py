@@ -8,12 +8,12 @@ import sys
 import pytest
 import torch
 
+from arr_coc.choose import texture as array
 from arr_coc.choose.texture import (
     CHANNEL_GROUPS,
     PRESETS,
     ChannelContext,
     ChannelGroup,
-    array,
     channel_names,
     generate_texture_array,
     register_channel_group,

@@ -7,14 +7,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 
-from arr_coc.choose.texture import (
-    CHANNEL_GROUPS,
-    ChannelContext,
-    clip,
-    context,
-    generate_texture_array,
-    position_grid,
-)
+from arr_coc.choose import channels as clip
+from arr_coc.choose import channels as context
+from arr_coc.choose.texture import CHANNEL_GROUPS, ChannelContext, generate_texture_array, position_grid
 from texture_inputs import needed
 
 

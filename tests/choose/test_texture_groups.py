@@ -9,15 +9,15 @@ import pytest
 import torch
 from kornia.color import rgb_to_lab
 
+from arr_coc.choose import channels as saliency
+from arr_coc.choose import channels_extra as groups
 from arr_coc.choose.texture import (
     CHANNEL_GROUPS,
     ChannelContext,
     channel_groups,
     channel_names,
     generate_texture_array,
-    groups,
 )
-from arr_coc.choose.texture.groups import saliency
 from texture_inputs import needed
 
 FILES = sorted(path.stem for path in Path(groups.__file__).parent.glob("*.py") if path.stem != "__init__")
@@ -39,7 +39,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("name", FILES)
     def test_a_file_defines_the_group_of_its_name(self, name):
-        module = import_module(f"arr_coc.choose.texture.groups.{name}")
+        module = import_module(f"arr_coc.choose.channels_extra.{name}")
         assert CHANNEL_GROUPS[name].compute is getattr(module, name)
         assert getattr(groups, name) is module
 

@@ -19,11 +19,10 @@ import arr_coc
 from arr_coc.choose.allocation import Allocation
 from arr_coc.cli import inputs, main
 from arr_coc.guide import realizing
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import save_guide
+from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
-from arr_coc.trace.clip_trace import load_trace
+from arr_coc.trace.trace import load_trace
 from command_line import run, run_json
 from tiny import picture
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.layer_files import read_layer, save_layer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer, save_layer
 from arr_coc.choose.texture import CHANNEL_GROUPS
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES

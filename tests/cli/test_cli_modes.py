@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from arr_coc.choose.familiarity import FOREIGN, GUIDED
+from arr_coc.choose.stem import FOREIGN, GUIDED
 from arr_coc.cli import inputs, options
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES

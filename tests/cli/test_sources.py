@@ -14,12 +14,13 @@ import pytest
 from PIL import Image
 
 from arr_coc.answer import Answer
-from arr_coc.choose.familiarity import FOREIGN
-from arr_coc.cli import sources, terminal
+from arr_coc.choose.stem import FOREIGN
+from arr_coc.cli import inputs as sources
+from arr_coc.cli import terminal
 from arr_coc.files.pdf import PAGE_SIDE
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
-from arr_coc.trace.clip_trace import ClipTrace, load_trace
+from arr_coc.trace.trace import ClipTrace, load_trace
 from command_line import run, run_json
 from tiny import picture
 

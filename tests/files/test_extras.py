@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.files.extras import EXTRAS, install_line
+from arr_coc.files.plugins import EXTRAS, install_line
 from arr_coc_lab.extras import EXTRAS as LAB
 from arr_coc_lab.extras import install_line as lab_line
 

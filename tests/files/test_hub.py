@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
-from arr_coc.choose import layer_files
+from arr_coc.choose import layer as layer_files
 from arr_coc.files.hub import upload
 from arr_coc.model import ARRCOCModel
 from arr_coc.store.checkpoint import ALLOCATOR_FILES, CONFIG_NAME, WEIGHTS_NAME, base_revision

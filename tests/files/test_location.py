@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.files.location import located, written
+from arr_coc.files.paths import located, written
 from arr_coc.files.saved import CONFIG_NAME
 
 

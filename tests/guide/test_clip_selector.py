@@ -10,9 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc.guide.clip_selector import ClipSight, choose_in_clip
-from arr_coc.guide.selector import Selector
-from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.guide.selector import ClipSight, Selector, StemSelector, choose_in_clip
 
 SIZE = (256, 192)
 

@@ -21,9 +21,8 @@ from arr_coc.guide.coupling import (
     scope,
     view,
 )
-from arr_coc.guide.guide import Guide
+from arr_coc.guide.guide import Guide, load_guide, prepared
 from arr_coc.guide.question import is_overview, terms
-from arr_coc.guide.store import load_guide, prepared
 
 
 @cache

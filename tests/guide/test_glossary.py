@@ -8,12 +8,20 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from arr_coc.guide.blocks import block_max
-from arr_coc.guide.eyes import SLOT, luminance
-from arr_coc.guide.glossary import CHUNK, FAINT, LEGIBLE, SHARPNESS, Glossary, _darker_rows, _ink
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.meanings import WIDTH, glossary_words, meaning
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.eyes import SLOT, block_max, luminance
+from arr_coc.guide.guide import Guide, load_guide
+from arr_coc.guide.meanings import (
+    CHUNK,
+    FAINT,
+    LEGIBLE,
+    SHARPNESS,
+    WIDTH,
+    Glossary,
+    _darker_rows,
+    _ink,
+    glossary_words,
+    meaning,
+)
 
 
 def page(*texts: tuple[int, int, str]) -> Tensor:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from arr_coc.guide.coupling import couple, view
+from arr_coc.guide.guide import load_guide
 from arr_coc.guide.lexicon import stem
 from arr_coc.guide.meanings import MOST, WIDTH, inflections, meaning, meanings, related
 from arr_coc.guide.question import terms
-from arr_coc.guide.store import load_guide
 
 
 @pytest.mark.parametrize(

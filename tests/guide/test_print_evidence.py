@@ -10,8 +10,7 @@ from torch import Tensor
 
 from arr_coc import ARRCOCConfig, ARRCOCLayer, ARRCOCModel
 from arr_coc.choose.texture import generate_texture_array
-from arr_coc.guide.print_evidence import check_channels, picture_inputs, text_evidence
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.guide import check_channels, load_guide, picture_inputs, text_evidence
 from tests.tiny import tiny
 
 

@@ -17,8 +17,7 @@ from PIL import Image
 
 from arr_coc import ARRCOCModel, Reason, Selector
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.selector import Sizing
-from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.guide.selector import Sizing, StemSelector
 
 QUESTIONS = ("What is the invoice number?", "How many red circles are there?", "  wie, é\n ☃ 12-B4? ")
 SIZES = ((1024, 1024), (900, 700), (333, 777), (64, 1500))

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import FILE, FORMAT, load_guide, save_guide
+from arr_coc.guide.guide import FILE, FORMAT, Guide, load_guide, save_guide
 
 QUESTIONS = ["What is the total?", "Who?"]
 

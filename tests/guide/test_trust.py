@@ -11,8 +11,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import ENOUGH, MARGIN, PEAKED, enough_cells, expected_tokens
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling, Match
 from arr_coc.guide.realizing import Cues, Stopwatch, decide

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arr_coc.choose.familiarity import Familiarity
-from arr_coc.choose.stem import Stem, load_stem
+from arr_coc.choose.stem import Familiarity, Stem, load_stem
 from arr_coc.files.saved import BUNDLED
 from arr_coc_lab.teaching.filling import DOCUMENTS
 from making import familiarity

@@ -13,8 +13,7 @@ from arr_coc.modes import again
 from arr_coc.modes.call import EncodedImages, Prepared
 from arr_coc.modes.crops import opened
 from arr_coc.seam import GESTALT
-from arr_coc.seam.compaction import CROP
-from arr_coc.seam.features import CROP_VALUES
+from arr_coc.seam.assembly import CROP, CROP_VALUES
 from arr_coc.trace.observe import observe
 from eyes import KINDS, assert_same, build, prepared_for, wrapped
 from tiny import picture, prompts, tiny

@@ -9,9 +9,8 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc import ARRCOCModel, ARRCOCQwen
-from arr_coc.choose.familiarity import FOREIGN, GUIDED
-from arr_coc.choose.stem import Stem
-from arr_coc.guide.stem_selector import StemSelector
+from arr_coc.choose.stem import FOREIGN, GUIDED, Stem
+from arr_coc.guide.selector import StemSelector
 from arr_coc.modes import MODES
 from arr_coc.modes.familiar import foreign_visuals
 from arr_coc.store.checkpoint import load_base

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.guide import Guide
+from arr_coc.guide.guide import FILE, Guide, load_guide, save_guide
 from arr_coc.guide.selector import Selector, image_pixels
-from arr_coc.guide.store import FILE, load_guide, save_guide
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided, whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from arr_coc.seam.compaction import in_order
+from arr_coc.seam.assembly import in_order
 from eyes import ROWS, inputs_of, prepared_for, wrapped
 from tiny import QWEN_FAMILIES
 

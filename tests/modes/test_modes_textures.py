@@ -10,9 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.layer_files import read_layer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.texture import CHANNEL_GROUPS, ChannelGroup, channel_names
 from arr_coc.model import ARRCOCModel
 from arr_coc.train.components import fit_coarse_basis, needs_basis

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from arr_coc.choose.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
-from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.layer_files import save_layer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, save_layer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.store.checkpoint import load_base, load_layer
 from arr_coc.train.recipe import load_recipe

@@ -35,8 +35,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor

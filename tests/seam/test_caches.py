@@ -9,8 +9,14 @@ from packaging.version import Version
 from transformers import DynamicCache
 
 from arr_coc.seam import Compacted
-from arr_coc.seam.caches import CACHE, cache_of, mark_caches, refuse_cache, refuse_pruned_cache
-from arr_coc.seam.decoding import generate_whole
+from arr_coc.seam.decoding import (
+    CACHE,
+    cache_of,
+    generate_whole,
+    mark_caches,
+    refuse_cache,
+    refuse_pruned_cache,
+)
 from tiny import compacted, picture
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]

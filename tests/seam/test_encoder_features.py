@@ -22,8 +22,7 @@ from transformers import (
 
 from arr_coc.choose.texture import fit_basis, generate_texture_array
 from arr_coc.families import adapter_for
-from arr_coc.seam.encoder_features import VisionTower, coarse_features, gestalt_features
-from arr_coc.seam.gestalt import compress
+from arr_coc.seam.gestalt import VisionTower, coarse_features, compress, gestalt_features
 from tiny import FAMILIES, picture, prompts, tiny
 
 VISION: dict[str, Any] = {

@@ -12,16 +12,17 @@ from torch import Tensor
 
 from arr_coc.families import adapter_for
 from arr_coc.seam import Grid, VisualFeatures
-from arr_coc.seam.compressor_files import load_convs, save_convs
 from arr_coc.seam.gestalt import (
     CELLS,
     COMPRESSORS,
     CONVS,
     ConvCompressor,
     compress,
+    load_convs,
     middles,
     pool,
     pooled,
+    save_convs,
 )
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 

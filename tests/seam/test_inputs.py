@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from arr_coc.model import ARRCOCModel
+from arr_coc.seam.assembly import PROMPT_NAMES
 from arr_coc.seam.decoding import REFUSED
-from arr_coc.seam.features import PROMPT_NAMES
 from arr_coc.seam.inputs import BY_TOKEN, check_prompt
-from arr_coc.seam.misfits import reading
+from arr_coc.seam.pixels import reading
 from tiny import KINDS, apart, picture, prompts, tiny
 
 ROWS = [("Where is it?", [picture(1, (144, 96))])]

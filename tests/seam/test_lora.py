@@ -17,14 +17,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.seam.lora import COARSE, KINDS, OWN, PARTIAL, TARGETS, LoRAs
-from arr_coc.seam.lora_files import CONFIG_NAME, check_patterns
-from arr_coc.seam.lora_files import WEIGHTS_NAME as WEIGHTS
+from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS, LoRAs, check_patterns
+from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
 from arr_coc.seam.twin import CAPTURING
 from eyes import set_constants
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny

@@ -21,10 +21,9 @@ from transformers import (
 )
 
 from arr_coc.families import adapter_for
-from arr_coc.families.cropped import CroppedAdapter, times_finer
+from arr_coc.families.square import CroppedAdapter, times_finer
 from arr_coc.seam import GESTALT, PAD
-from arr_coc.seam.compaction import CROP
-from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES
+from arr_coc.seam.assembly import CROP, CROP_GRIDS, CROP_VALUES
 from tiny import LLAVA_TEMPLATE, Tiny, _text, picture, prompts, some_cells, tiny, tokenizer
 
 NONE = torch.zeros(0, dtype=torch.long)

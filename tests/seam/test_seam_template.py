@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from arr_coc.files.worker import Worker
-from arr_coc.seam import template
+from arr_coc.seam import question as template
 from arr_coc.seam.prompt import chat_prompt
-from arr_coc.seam.template import MOST_LETTERS, check_template, render
+from arr_coc.seam.question import MOST_LETTERS, check_template, render
 from tiny import FAMILIES, tiny
 
 IMAGE = {"type": "image"}

@@ -16,7 +16,7 @@ from arr_coc import ARRCOCModel
 from arr_coc.families import GenericAdapter, adapter_for
 from arr_coc.families.generic import nearest_grid
 from arr_coc.families.tiles import arrangement, joined, placeholder_runs, raster
-from arr_coc.seam.features import handing_back
+from arr_coc.seam.assembly import handing_back
 from arr_coc.seam.self_check import self_check
 from tiny import picture, prompts, some_cells, tiny
 from tiny_families import BUILDERS, REFUSED, UNREGISTERED

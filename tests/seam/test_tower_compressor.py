@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from arr_coc.families import adapter_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.compressor_files import load_convs, save_convs
-from arr_coc.seam.halves import tower_halves, usual_first
-from arr_coc.seam.halvings import SIDES
-from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
+from arr_coc.seam.gestalt import load_convs, save_convs
+from arr_coc.seam.tower_compressor import SIDES, TOWERS, TowerCompressor, tower_halves, usual_first
 from tiny import QWEN_FAMILIES, picture, prompts, tiny
 
 HALVED = (*QWEN_FAMILIES, "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.layer_files import read_layer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.store import checkpoint
+from arr_coc.store.allocator import fingerprint
 from arr_coc.store.card import MADE, card_file, model_card
-from arr_coc.store.fingerprint import fingerprint
 from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.summary import summarise
 from eyes import build

@@ -22,19 +22,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.layer_files import DIGEST
+from arr_coc.choose.layer import DIGEST, ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem, save_stem
 from arr_coc.choose.texture import Basis
 from arr_coc.files import atomic as whole
 from arr_coc.files.atomic import alone
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import save_guide
+from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.seam.compressor_files import save_convs
-from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor
+from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
 from arr_coc.seam.lora import COARSE, KINDS, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import allocator as store_allocator

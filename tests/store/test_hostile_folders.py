@@ -23,17 +23,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from arr_coc.choose.config import ARRCOCConfig
-from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.files import worker
-from arr_coc.files.validation import short
+from arr_coc.files.saved import short
 from arr_coc.files.vetting import INDEX, PROCESSOR_FILES, vetted
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
-from arr_coc.store.trial import try_processor
+from arr_coc.store.checkpoint import try_processor
 from hostile import refusal, within_bounds
 from tiny import WIDTH, picture, save_tiny, tiny
 

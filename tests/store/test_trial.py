@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from arr_coc.files.worker import Worker
-from arr_coc.store import checkpoint, trial
+from arr_coc.store import checkpoint
+from arr_coc.store import checkpoint as trial
 
 Settings = dict[str, Any]
 

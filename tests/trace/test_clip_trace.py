@@ -18,11 +18,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from arr_coc.trace import strip as strips
-from arr_coc.trace.clip_trace import ClipTrace, load_trace
-from arr_coc.trace.guidance import Guidance, Spot
+from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import Reply, Trace
-from arr_coc.trace.trace_file import MAX_HEADER
+from arr_coc.trace.trace import MAX_HEADER, ClipTrace, Reply, Trace, load_trace
 from clip_models import clip_strip, clip_trace, frame, image_strip, record
 
 OLD = Path(__file__).parents[1] / "saved" / "v0.1" / "trace.safetensors"

@@ -7,11 +7,9 @@ import torch
 
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import couple, view
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import prepared
+from arr_coc.guide.guide import Guide, prepared
 from arr_coc.guide.trust import SENTENCES
-from arr_coc.trace.evidence import scaled, score
-from arr_coc.trace.guidance import Guidance, Spot, read_guidance
+from arr_coc.trace.evidence import Guidance, Spot, read_guidance, scaled, score
 from records import record
 
 SIZE = (64, 64)

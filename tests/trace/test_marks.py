@@ -7,9 +7,8 @@ import pytest
 import torch
 from PIL import Image, ImageColor, ImageDraw
 
-from arr_coc.trace.guidance import Spot
-from arr_coc.trace.lettering import font
-from arr_coc.trace.marks import SPOT, draw_spots
+from arr_coc.trace.evidence import Spot
+from arr_coc.trace.picture import SPOT, draw_spots, font
 
 Box = tuple[int, int, int, int]
 

@@ -8,8 +8,7 @@ from PIL import Image
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.trace.observe import observe
-from arr_coc.trace.observe_clips import observe_clips
+from arr_coc.trace.observe import observe, observe_clips
 from arr_coc.video import open_clip
 from clip_models import clip_model, drawn_clip, frame
 

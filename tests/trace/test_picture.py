@@ -14,11 +14,12 @@ import torch
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation, Reason
-from arr_coc.trace import lettering
-from arr_coc.trace.colours import PALETTE, colours
-from arr_coc.trace.guidance import Guidance, Spot
-from arr_coc.trace.lettering import DPI, OTHER_SCRIPT, printable, text_width, wrap
+from arr_coc.trace import picture as lettering
+from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.picture import (
+    DPI,
+    OTHER_SCRIPT,
+    PALETTE,
     _caption_width,
     _heat_panel,
     _kept_panel,
@@ -28,9 +29,13 @@ from arr_coc.trace.picture import (
     _panel_pixels,
     _spread,
     _Truth,
+    colours,
     draw_allocation,
     draw_layers,
+    printable,
+    text_width,
     with_note,
+    wrap,
 )
 from records import record
 

@@ -18,10 +18,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positions
-from arr_coc.trace.colours import PALETTE
-from arr_coc.trace.guidance import Guidance, Spot
-from arr_coc.trace.trace import Reply, Trace, Word
-from arr_coc.trace.trace_file import LATER, MAX_HEADER
+from arr_coc.trace.evidence import Guidance, Spot
+from arr_coc.trace.picture import PALETTE
+from arr_coc.trace.trace import LATER, MAX_HEADER, Reply, Trace, Word
 from arr_coc.trace.view import MAX_WEBP
 from disks import contents, small_files
 

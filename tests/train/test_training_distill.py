@@ -14,7 +14,7 @@ from torch import Tensor
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import VisualFeatures
-from arr_coc.seam.likelihood import answer_costs
+from arr_coc.seam.batching import answer_costs
 from arr_coc.session import Session
 from arr_coc.train.distill import attention_map, everything, gradient_map, own_answers
 from arr_coc_lab.world import draw_page

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.choose.attending import NonFiniteScores, compute_retention_mask, gate
+from arr_coc.choose.attending import NonFiniteScores, compute_retention_mask, gate, soft_top_k
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.relaxation import soft_top_k
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.families import adapter_for
 from arr_coc.train.estimators import ESTIMATORS, Choice, choose, policy_loss

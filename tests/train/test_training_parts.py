@@ -13,8 +13,8 @@ from torch import nn
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
+from arr_coc.seam.batching import IGNORED, answer_costs, compacted_costs, hinted_costs
 from arr_coc.seam.gestalt import compress, pooled
-from arr_coc.seam.likelihood import IGNORED, answer_costs, compacted_costs, hinted_costs
 from arr_coc.session import Session
 from arr_coc.train import parts
 from arr_coc.train.lessons import LESSONS

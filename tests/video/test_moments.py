@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from arr_coc.video.moments import (
+from arr_coc.video.temporal import (
     AROUND,
     EDGE,
     ELSEWHERE,

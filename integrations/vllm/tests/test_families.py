@@ -9,8 +9,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc import ARRCOCModel
 from arr_coc.families import register_family
-from arr_coc.families.qwen3_5 import Qwen3_5Adapter
-from arr_coc.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.families.qwen import Qwen3_5Adapter, Qwen3VLAdapter
 from arr_coc_vllm import ARCHITECTURES
 from arr_coc_vllm.models import ARRCOCQwen3VL, check_family
 from checkpoints import write

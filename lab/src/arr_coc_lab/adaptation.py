@@ -24,10 +24,8 @@ from typing import Any, NamedTuple
 from arr_coc.choose.attending import Budget, parse_budget
 from arr_coc.data import Example, data_sets, open_data
 from arr_coc.files.atomic import write_whole
-from arr_coc.files.location import BUNDLED
-from arr_coc.files.paths import local_path
-from arr_coc.files.provenance import check_records
-from arr_coc.files.saved import read_settings
+from arr_coc.files.paths import BUNDLED, local_path
+from arr_coc.files.saved import check_records, read_settings
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.train.folder import PLOT, RECIPE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from arr_coc.files import extras
+from arr_coc.files import plugins as extras
 
 EXTRAS = {
     "parquet": ("pyarrow>=18",),

@@ -14,13 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arr_coc.files.extras import install_line
+from arr_coc.files.plugins import install_line
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
     from arr_coc.model import ARRCOCModel
-    from arr_coc.trace.clip_trace import ClipTrace
-    from arr_coc.trace.trace import Trace
+    from arr_coc.trace.trace import ClipTrace, Trace
 
 __all__ = ["build_app", "launch"]
 
@@ -63,7 +62,7 @@ def build_app(
     from arr_coc.app.samples import samples
     from arr_coc.app.screen import build
     from arr_coc.files.device import resolve_device, resolve_dtype
-    from arr_coc.guide.store import guide_folder
+    from arr_coc.guide.guide import guide_folder
 
     resolve_device(device)  # refused now, not when the first question waits for the model
     resolve_dtype(dtype)

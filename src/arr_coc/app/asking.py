@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from arr_coc.files.images import ImageSource
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace.clip_trace import ClipTrace
-    from arr_coc.trace.trace import Trace
+    from arr_coc.trace.trace import ClipTrace, Trace
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
@@ -115,8 +114,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
     what = "clip" if isinstance(image, FrameSource) else "image"
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace | ClipTrace:
-        from arr_coc.trace.observe import observe
-        from arr_coc.trace.observe_clips import observe_clips
+        from arr_coc.trace.observe import observe, observe_clips
 
         notify(f"Reading the {what} ...")
         with about(what):

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.files.extras import install_line
 from arr_coc.files.images import ImageSource
+from arr_coc.files.plugins import install_line
 from arr_coc.video import FrameSource, open_clip
 from arr_coc.video.visuals import is_clip, size_text
 

@@ -226,7 +226,7 @@ def on_open(tab: Tab, path: str) -> list[Any]:
     Returns:
         What `on_pick` yields, the problem of the file, what `on_closer` returns.
     """
-    from arr_coc.trace.clip_trace import load_trace
+    from arr_coc.trace.trace import load_trace
 
     try:
         trace = load_trace(path)

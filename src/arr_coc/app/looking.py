@@ -101,7 +101,7 @@ def see(source: ImageSource, guide: Path | None = None) -> Sight:
 
 def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
     """What the viewer draws of a question about a picture."""
-    from arr_coc.trace.guidance import read_guidance
+    from arr_coc.trace.evidence import read_guidance
     from arr_coc.trace.view import look_view
 
     question = question[:LONGEST_QUESTION].strip()

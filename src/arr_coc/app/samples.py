@@ -23,8 +23,7 @@ from arr_coc.files.images import open_image
 from arr_coc.store.checkpoint import BUNDLED_MODEL
 
 if TYPE_CHECKING:
-    from arr_coc.trace.clip_trace import ClipTrace
-    from arr_coc.trace.trace import Trace
+    from arr_coc.trace.trace import ClipTrace, Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
@@ -64,7 +63,7 @@ def samples(traces: Sequence[Trace | ClipTrace | str | Path] = ()) -> list[Sampl
     Raises:
         ValueError: a file is no trace.
     """
-    from arr_coc.trace.clip_trace import load_trace
+    from arr_coc.trace.trace import load_trace
 
     opened = [load_trace(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()

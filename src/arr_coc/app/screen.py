@@ -61,7 +61,7 @@ from arr_coc.app.visits import Visits
 from arr_coc.app.worst import WorstCases
 from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
-from arr_coc.trace.clip_trace import ClipTrace
+from arr_coc.trace.trace import ClipTrace
 from arr_coc.trace.viewer import assets
 
 WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace.clip_trace import ClipTrace
-    from arr_coc.trace.trace import Trace
+    from arr_coc.trace.trace import ClipTrace, Trace
     from arr_coc.video import FrameSource
 
 TABS = 64

@@ -10,8 +10,7 @@ import gradio as gr
 from arr_coc.app.tab import Tab
 
 if TYPE_CHECKING:
-    from arr_coc.trace.clip_trace import ClipTrace
-    from arr_coc.trace.trace import Trace
+    from arr_coc.trace.trace import ClipTrace, Trace
 
 
 class Visits:

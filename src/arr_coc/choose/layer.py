@@ -15,11 +15,17 @@ carries its decision into one.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, grid_positions
@@ -35,15 +41,210 @@ from arr_coc.choose.attending import (
     spent_tokens,
 )
 from arr_coc.choose.balancing import AdaptiveTensionBalancer
-from arr_coc.choose.config import CELL, ARRCOCConfig
 from arr_coc.choose.knowing import (
+    POOLINGS,
+    PRESETS,
     InformationScorer,
     ParticipatoryScorer,
     PerspectivalScorer,
     pool_query,
     same_start,
 )
-from arr_coc.choose.texture import Basis, generate_texture_array
+from arr_coc.choose.texture import CHANNEL_GROUPS, Basis, channel_groups, generate_texture_array
+from arr_coc.files.atomic import write_whole
+from arr_coc.files.paths import shorten
+from arr_coc.files.saved import (
+    CONFIG_NAME,
+    PICKLES,
+    check_finite,
+    check_records,
+    made_folder,
+    read_settings,
+    reading,
+    write_tensors,
+)
+
+# The configuration of an `ARRCOCLayer`, as a frozen record that is saved beside the weights.
+
+_RETIRED: dict[str, Any] = {
+    "candidates": None,
+    "scorers": ["information", "perspectival", "participatory"],
+    "balancer": "policy",
+    "tokens": True,
+}
+"""Fields of earlier versions, with the one value of each that is what every layer does now."""
+
+
+CELL = 32
+"""Pixels per side of a cell where nobody says otherwise: Qwen3-VL's 16-px patches, merged 2x2."""
+
+
+@dataclass(frozen=True)
+class ARRCOCConfig:
+    """The shape and the defaults of an `ARRCOCLayer`; JSON-safe by `to_dict` and `from_dict`.
+
+    Attributes:
+        dim: D, width of the language model's word embeddings and of its visual tokens.
+        channels: Texture preset (mvp13, fast13, full20, full40) or a list of channel groups.
+        preset: "net", or "linear": weighted sums, about a hundred parameters.
+        rank: Rank of the coupling over all heads; None is what the parameters allow.
+        heads: Heads of the coupling.
+        explore: Share of the budget spent on coverage, 0 to 0.5.
+        budget: Tokens kept unless a call says otherwise: a count, a fraction or "auto".
+        pooling: How the balancer reads the question: "mean", "last" or "learned".
+        void: Whether images without structure are sampled by an even grid.
+
+    Raises:
+        ValueError: a field is out of range; the message names it and its value.
+    """
+
+    dim: int
+    channels: str | tuple[str, ...] = "mvp13"
+    preset: str = "net"
+    rank: int | None = None
+    heads: int = 4
+    explore: float = 0.0
+    budget: Budget = DEFAULT_BUDGET
+    pooling: str = "mean"
+    void: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field; lists become tuples."""
+        if not isinstance(self.channels, str):
+            object.__setattr__(self, "channels", tuple(self.channels))
+        channel_groups(self.channels)
+        parse_budget(self.budget)
+        TokenAllocator(self.explore)
+        for name in ("dim", "heads", "rank"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+        if not isinstance(self.void, bool):
+            raise ValueError(f"void must be True or False, got {self.void!r}")
+        if self.preset not in PRESETS:
+            raise ValueError(f"unknown preset {self.preset!r}; choose one of {PRESETS}")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"unknown pooling {self.pooling!r}; choose one of {POOLINGS}")
+        if self.rank is not None and self.rank % self.heads:
+            raise ValueError(f"rank {self.rank} must be a multiple of heads {self.heads}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a JSON-safe dictionary."""
+        data = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
+        """The configuration that `to_dict` wrote, of this version or an earlier one.
+
+        Raises:
+            ValueError: a field is unknown, `dim` is missing, or a field that is no longer one differs from
+                what every layer does now.
+        """
+        for name, default in _RETIRED.items():
+            if data.get(name, default) != default:
+                raise ValueError(
+                    f"{name} is {data[name]!r}, but this setting is retired and every layer does as with "
+                    f"{default!r}: train this allocator again (an ablation: with runs/ablation.py), or take "
+                    f"{name} out of its settings to read its weights as those of a whole layer"
+                )
+        data = {name: value for name, value in data.items() if name not in _RETIRED}
+        names = {f.name for f in dataclasses.fields(cls)}
+        if "dim" not in data or not set(data) <= names:
+            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
+        return cls(**data)
+
+
+# Files of the layer: its weights and settings in an allocator folder, read and written without any model.
+#
+#     arr_coc_config.json    the layer's configuration, and the base model that it was trained for
+#     arr_coc.safetensors    its weights
+#     basis.safetensors      the basis of its channels "components", if it reads them
+#
+# Only safetensors are ever read. Whatever can't be read is a ValueError of one line that names the file and
+# the
+# remedy. Every file is written whole or not at all (`write_whole`, `write_tensors`).
+
+WEIGHTS_NAME = "arr_coc.safetensors"
+BASIS_NAME = "basis.safetensors"
+DIGEST = "weights_sha256"
+"""The setting that says which weights an allocator's settings were saved with; older ones lack it."""
+
+
+def read_layer(folder: Path) -> ARRCOCLayer:
+    """Read the layer of an allocator folder, on the CPU; strict.
+
+    Raises:
+        ValueError: no settings; weights missing, pickled or of other shapes; a damaged basis; channel groups
+            that no imported module registers.
+    """
+    settings, path = read_settings(folder), folder / WEIGHTS_NAME
+    if not path.is_file():
+        pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
+        hint = f" (it has {pickles[0]}, but pickles are never loaded: convert them)" if pickles else ""
+        raise ValueError(
+            f"the allocator {str(folder)!r} has no {WEIGHTS_NAME}{hint}; save it again with save_pretrained"
+        )
+    if own := _own_groups(settings["layer"]):
+        raise ValueError(
+            f"the allocator {str(folder)!r} reads channel groups of a module that isn't imported: "
+            f"{', '.join(map(shorten, own))}; import it first (arr-coc --import MODULE ...)"
+        )
+    with reading(
+        f"the weights in {str(path)!r} don't fit {CONFIG_NAME}",
+        "save the allocator again with save_pretrained",
+    ):
+        config, weights = ARRCOCConfig.from_dict(settings["layer"]), load_file(path)
+        most = max((max(value.shape, default=0) for value in weights.values()), default=0)
+        for name in ("dim", "heads", "rank"):
+            if (getattr(config, name) or 0) > most:
+                raise ValueError(f"{name} is {getattr(config, name)}, and no weight is that large")
+        check_finite(weights)
+        layer = ARRCOCLayer(config)
+        layer.load_state_dict(weights, strict=True)
+        if settings.get(DIGEST, digest := _digest(path)) != digest:
+            raise ValueError("they are of another save, or somebody is saving there now")
+    layer.trained = bool(settings.get("trained", True))
+    layer.trained_on = check_records(settings.get("trained_on", ()))
+    if (folder / BASIS_NAME).is_file():
+        layer.basis = Basis.load(folder / BASIS_NAME)
+    return layer
+
+
+def _own_groups(layer: Any) -> list[str]:
+    """The channel groups of a layer's settings that nothing has registered."""
+    names = layer.get("channels") if isinstance(layer, dict) else None
+    listed = names if isinstance(names, list) else []
+    return [name for name in listed if isinstance(name, str) and name not in CHANNEL_GROUPS]
+
+
+def _digest(path: Path) -> str:
+    """A digest of a file's contents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
+    """Write a layer and its settings.
+
+    Args:
+        layer: the learned part.
+        folder: made if it is missing.
+        base: base_model, base_revision, base_model_type, base_dim.
+
+    Raises:
+        ValueError: the folder can't be made.
+    """
+    made_folder(folder)
+    write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
+    digest = _digest(folder / WEIGHTS_NAME)
+    settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base, DIGEST: digest}
+    if layer.trained_on:
+        settings = {"trained_on": layer.trained_on, **settings}
+    if layer.basis is not None:
+        layer.basis.save(folder / BASIS_NAME)
+    write_whole((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)
+
 
 Watch = Callable[[str], AbstractContextManager[Any]]
 """What takes the time of a block: from the name of a stage to a context."""
@@ -118,7 +319,7 @@ class ARRCOCLayer(nn.Module):
     def __init__(self, config: ARRCOCConfig) -> None:
         """Build the untrained layer; `trained` tells whether weights were loaded since.
 
-        `trained_on` has what is on record of how they were made, see `arr_coc.files.provenance`; `basis` the
+        `trained_on` has what is on record of how they were made, see `arr_coc.files.saved`; `basis` the
         components of its model's encoder, for layers that read them.
         """
         super().__init__()

@@ -39,8 +39,7 @@ from arr_coc import __version__
 from arr_coc.cli import app, ask, info, look, space, terminal, train, view
 from arr_coc.cli.examples import EXAMPLES
 from arr_coc.files.paths import shorten
-from arr_coc.files.plugins import missing, plugin, plugins
-from arr_coc.files.user_modules import import_modules
+from arr_coc.files.plugins import import_modules, missing, plugin, plugins
 
 __all__ = ["commands", "main", "register_command"]
 

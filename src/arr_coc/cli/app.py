@@ -61,7 +61,7 @@ def command(
         raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
     require_gradio()
     with terminal.status("starting", False):
-        from arr_coc.trace.clip_trace import load_trace
+        from arr_coc.trace.trace import load_trace
 
         terminal.quiet_transformers()
         opened = [load_trace(input_file(trace)) for trace in traces or ()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arr_coc.cli import inputs, options, strips, terminal
-from arr_coc.cli.sources import folder_images, open_picture
+from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Answer
-    from arr_coc.trace.clip_trace import ClipTrace
-    from arr_coc.trace.trace import Trace
+    from arr_coc.trace.trace import ClipTrace, Trace
     from arr_coc.video.visuals import Visual
 
 PICTURE = "arr-coc-ask.png"
@@ -141,7 +140,7 @@ def command(
     if drawing_path:
         from PIL import Image
 
-        from arr_coc.trace.guidance import Guidance
+        from arr_coc.trace.evidence import Guidance
         from arr_coc.trace.picture import draw_allocation, with_note
         from arr_coc.video.filmstrip import filmstrip
 
@@ -168,7 +167,7 @@ def _trace(
     """The trace of an answer, which is made once more for it."""
     session = model.session(list(pictures))
     if len(pictures) > 1 or session.has_clips:
-        from arr_coc.trace.observe_clips import observe_clips
+        from arr_coc.trace.observe import observe_clips
 
         return observe_clips(session, question, **options)
     from arr_coc.trace.observe import observe
@@ -193,7 +192,7 @@ def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
     """Answer one question about every image of a folder, a row each as it comes; the exit code."""
-    from arr_coc.choose.familiarity import FOREIGN
+    from arr_coc.choose.stem import FOREIGN
 
     width = max(len(file.name) for file in files)
     failures = foreign = 0
@@ -229,7 +228,7 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
 
 def _notes(answer: Answer) -> list[str]:
     """What is said beside an answer, but that its picture is foreign."""
-    from arr_coc.choose.familiarity import FOREIGN
+    from arr_coc.choose.stem import FOREIGN
 
     note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")
     return [text for text in (note, terminal.FALLBACK if answer.fallback else "") if text]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from arr_coc.cli import inputs, options, strips, terminal
-from arr_coc.cli.sources import folder_images, open_picture
+from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
@@ -139,8 +139,8 @@ def _guide(
     """The guide, which looks at each image alone."""
     with terminal.starting(quiet):
         from arr_coc.choose.attending import DEFAULT_BUDGET
+        from arr_coc.guide.guide import load_guide
         from arr_coc.guide.selector import Selector
-        from arr_coc.guide.store import load_guide
         from arr_coc.video import FrameSource
 
         selector = Selector(load_guide(guide, dtype, "cpu" if device == "auto" else device))
@@ -148,7 +148,7 @@ def _guide(
 
     def decide(visual: Visual) -> Decision:
         if isinstance(visual, FrameSource):
-            from arr_coc.guide.clip_selector import choose_in_clip
+            from arr_coc.guide.selector import choose_in_clip
 
             return choose_in_clip(selector, visual, question, allowed)
         return selector.decide(visual, question, allowed)
@@ -244,7 +244,7 @@ def _draw(
         return
     from PIL import Image
 
-    from arr_coc.trace.guidance import Guidance
+    from arr_coc.trace.evidence import Guidance
     from arr_coc.trace.picture import draw_layers, with_note
     from arr_coc.video.filmstrip import filmstrip
 

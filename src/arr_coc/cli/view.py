@@ -24,7 +24,7 @@ def command(
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.starting(as_json):
-        from arr_coc.trace.clip_trace import load_trace
+        from arr_coc.trace.trace import load_trace
         from arr_coc.trace.viewer import page
 
         views = [load_trace(input_file(trace)).view() for trace in traces]

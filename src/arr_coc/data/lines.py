@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from arr_coc.data.maps import find_map
+from arr_coc.data.evidence import find_map
 from arr_coc.data.record import (
     Answers,
     Example,

@@ -19,7 +19,7 @@ from arr_coc.data.metrics import loose_match
 from arr_coc.data.record import Example, NoSuchFile, check_inside
 from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import plugin, plugins
-from arr_coc.files.validation import bare, nearest
+from arr_coc.files.saved import bare, nearest
 
 Metric = Callable[[str, Sequence[str]], float]
 

@@ -6,36 +6,43 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.families.apertus1p5 import Apertus1p5Adapter
-from arr_coc.families.cohere import AyaVisionAdapter, Cohere2VisionAdapter
-from arr_coc.families.exaone4_5 import Exaone4_5Adapter
-from arr_coc.families.fast_vlm import FastVLMAdapter
-from arr_coc.families.gemma3 import Gemma3Adapter
-from arr_coc.families.gemma4 import Gemma4Adapter, Gemma4UnifiedAdapter
 from arr_coc.families.generic import GenericAdapter
-from arr_coc.families.glm4v import Glm4vAdapter
-from arr_coc.families.glm5_next import Glm5NextAdapter
-from arr_coc.families.hunyuan_vl import HunyuanVLAdapter
-from arr_coc.families.hy_v4_vl import HYV4VLAdapter
-from arr_coc.families.idefics3 import Idefics3Adapter
-from arr_coc.families.internvl import InternVLAdapter
-from arr_coc.families.kimi_k25 import KimiK25Adapter
-from arr_coc.families.lfm2_vl import Lfm2VLAdapter
-from arr_coc.families.lfm3_vl import Lfm3VLAdapter
-from arr_coc.families.llava import LlavaAdapter
-from arr_coc.families.llava_next import LlavaNextAdapter, LlavaOnevisionAdapter
-from arr_coc.families.minicpm_v import MiniCPMVAdapter
-from arr_coc.families.mistral3 import Mistral3Adapter
-from arr_coc.families.molmo2 import Molmo2Adapter
-from arr_coc.families.omni import Qwen2_5OmniAdapter, Qwen3OmniAdapter
-from arr_coc.families.ovis2 import Ovis2Adapter
-from arr_coc.families.paddleocr_vl import PaddleOCRVLAdapter
-from arr_coc.families.paligemma import PaliGemmaAdapter
-from arr_coc.families.qwen2_5_vl import Qwen2_5VLAdapter
-from arr_coc.families.qwen3_5 import Qwen3_5Adapter
-from arr_coc.families.qwen3_vl import Qwen3VLAdapter
+from arr_coc.families.qwen import (
+    Exaone4_5Adapter,
+    Glm4vAdapter,
+    Glm5NextAdapter,
+    PaddleOCRVLAdapter,
+    Qwen2_5OmniAdapter,
+    Qwen2_5VLAdapter,
+    Qwen3_5Adapter,
+    Qwen3OmniAdapter,
+    Qwen3VLAdapter,
+)
+from arr_coc.families.raster import (
+    Apertus1p5Adapter,
+    Gemma4Adapter,
+    Gemma4UnifiedAdapter,
+    HunyuanVLAdapter,
+    HYV4VLAdapter,
+    KimiK25Adapter,
+    Lfm3VLAdapter,
+    Mistral3Adapter,
+)
 from arr_coc.families.registry import ADAPTERS, Offer, check_model_type, offers, register_family
-from arr_coc.families.step3p7 import Step3p7Adapter
+from arr_coc.families.square import FastVLMAdapter, Gemma3Adapter, LlavaAdapter, PaliGemmaAdapter
+from arr_coc.families.tiled import (
+    AyaVisionAdapter,
+    Cohere2VisionAdapter,
+    Idefics3Adapter,
+    InternVLAdapter,
+    Lfm2VLAdapter,
+    LlavaNextAdapter,
+    LlavaOnevisionAdapter,
+    MiniCPMVAdapter,
+    Molmo2Adapter,
+    Ovis2Adapter,
+    Step3p7Adapter,
+)
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.self_check import self_check
 

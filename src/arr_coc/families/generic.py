@@ -15,7 +15,7 @@ from torch import Tensor
 
 from arr_coc.families.tiles import placeholder_runs
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.patching import to_pictures
+from arr_coc.seam.pixels import to_pictures
 
 STRETCH = 1.25
 """How far the shape of a grid may be from the shape of its picture: a ratio of ratios."""

@@ -23,7 +23,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from arr_coc.files.atomic import one_line
-from arr_coc.files.location import BUNDLED, is_local
+from arr_coc.files.paths import BUNDLED, is_local
 
 LOG_IN = "log in with `hf auth login`"
 

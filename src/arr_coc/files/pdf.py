@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arr_coc.files.extras import install_line
 from arr_coc.files.paths import input_file, local_path, shorten
+from arr_coc.files.plugins import install_line
 from arr_coc.files.worker import Worker
 
 if TYPE_CHECKING:

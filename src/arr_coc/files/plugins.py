@@ -10,9 +10,35 @@ of `DataSet`), `rows` (training rows that are made, not read), `layers`, `recipe
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
+
+# Packages that only some features need, and the line that installs them.
+#
+#     install_line("video") -> "pip install 'av>=15'"
+#
+# The packages themselves are named, and not `arr-coc[video]`: a package index need not have arr-coc, and an
+# installation from a checkout would be replaced. Law: as in pyproject.toml (`tests/files/test_extras.py`).
+
+EXTRAS = {
+    "app": ("gradio>=6.27,<7",),
+    "pdf": ("pypdfium2>=5",),
+    "video": ("av>=15",),
+    "train": ("accelerate>=1.3",),
+}
+"""Extra of arr-coc -> its requirements."""
+
+
+def install_line(extra: str, extras: Mapping[str, tuple[str, ...]] = EXTRAS) -> str:
+    """The command that installs the packages of an extra, ready for a shell."""
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in extras[extra])
+
 
 LAB = "arr-coc-lab"
 """The distribution with readers of benchmarks, rivals, evaluation and drawn pages."""
@@ -38,3 +64,58 @@ def plugin(kind: str, name: str) -> Any:
 def missing(what: str) -> str:
     """The sentence about something that the lab would bring."""
     return f"{what} is a part of {LAB}, which is not installed: in a clone of arr-coc, pip install ./lab"
+
+
+# Import of a user's own modules, which register channels, rivals, families, modes or commands.
+
+
+def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
+    """Import modules in order; one that is imported already is not run again.
+
+    Code is run here, so only names that the user wrote may come this far: those of a recipe file or of the
+    command line, never those of an allocator folder or of the Hub.
+
+    Args:
+        names: dotted module names.
+        folders: where to look after the usual places, and before the current folder.
+
+    Raises:
+        ValueError: a name is no module name, there is no such module, or importing it fails.
+    """
+    with _search_path([*folders, Path.cwd()]):
+        for name in names:
+            _import(name)
+
+
+def _import(name: str) -> None:
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"{name!r} is no module name: write x for a file x.py")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ValueError(
+                f"module {name!r} needs {error.name!r}, which is not installed: install it"
+            ) from error
+        raise ValueError(
+            f"module {name!r} does not exist: put it into the current folder, or beside the recipe that "
+            "names it, or install it"
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever the user's own code raises
+        detail = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"module {name!r} can't be imported ({type(error).__name__}: {detail}): correct it"
+        ) from error
+
+
+@contextmanager
+def _search_path(folders: Sequence[Path]) -> Generator[None]:
+    """`sys.path` with more folders at its end, inside the block."""
+    extra = [str(folder.resolve()) for folder in folders]
+    before = list(sys.path)
+    sys.path.extend(folder for folder in extra if folder not in before)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = before

@@ -24,12 +24,13 @@ What a file of a folder could do, looked up in transformers 5.23, and what is do
 - processor_config.json, preprocessor_config.json, video_preprocessor_config.json, tokenizer_config.json:
   `audio_tokenizer` names a repository with a model: refused. Names of classes must be those of processors and
   tokenizers. Files that tokenizer_config.json names (`vocab_file`, `fast_tokenizer_files` ...) must be in the
-  folder. Sizes in pixels are bounded. What they make of a picture is tried in a child (`store.trial`).
+  folder. Sizes in pixels are bounded. What they make of a picture is tried in a child (`store.checkpoint`).
 - chat templates may loop, or make texts without end: they run in a child process that has only so much time
-  and memory (`seam.template`).
-- tokenizer.json is parsed by the tokenizers library, and read a text with, in a child before (`store.trial`).
+  and memory (`seam.question`).
+- tokenizer.json is parsed by the tokenizers library, and read a text with, in a child before
+  (`store.checkpoint`).
   A pattern that is slow with another text than that is not found.
-- what else doesn't make sense is found by one small question, asked while loading (`store.trial`).
+- what else doesn't make sense is found by one small question, asked while loading (`store.checkpoint`).
 
 A failure is a ValueError of one line that names the file and the remedy.
 """
@@ -47,8 +48,7 @@ from typing import Any, NamedTuple
 from safetensors import safe_open
 from transformers import GenerationConfig, PreTrainedConfig
 
-from arr_coc.files.saved import PICKLES, reading
-from arr_coc.files.validation import short
+from arr_coc.files.saved import PICKLES, reading, short
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.guide.blocks import block_mean
 from arr_coc.guide.eyes import WIDTH as PRINT
-from arr_coc.guide.eyes import convolution
+from arr_coc.guide.eyes import block_mean, convolution
 from arr_coc.guide.meanings import WIDTH as MEANING
 from arr_coc.guide.question import WIDTH as ASKED
 from arr_coc.guide.question import Reading

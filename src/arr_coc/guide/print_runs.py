@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.blocks import block_max
+from arr_coc.guide.eyes import block_max
 from arr_coc.guide.head import PLACE
 
 COLUMN = 4

@@ -33,7 +33,7 @@ from arr_coc.choose.attending import (
 from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, unwatched
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import note, prior
-from arr_coc.video.frames import frame_counts, groups, kept_of_frames, over_time, stacked, whole_grids
+from arr_coc.video.source import frame_counts, groups, kept_of_frames, over_time, stacked, whole_grids
 from arr_coc.video.temporal import Changes
 
 STAGES = (

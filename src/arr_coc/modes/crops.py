@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from arr_coc.files.images import ImageSource, open_image
-from arr_coc.seam.misfits import reading
+from arr_coc.seam.pixels import reading
 
 if TYPE_CHECKING:
     from arr_coc.modes.call import Call, EncodedImages

@@ -18,8 +18,8 @@ from arr_coc.guide.realizing import Cues, Stopwatch
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.modes.textures import TextureMaker
 from arr_coc.seam import FamilyAdapter, Layout
-from arr_coc.seam.steps import StepRows
-from arr_coc.video.frames import groups
+from arr_coc.seam.clips import StepRows
+from arr_coc.video.source import groups
 from arr_coc.video.temporal import Changes
 
 

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.familiarity import GUIDED
-from arr_coc.choose.stem import Stem
+from arr_coc.choose.stem import GUIDED, Stem
 from arr_coc.guide.realizing import Decision
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.cues import pictures

@@ -26,9 +26,8 @@ from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import changes_of, pictures
 from arr_coc.modes.familiar import guided_visuals
 from arr_coc.seam import FamilyAdapter, Layout
-from arr_coc.video.frames import groups
-from arr_coc.video.moments import event_of
-from arr_coc.video.temporal import Changes
+from arr_coc.video.source import groups
+from arr_coc.video.temporal import Changes, event_of
 
 SAME = 0.04
 """The most that two pictures of one thing differ in, mean over pixels in [0, 1], after one was resampled."""

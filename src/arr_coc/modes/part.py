@@ -28,7 +28,7 @@ from arr_coc.modes.mode import Mode
 from arr_coc.modes.whole import coarse_maps, fall_back, gestalt_of, kept_cells, untaught
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.lora import PARTIAL
-from arr_coc.seam.misfits import reading
+from arr_coc.seam.pixels import reading
 
 
 def before_encoding(

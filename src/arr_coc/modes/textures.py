@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from arr_coc.choose.channels import FRAMES, Channels
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.texture import TextureCache, channel_groups, generate_texture_array
-from arr_coc.choose.texture.clip import FRAMES
-from arr_coc.choose.texture.registry import Channels
-from arr_coc.guide.print_evidence import picture_inputs
+from arr_coc.guide.guide import picture_inputs
 from arr_coc.seam import FamilyAdapter, Layout
-from arr_coc.seam.encoder_features import coarse_features
+from arr_coc.seam.gestalt import coarse_features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

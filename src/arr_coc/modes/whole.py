@@ -21,11 +21,10 @@ from arr_coc.modes.cues import gather
 from arr_coc.modes.familiar import noted
 from arr_coc.modes.guided import changes_for, couplings, strange_couplings
 from arr_coc.seam import PROMPT_NAMES, FamilyAdapter, Grid, Layout, VisualFeatures
-from arr_coc.seam.encoder_features import gestalt_features
-from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES, without_crops
+from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, without_crops
+from arr_coc.seam.clips import with_whole_pixels
 from arr_coc.seam.gaze import coupling, gaze
-from arr_coc.seam.gestalt import compress, find_compressor
-from arr_coc.seam.steps import with_whole_pixels
+from arr_coc.seam.gestalt import compress, find_compressor, gestalt_features
 
 VIEW = "pool4"
 """The gestalt in which an untrained layer looks, once every cell is encoded."""

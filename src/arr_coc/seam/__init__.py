@@ -7,10 +7,14 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from arr_coc.seam.base import FamilyAdapter
-from arr_coc.seam.compaction import (
+from arr_coc.seam.assembly import (
     GESTALT,
     PAD,
+    PROMPT_NAMES,
+    Compacted,
+    Grid,
+    Layout,
+    VisualFeatures,
     compact_columns,
     consecutive_positions,
     gather_columns,
@@ -19,9 +23,8 @@ from arr_coc.seam.compaction import (
     image_spans,
     kept_columns,
 )
-from arr_coc.seam.features import PROMPT_NAMES, Compacted, Grid, Layout, VisualFeatures
-from arr_coc.seam.loaded import attention_window, execution_device
-from arr_coc.seam.properties import BaseProperties
+from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.loaded import BaseProperties, attention_window, execution_device
 
 logger = logging.getLogger(__name__)
 

@@ -15,27 +15,482 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from arr_coc.seam.compaction import (
-    GESTALT,
-    PAD,
-    Span,
-    compact_columns,
-    consecutive_positions,
-    gather_columns,
-    gestalt_columns,
-    gestalt_positions,
-    image_spans,
-    in_order,
-    kept_columns,
-    moved_columns,
-)
-from arr_coc.seam.features import Compacted, Layout, VisualFeatures
+from arr_coc.choose.allocation import Grid
 from arr_coc.seam.loaded import attention_window, warn_of_window
+
+# Data classes of the seam: the layout of visual tokens, encoded images, and the compacted prompt.
+#
+# Shapes: image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as newline tokens, are
+# always kept). Every list is per image, in order of appearance.
+
+KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
+"""The processor's outputs with the kind of every token of a prompt."""
+PROMPT_NAMES = ("input_ids", "attention_mask", *KIND_NAMES)
+"""The processor's outputs with a value for every token of a prompt."""
+
+PROCESSOR_NAMES = (
+    *PROMPT_NAMES,
+    "labels",
+    "pixel_values",
+    "pixel_values_videos",
+    "pixel_values_local",
+    "pixel_attention_mask",
+    "image_grid_thw",
+    "video_grid_thw",
+    "second_per_grid_ts",
+    "image_sizes",
+    "image_position_ids",
+    "image_token_pooling",
+    "image_grids",
+    "image_num_crops",
+    "batch_num_images",
+    "num_local_patches",
+    "spatial_shapes",
+    "target_sizes",
+)
+"""The outputs of the processors of all families, and labels: what a data set for a model may have."""
+
+CROP_VALUES, CROP_GRIDS = "crop_values", "crop_grids"
+"""Inputs beside the processor's own: crops of pictures, and per image their rows and columns."""
+
+IMAGE, VIDEO = 1, 2
+"""Kinds of tokens in `mm_token_type_ids`; 0 is text."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The counts, grids and cells of the visual tokens of a call's images, before anything is encoded.
+
+    Attributes:
+        counts: visual tokens n_i of each image in the prompt.
+        grids: per image the merged grid (T, H, W) of its cells.
+        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order.
+        placeholders: tokens of each image in the processor's prompt where these are others: cells of crops
+            have none there. None: they are the `counts`.
+    """
+
+    counts: list[int]
+    grids: list[Grid]
+    cells: list[Tensor]
+    placeholders: list[int] | None = None
+
+    @property
+    def in_prompt(self) -> list[int]:
+        """Tokens of each image in the processor's prompt."""
+        return self.counts if self.placeholders is None else self.placeholders
+
+    @property
+    def sizes(self) -> list[int]:
+        """Cells of each image."""
+        return [len(cells) for cells in self.cells]
+
+    @classmethod
+    def of_grids(cls, grids: list[Grid], device: torch.device) -> Layout:
+        """The layout of images of which every token is a cell."""
+        counts = [frames * height * width for frames, height, width in grids]
+        return cls(counts, grids, [torch.arange(count, device=device) for count in counts])
+
+    def repeat(self, times: int) -> Layout:
+        """The layout of the same images `times` times."""
+        placeholders = None if self.placeholders is None else self.placeholders * times
+        return Layout(self.counts * times, self.grids * times, self.cells * times, placeholders)
+
+    def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
+        """Turn kept cells [K_i] (raster indices) into kept tokens, with all tokens that are no cell."""
+        chosen = []
+        for count, cells, indices in zip(self.counts, self.cells, keep, strict=True):
+            kept = torch.ones(count, dtype=torch.bool, device=cells.device)
+            kept[cells] = False
+            kept[cells[indices.to(cells.device)]] = True
+            chosen.append(kept.nonzero().flatten())
+        return chosen
+
+
+@dataclass(frozen=True)
+class VisualFeatures:
+    """The encoded images of one call, in order of appearance.
+
+    Attributes:
+        tokens: per image [n_i, D], in place of its placeholders in the prompt.
+        levels: per deepstack level, per image [n_i, D]; empty for families without deepstack.
+        grids: per image the merged grid (T, H, W) of its cells.
+        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order; empty if
+            some of the cells have been dropped.
+        kind: the model's own output class, for handing the features back.
+        packed: the model takes the tokens of all images as one tensor, not as a list.
+        beside: by name what else the model takes from its encoder, the same whichever tokens are kept.
+    """
+
+    tokens: list[Tensor]
+    levels: list[list[Tensor]]
+    grids: list[Grid]
+    cells: list[Tensor]
+    kind: type
+    packed: bool = False
+    beside: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> list[int]:
+        """Visual tokens of each image."""
+        return [len(tokens) for tokens in self.tokens]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of these tokens."""
+        return Layout(self.counts, self.grids, self.cells)
+
+    def cell_tokens(self, image: int) -> Tensor:
+        """The encoded cells of one image, raster order: [N, D]."""
+        return self.tokens[image][self.cells[image]]
+
+    def repeat(self, times: int) -> VisualFeatures:
+        """The same images `times` times, for a batch of questions about them; nothing is copied."""
+        levels = [level * times for level in self.levels]
+        grids, cells = self.grids * times, self.cells * times
+        return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
+
+    def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
+        """Turn kept cells [K_i] (raster indices) into kept tokens, see `Layout.tokens_to_keep`."""
+        return self.layout.tokens_to_keep(keep)
+
+    def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
+        """These token indices of each image, in every level. The result's `cells` are empty."""
+
+        def pick(images: list[Tensor]) -> list[Tensor]:
+            return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
+
+        return replace(
+            self, tokens=pick(self.tokens), levels=[pick(level) for level in self.levels], cells=[]
+        )
+
+    def ahead_of(self, others: VisualFeatures) -> VisualFeatures:
+        """Each image's tokens before those of `others`, in every level. The result's `cells` are empty.
+
+        Raises:
+            ValueError: the two differ in their number of images or of deepstack levels.
+        """
+        shapes = [(len(part.tokens), len(part.levels)) for part in (self, others)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"(images, levels) {shapes[0]} can't stand ahead of {shapes[1]}; encode the same images with "
+                "the same model"
+            )
+
+        def join(first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
+            return [torch.cat(pair) for pair in zip(first, second, strict=True)]
+
+        levels = [join(*pair) for pair in zip(self.levels, others.levels, strict=True)]
+        return replace(others, tokens=join(self.tokens, others.tokens), levels=levels, cells=[])
+
+    def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
+        """Multiply the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
+        factors = []
+        for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
+            ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
+            factors.append(ones.index_copy(0, cells, gate.to(ones).unsqueeze(1)))
+
+        def times(images: list[Tensor]) -> list[Tensor]:
+            return [tokens * factor for tokens, factor in zip(images, factors, strict=True)]
+
+        return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
+
+    def as_encoder_outputs(self) -> dict[str, Any]:
+        """A new value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs one."""
+        # Packed ones as pieces of one token: whatever splits pieces by prompts then splits these as well.
+        tokens = torch.cat(self.tokens)[:, None] if self.packed else self.tokens
+        fields: dict[str, Any] = {"pooler_output": tokens} | self.beside
+        if self.levels:
+            fields["deepstack_features"] = self.levels
+        return {"image": self.kind(**fields)}
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A prompt with visual tokens dropped, ready for the base model.
+
+    Attributes:
+        kwargs: arguments for the base model's `forward` or `generate`.
+        columns: long [B, S'], the original column of each column; `PAD` (-1) for padding, `GESTALT` (-2) for
+            a gestalt token, `CROP` (-3) for a cell of a crop, which have none.
+    """
+
+    kwargs: dict[str, Any] = field(repr=False)
+    columns: Tensor
+
+
+def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Processor inputs without the crops that may stand beside them."""
+    return {name: value for name, value in inputs.items() if name not in (CROP_VALUES, CROP_GRIDS)}
+
+
+def handing_back(output: Any) -> type:
+    """The class in which encoded tokens are handed back to the model: that of the encoder's own output.
+
+    A class that can't be made of tokens alone, as that of timm's towers, gives way to the usual one.
+
+    Args:
+        output: of the encoder.
+    """
+    needed = [one.name for one in fields(output) if one.default is MISSING and one.default_factory is MISSING]
+    return BaseModelOutputWithPooling if set(needed) - {"pooler_output"} else type(output)
+
+
+# Compaction: the columns of a prompt that are kept, gathered from every tensor over the prompt.
+#
+# `gather_columns(x, columns)[..., j] = x[..., columns[j]]`, so a kept token keeps its id, its mask, its
+# label
+# and its original position. Shapes: prompts are [B, S], compacted prompts [B, S'].
+#
+# An image may get gestalt tokens, which are not in the original prompt: they come before its first token,
+# and
+# their positions are in the coordinates of its cells.
+#
+# Rows that keep different numbers of tokens are padded on the left, since decoding continues on the right.
+# These are functions of tensors alone; nothing here needs a model.
+
+Span = tuple[int, Tensor]
+"""The place of one image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
+
+PAD = -1
+"""The column index that stands for padding."""
+
+GESTALT = -2
+"""The column index that stands for a gestalt token."""
+
+CROP = -3
+"""The column index that stands for a cell of a crop."""
+
+
+def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
+    """Divide the image columns of a batch among its images, which come in order of appearance.
+
+    Args:
+        is_image: bool [B, S], true where a visual token stands.
+        counts: visual tokens of each image, in order of appearance (row by row, left to right).
+
+    Returns:
+        One (row, columns [n]) per image.
+
+    Raises:
+        ValueError: the prompt holds another number of visual tokens than the images have.
+    """
+    spans: list[Span] = []
+    pending = list(counts)
+    for row, mask in enumerate(is_image):
+        columns = mask.nonzero().flatten()
+        while len(columns) and pending and pending[0] <= len(columns):
+            count = pending.pop(0)
+            spans.append((row, columns[:count]))
+            columns = columns[count:]
+        if len(columns):
+            break
+    if pending or int(is_image.sum()) != sum(counts):
+        raise ValueError(
+            f"the prompt has {int(is_image.sum())} image tokens in {len(is_image)} row(s) but its images "
+            f"make {list(counts)}; pass the processor's own input_ids, not truncated, with the same images"
+        )
+    return spans
+
+
+def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[Tensor]) -> Tensor:
+    """The mask of kept columns: every attended text column, and the kept visual tokens of each image.
+
+    Args:
+        attention_mask: [B, S], 0 for padding.
+        spans: one (row, columns [n_i]) per image.
+        keep: per image the indices [K_i] in 0..n_i-1 of the visual tokens to keep.
+
+    Returns:
+        bool [B, S].
+    """
+    kept = attention_mask.bool().clone()
+    for (row, columns), indices in zip(spans, keep, strict=True):
+        kept[row, columns] = False
+        kept[row, columns[indices]] = True
+    return kept
+
+
+def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) -> Tensor:
+    """The number of gestalt tokens to insert before each column: long [B, S].
+
+    Args:
+        kept: bool [B, S].
+        spans: one (row, columns [n_i]) per image.
+        counts: gestalt tokens of each image.
+    """
+    ahead = torch.zeros_like(kept, dtype=torch.long)
+    for (row, columns), count in zip(spans, counts, strict=True):
+        ahead[row, columns[0]] = count
+    return ahead
+
+
+def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -> Tensor:
+    """The indices of each row's kept columns in order, padded on the left to one width.
+
+    Args:
+        kept: bool [B, S].
+        spare: padding columns to add on the left of even the longest row (some attention kernels need a
+            mask with a zero in it, see `FamilyAdapter.needs_spare_column`).
+        ahead: long [B, S], gestalt tokens to insert before each column, kept or not; None: none.
+
+    Returns:
+        Long [B, S'], S' = the longest row + spare, `PAD` where a row is padded, `GESTALT` for gestalt tokens.
+    """
+    ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), each column's end
+    lengths = ends[:, -1:]
+    width = int(lengths.max()) + spare
+    padding = torch.arange(width, device=kept.device) < width - lengths  # (B, S')
+    columns = torch.full_like(padding, GESTALT, dtype=torch.long).masked_fill(padding, PAD)
+    row, column = kept.nonzero(as_tuple=True)
+    columns[row, (ends + width - lengths)[row, column] - 1] = column
+    return columns
+
+
+def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
+    """The kept tokens of an image with its cells in another order; tokens that are no cell keep their places.
+
+    Args:
+        indices: long [K], kept tokens, ascending.
+        cells: long [N], which token each cell is.
+        order: long, the kept cells, each once, in the order that is wanted.
+
+    Raises:
+        ValueError: the order holds other cells than those that are kept.
+    """
+    wanted = cells[order.to(cells.device)].to(indices.device)
+    places = torch.isin(indices, cells.to(indices.device))
+    if not torch.equal(wanted.sort().values, indices[places]):
+        raise ValueError(
+            f"an order of {len(wanted)} cells is not of the {int(places.sum())} kept ones; name each once"
+        )
+    return indices.masked_scatter(places, wanted)
+
+
+def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
+    """Gather the kept columns of a tensor over prompts.
+
+    Args:
+        values: [..., B, S] with any leading dimensions.
+        columns: long [B, S'], `PAD` for padding, `GESTALT` for gestalt tokens, `CROP` for cells of crops.
+        fill: value for padding.
+        gestalt: value for gestalt tokens and cells of crops; None: `fill`.
+
+    Returns:
+        [..., B, S'].
+    """
+    index = columns.clamp_min(0).expand(*values.shape[:-2], *columns.shape)
+    gathered = values.gather(-1, index).masked_fill(columns < 0, fill)
+    return gathered if gestalt is None else gathered.masked_fill(columns < PAD, gestalt)
+
+
+def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Tensor:
+    """Where columns of whole prompts stand in the compacted ones, as `logits_to_keep` names them.
+
+    Args:
+        named: numbers of columns, also from the end, a mask or a slice, the same for all rows; or those of
+            each row, numbers [B, n] or a mask [B, S].
+        columns: long [B, S'], the record of a compaction.
+        length: S of the whole prompts.
+        by_row: whether the model takes other columns for each row.
+
+    Returns:
+        Long [n] where they are the same in each row, else long [B, n]; of a mask [B, S] a mask [B, S'].
+
+    Raises:
+        ValueError: no columns of the prompt, one that is dropped, or one that stands at different places in
+            the rows, where the model takes no others for each.
+    """
+    rows = len(columns)
+    try:
+        if isinstance(named, Tensor) and named.ndim == 2:
+            named = named.to(columns.device)
+            if named.dtype == torch.bool and named.shape == (rows, length):
+                kept = gather_columns(named, columns, fill=0)
+                _refuse_lost(kept.sum(1) < named.sum(1), kept)
+                return kept
+            wanted = torch.arange(length, device=columns.device)[named].expand(rows, -1)
+        else:
+            index = named if isinstance(named, Tensor | slice) else torch.as_tensor(named)
+            wanted = torch.arange(length, device=columns.device)[index].expand(1, -1).expand(rows, -1)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"these are no columns of {rows} prompts of {length} tokens") from error
+    matches = columns[:, None] == wanted[..., None]  # (B, n, S')
+    _refuse_lost(~matches.any(-1), wanted)
+    places = matches.int().argmax(-1)
+    if bool((places == places[:1]).all()):
+        return places[0]
+    if not by_row:
+        raise ValueError("these columns stand elsewhere in each row once tokens are dropped: pass one row")
+    return places
+
+
+def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
+    """Raise a ValueError where some of the columns that were asked for are not kept."""
+    if bool(lost.any()):
+        which = wanted[lost].unique().tolist() if wanted.dtype != torch.bool else "of the mask"
+        raise ValueError(f"columns {which} are dropped or padding: name columns of text")
+
+
+def gestalt_positions(
+    positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
+) -> Tensor:
+    """Position ids of gestalt tokens, in the coordinates of the cells that they cover.
+
+    Row i of h coarse rows covers H / h of the H fine rows; its middle is y = (i + 0.5) * H / h - 0.5, and
+    likewise for columns, in each frame by itself. The position is that of the fine grid at the middle, linear
+    between cells: in three-row positions the middle plus the image's offset, in plain ones the mean over the
+    tokens covered.
+
+    Args:
+        positions: [..., B, S] of the whole prompt.
+        spans: one (row, columns [n_i]) per image.
+        layout: grids and cells of the images' tokens.
+        grids: per image the gestalt's grid (T, h, w).
+
+    Returns:
+        [..., G] for all images' gestalt tokens, raster order; float32, or in the dtype of `positions` if all
+        are whole numbers.
+    """
+    parts = []
+    for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
+        own = positions[..., row, columns[cells]]  # (..., N)
+        first = own[..., :1]  # subtracted, for exact fractions far into a prompt
+        if 0 in coarse:  # an image without gestalt tokens
+            parts.append(first[..., :0].float())
+            continue
+        lattice = (own - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
+        middles = F.interpolate(lattice, size=coarse[1:], mode="bilinear", align_corners=False)
+        parts.append(first + middles.reshape(*own.shape[:-1], -1))
+    joined = torch.cat(parts, dim=-1)
+    return joined.to(positions.dtype) if bool((joined == joined.round()).all()) else joined
+
+
+def consecutive_positions(attention_mask: Tensor) -> Tensor:
+    """Attended tokens counted from 0 along each row, 0 for padding: [B, S] -> long [B, S]."""
+    return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()
+
+
+def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
+    """A compacted prompt of one row with further tokens of text behind it, of this kind."""
+    more, longer = len(ids), dict(kwargs)
+    new = kwargs["input_ids"].new_tensor([list(ids)])
+    longer["input_ids"] = torch.cat([kwargs["input_ids"], new], 1)
+    longer["attention_mask"] = F.pad(kwargs["attention_mask"], (0, more), value=1)
+    steps = torch.arange(1, more + 1, device=new.device)
+    positions = kwargs["position_ids"]
+    longer["position_ids"] = torch.cat([positions, positions[..., -1:] + steps.to(positions)], -1)
+    for name in KIND_NAMES:
+        if kwargs.get(name) is not None:
+            longer[name] = F.pad(kwargs[name], (0, more), value=kind)
+    return longer
 
 
 class PromptAssembly(ABC):

@@ -25,12 +25,18 @@ from PIL.Image import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from arr_coc.seam.assembly import PromptAssembly
-from arr_coc.seam.compaction import consecutive_positions
-from arr_coc.seam.features import IMAGE, VIDEO, Grid, Layout, VisualFeatures, handing_back
+from arr_coc.seam.assembly import (
+    IMAGE,
+    VIDEO,
+    Grid,
+    Layout,
+    PromptAssembly,
+    VisualFeatures,
+    consecutive_positions,
+    handing_back,
+)
 from arr_coc.seam.loaded import has_recurrence
-from arr_coc.seam.misfits import REMEDY, reading
-from arr_coc.seam.pixels import undo_normalisation
+from arr_coc.seam.pixels import REMEDY, reading, undo_normalisation
 from arr_coc.seam.question import TemplateMarkers, outside, question_tokens, template_markers
 
 if TYPE_CHECKING:

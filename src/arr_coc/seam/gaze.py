@@ -43,8 +43,8 @@ from arr_coc.seam import (
     gather_columns,
     image_spans,
 )
+from arr_coc.seam.assembly import continued_prompt
 from arr_coc.seam.attention import attention_modules, attention_rows, watch_attention
-from arr_coc.seam.compaction import continued_prompt
 
 PER_PROMPT = ("position_ids", "labels")
 """Other tensors over the prompt; they are left out of a prompt that is rewritten."""

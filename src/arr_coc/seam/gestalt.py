@@ -19,17 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.features import CROP_GRIDS
-from arr_coc.seam.halvings import SIDES, Halvings
-from arr_coc.seam.tower_compressor import TOWERS
+from arr_coc.files.saved import check_finite, made_folder, reading, write_tensors
+from arr_coc.seam.assembly import CROP_GRIDS, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid
+from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
 
 CELLS = 256
 """Most cells of the coarse view that `resize` encodes."""
@@ -248,3 +250,193 @@ def compress(
         return convs[name](adapter, inputs)
     features = adapter.features(inputs) if features is None else features
     return convs[name](features) if compressor.learned and convs else pooled(features, compressor.factor)
+
+
+# Files of learned compressors in an allocator's folder: `<name>.safetensors` each, in bfloat16.
+#
+#     save_convs(convs, folder)
+#     load_convs(folder, dim)     frozen, by name; those without a file are left out
+#
+# A compressor inside the tower says in the file's metadata after how many blocks it works, and on which
+# windows.
+
+MOST_BLOCKS, MOST_CELLS = 1000, 1000
+"""Of the lower half of a tower, and along each side of its windows."""
+
+
+def save_convs(convs: Convs, folder: str | Path) -> None:
+    """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
+    place = made_folder(Path(folder))
+    for name, conv in convs.items():
+        weights = {key: value.to(torch.bfloat16) for key, value in conv.state_dict().items()}
+        numbers = None
+        if isinstance(conv, TowerCompressor):
+            numbers = {"first": str(conv.first), "window": str(conv.window)}
+        write_tensors(weights, place / f"{name}.safetensors", numbers)
+
+
+def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
+    """Load the trained compressors of an allocator's folder, frozen; every weight must be there and fit.
+
+    Args:
+        folder: the one given to `save_convs`.
+        dim: D, width of the base model's tokens.
+
+    Returns:
+        By name; those without a file are left out.
+
+    Raises:
+        ValueError: a file that is no safetensors, or whose weights are missing, left over or of other shapes.
+    """
+    convs: dict[str, nn.Module] = {}
+    for name, factor in {**CONVS, **TOWERS}.items():
+        path = Path(folder) / f"{name}.safetensors"
+        if not path.is_file():
+            continue
+        what = f"for tokens of width {dim}" if name in CONVS else "inside a vision tower"
+        with reading(
+            f"{str(path)!r} is no compressor of factor {factor} {what}",
+            "copy it there again, or remove it to do without",
+        ):
+            with safe_open(path, "pt") as file:
+                weights = {key: file.get_tensor(key) for key in file.keys()}
+                numbers = file.metadata() or {}
+            check_finite(weights)
+            conv = _inside(weights, numbers, factor) if name in TOWERS else _after(weights, dim, factor)
+            conv.load_state_dict(weights, strict=True)
+        convs[name] = conv.eval().requires_grad_(False)
+    return convs
+
+
+def _after(weights: dict[str, Tensor], dim: int, factor: int) -> nn.Module:
+    levels = {key.split(".")[1] for key in weights if key.startswith("levels.")}
+    return ConvCompressor(dim, factor, len(levels))
+
+
+def _inside(weights: dict[str, Tensor], numbers: dict[str, str], factor: int) -> nn.Module:
+    first, window = int(numbers["first"]), int(numbers["window"])
+    if not (1 <= first <= MOST_BLOCKS and 1 <= window <= MOST_CELLS):
+        raise ValueError(f"first is {first} and window {window}")
+    return TowerCompressor(len(weights["norm.weight"]), factor, first, window)
+
+
+# Features of a vision encoder on a coarse view of a picture, for the texture group "components".
+#
+#     coarse_features(adapter, inputs) -> per image [1, F, h, w]      the vision-language model's own
+#     VisionTower.from_pretrained("openai/clip-vit-base-patch32")(pictures [B, 3, h, w]) -> [B, F, h', w']
+#
+# The basis of either is fitted once, on some hundred pictures, and saved where the user likes:
+#
+#     fit_basis(tower(picture) for picture in pictures).save("basis.safetensors")
+
+
+def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
+    """The tokens of a gestalt as maps: per image [1, D, h, w], in their own dtype.
+
+    Raises:
+        ValueError: a clip of more than one frame among the images.
+    """
+    maps = []
+    for image, (t, h, w) in enumerate(gestalt.grids):
+        if t != 1:
+            raise ValueError(f"image {image} is a clip of {t} merged frames; take the features of one frame")
+        maps.append(gestalt.cell_tokens(image).T.unflatten(1, (h, w))[None])
+    return maps
+
+
+@torch.no_grad()
+def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[Tensor]:
+    """What a vision-language model's own encoder makes of a coarse view of each image of a call.
+
+    The view is the gestalt of mode "saccade": the scaled-down picture of at most 256 cells, or, in a family
+    whose tower takes one input size, the encoded cells averaged 2x2. A call that has a gestalt already passes
+    it to `gestalt_features` and pays nothing.
+
+    Args:
+        adapter: of the model.
+        inputs: processor inputs with still images.
+
+    Returns:
+        Per image [1, D, h, w], in the dtype of the model.
+
+    Raises:
+        ValueError: a clip among the images.
+    """
+    return gestalt_features(compress("resize" if adapter.sparse else "pool4", adapter, inputs))
+
+
+class VisionTower:
+    """A vision transformer of fixed input size, such as CLIP's or SigLIP's, as an encoder of coarse views.
+
+    Args:
+        model: a loaded transformers vision model: pixels in, `last_hidden_state` out, one token a patch in
+            raster order, others (a class token, registers) before them.
+        mean: per channel, of its image processor's normalisation.
+        std: likewise.
+
+    Raises:
+        ValueError: its configuration doesn't say the sizes of images and patches.
+    """
+
+    def __init__(self, model: Any, mean: list[float], std: list[float]) -> None:
+        config = model.config
+        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
+        if not isinstance(size, int) or not isinstance(patch, int) or size < patch:
+            raise ValueError(
+                f"{config.model_type!r} is no vision tower of fixed input size (image_size {size}, "
+                f"patch_size {patch}); use one such as CLIP's or SigLIP's"
+            )
+        self.model, self.size, self.side = model.eval().requires_grad_(False), size, size // patch
+        self.mean, self.std = (torch.tensor(x, dtype=torch.float32).view(3, 1, 1) for x in (mean, std))
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, device: str = "cpu") -> VisionTower:
+        """Load a tower by its name on the Hub or its folder; of a model with two towers, the vision half.
+
+        Only safetensors are read, and no code of the folder's is run.
+
+        Raises:
+            ValueError: no such model, no image processor beside it, or a model without such a tower.
+        """
+        from transformers import AutoImageProcessor, AutoModel
+
+        with reading(
+            f"{str(name)!r} can't be loaded as a vision tower",
+            "give the name or the folder of a CLIP or SigLIP checkpoint in safetensors with its processor",
+        ):
+            processor = AutoImageProcessor.from_pretrained(str(name), trust_remote_code=False)
+            model, report = AutoModel.from_pretrained(
+                str(name), use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            )
+            if lacking := sorted(report["missing_keys"]):
+                raise ValueError(f"{len(lacking)} weights are missing, first {lacking[0]}")
+        tower = getattr(model, "vision_model", model).to(device)
+        return cls(tower, list(processor.image_mean), list(processor.image_std))
+
+    @torch.no_grad()
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """Features of pictures of one size.
+
+        The whole picture is scaled to the tower's input, whatever its shape: the maps cover all of it.
+
+        Args:
+            pictures: float [B, 3, h, w] in [0, 1].
+
+        Returns:
+            Float32 [B, F, side, side], on the device of the pictures.
+
+        Raises:
+            ValueError: the tower gives fewer tokens than patches.
+        """
+        small = F.interpolate(
+            pictures.float(), (self.size, self.size), mode="bilinear", align_corners=False, antialias=True
+        )
+        pixels = (small - self.mean.to(small)) / self.std.to(small)
+        parameter = next(self.model.parameters())
+        tokens = self.model(pixel_values=pixels.to(parameter)).last_hidden_state  # (B, n, F)
+        patches = self.side**2
+        if tokens.shape[1] < patches:
+            raise ValueError(
+                f"the tower gives {tokens.shape[1]} tokens for {patches} patches; use another one"
+            )
+        return tokens[:, -patches:].mT.unflatten(2, (self.side, self.side)).float().to(pictures.device)

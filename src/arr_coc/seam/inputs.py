@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from arr_coc.seam.compaction import image_spans
-from arr_coc.seam.features import KIND_NAMES
-from arr_coc.seam.misfits import REMEDY, reading
-from arr_coc.seam.steps import StepPixels
+from arr_coc.seam.assembly import KIND_NAMES, image_spans
+from arr_coc.seam.clips import StepPixels
+from arr_coc.seam.pixels import REMEDY, reading
 
 if TYPE_CHECKING:
     from arr_coc.seam.base import FamilyAdapter

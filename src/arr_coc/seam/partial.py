@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from arr_coc.seam.features import Layout
+from arr_coc.seam.assembly import Layout
 
 
 def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:

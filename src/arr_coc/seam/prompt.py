@@ -25,9 +25,9 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.files.question import check_question
-from arr_coc.seam.features import KIND_NAMES, PROMPT_NAMES
-from arr_coc.seam.steps import ClipSteps, StepPixels, crowded, outline, takes_steps
-from arr_coc.seam.template import render
+from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
+from arr_coc.seam.clips import ClipSteps, StepPixels, crowded, outline, takes_steps
+from arr_coc.seam.question import render
 from arr_coc.video import FrameSource
 from arr_coc.video.visuals import Visual
 

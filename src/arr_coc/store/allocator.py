@@ -11,23 +11,25 @@ partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for r
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedModel
 
-from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.layer_files import save_layer
-from arr_coc.choose.stem import Stem, load_stem, save_stem
+from arr_coc.choose.layer import ARRCOCLayer, save_layer
+from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem
 from arr_coc.files.atomic import alone, move_files, one_line, own_folder, write_whole
-from arr_coc.files.location import written
+from arr_coc.files.paths import written
 from arr_coc.files.saved import CONFIG_NAME, made_folder
 from arr_coc.files.vetting import check_file
-from arr_coc.guide.store import FILE, PLACE
-from arr_coc.seam.compressor_files import load_convs, save_convs
+from arr_coc.guide.guide import FILE, PLACE
+from arr_coc.seam.gestalt import load_convs, save_convs
+from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import LoRAs
-from arr_coc.seam.lora_files import FILES as LORA_FILES
 from arr_coc.store.checkpoint import (
     ALLOCATOR_FILES,
     BUNDLED_ALLOCATOR,
@@ -168,3 +170,32 @@ def bundled_stem(base: PreTrainedModel) -> Stem | None:
         return None
     stem = load_stem(BUNDLED_ALLOCATOR, base.config.get_text_config().hidden_size)
     return None if stem is None else stem.requires_grad_(False)
+
+
+# A fingerprint of learned weights, by which a result file names the weights it was measured with.
+
+WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
+"""What peft and torch.compile put into the names of a base model's weights."""
+ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")
+"""Weights that peft puts beside them."""
+
+
+def fingerprint(module: nn.Module) -> str:
+    """Sixteen hex digits that tell apart weights of the same names and shapes, by up to 64 values of each.
+
+    Adapters of peft in a model don't count, nor how they and torch.compile rename its weights: a base model
+    has one fingerprint, whatever was put into it. Nor does familiarity, which is fitted to a stem afterwards
+    and changes no answer: a stem has one fingerprint before and after.
+    """
+    verdicts = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, Familiarity))
+    weights = {
+        WRAPPERS.sub("", name): values
+        for name, values in module.state_dict().items()
+        if not ADAPTERS.search(name) and not name.startswith(verdicts)
+    }
+    digest = hashlib.sha256()
+    for name, values in sorted(weights.items()):
+        flat = values.flatten()
+        some = flat[:: max(1, len(flat) // 64)][:64]
+        digest.update(name.encode() + some.double().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, Unpack
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from arr_coc.files.hub import BUNDLED, is_local
+from arr_coc.files.hub import BUNDLED, check_shared, is_local, upload
 from arr_coc.files.plugins import plugin
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.guide import load_guide
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
 from arr_coc.seam.lora import WEIGHTS_NAME as LORA_WEIGHTS
 from arr_coc.seam.tower_compressor import TOWERS
-from arr_coc.store.checkpoint import ALLOCATOR_FILES, GUIDE, WEIGHTS_NAME, base_revision
-from arr_coc.store.fingerprint import fingerprint
+from arr_coc.store.allocator import fingerprint, save_learned
+from arr_coc.store.checkpoint import (
+    ALLOCATOR_FILES,
+    BUNDLED_ABOUT,
+    GUIDE,
+    WEIGHTS_NAME,
+    base_revision,
+)
 
 CARD = "README.md"
 SHARED = (*ALLOCATOR_FILES, CARD)
@@ -211,7 +218,7 @@ def _data(model: Described, data: str | None) -> str:
 
 
 def _run(record: Mapping[str, Any]) -> str:
-    """A record of `arr_coc.files.provenance` in words."""
+    """A record of `arr_coc.files.saved` in words."""
     kinds = {"world": "drawn pages"}
     parts = [
         ", ".join(
@@ -249,3 +256,51 @@ def _limits(model: Described) -> str:
             "be wrong about photographs."
         )
     return "\n".join(f"- {line}" for line in lines)
+
+
+# Sharing: what a model has learned as a folder with a card, on this disk or on the Hub.
+
+
+class Shareable:
+    """Saving and uploading for a model class: what it has learned, and never its base."""
+
+    base: Any
+    layer: Any
+    stem: Any
+    convs: Any
+    loras: Any
+    guide: Path | None
+    budget: Any
+    config: Any
+    base_name: str
+
+    @property
+    def about(self) -> str | None:
+        """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
+        return BUNDLED_ABOUT if self.base_name == BUNDLED else None
+
+    def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
+        """Write what was learned (layer, stem, compressors, LoRAs, an own guide), the name and commit of the
+        base model, and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base
+        itself.
+
+        Raises:
+            ValueError: results that can't be read or are of other weights; nothing is written then.
+        """
+        text = model_card(self, **({"name": Path(folder).resolve().name} | card))
+        parts = (self.layer, self.stem, dict(self.convs), self.loras)
+        card_text = card_file(text, Path(folder))
+        save_learned(*parts, self.base, Path(folder), self.base_name, self.guide, card_text)
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None, **card: Unpack[Facts]
+    ) -> str:
+        """Upload what `save_pretrained` writes and nothing else; returns the address of the commit.
+
+        Raises:
+            ValueError: a base model that only this disk has, or an upload that fails.
+        """
+        check_shared(self.base_name)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder, **({"name": repo_id} | card))
+            return upload(Path(folder), repo_id, SHARED, private=private, token=token)

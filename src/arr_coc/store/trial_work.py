@@ -1,4 +1,4 @@
-"""What a child process does with the tokenizer and the processor of a model folder: see `store.trial`.
+"""What a child process does with the tokenizer and the processor of a model folder: see `store.checkpoint`.
 
 Nothing is returned but that each step holds: the parent loads the same files itself afterwards.
 """
@@ -16,7 +16,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 from transformers import AutoProcessor
 
-from arr_coc.files.validation import short
+from arr_coc.files.saved import short
 from arr_coc.seam.prompt import VisualPrompt
 
 PROBE = (

@@ -12,8 +12,7 @@ from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
-from arr_coc.trace.lettering import DPI, wrap
-from arr_coc.trace.picture import _TITLE, _draw_panel, _kept_panel, _panel_pixels, _truth
+from arr_coc.trace.picture import _TITLE, DPI, _draw_panel, _kept_panel, _panel_pixels, _truth, wrap
 
 _GAP, _CAPTION = 0.22, 0.36  # inches
 

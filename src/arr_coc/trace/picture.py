@@ -10,25 +10,318 @@ stand where it read them. Pillow alone draws: matplotlib takes longer to import 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageColor, ImageDraw, ImageFilter
+from PIL import Image, ImageColor, ImageDraw, ImageFilter, ImageFont
 
 from arr_coc.choose.allocation import SCORERS
-from arr_coc.trace.colours import PALETTE, colours
 from arr_coc.trace.evidence import check_boxes, scaled, score
-from arr_coc.trace.lettering import DPI, font_of, text_width, wrap
-from arr_coc.trace.marks import Evidence, draw_evidence, draw_spots
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from arr_coc.choose.allocation import Allocation
     from arr_coc.data.record import Box
-    from arr_coc.trace.guidance import Guidance, Spot
+    from arr_coc.trace.evidence import Guidance, Spot
+
+# Colours of numbers in [0, 1], from night over plum and amber to cream.
+#
+#     colours(relevance)     uint8 [..., 3]
+#
+# Lightness rises all the way, so a map is readable in gray and with every common kind of colour blindness.
+
+STOPS = (
+    (8, 8, 20), (58, 20, 92), (140, 36, 104), (214, 66, 82), (250, 136, 72), (254, 206, 120), (255, 250, 226),
+)  # fmt: skip
+"""RGB at equal steps, between which colours are mixed."""
+_STEPS = np.linspace(0, len(STOPS) - 1, 256)
+PALETTE: np.ndarray = np.rint(
+    np.stack([np.interp(_STEPS, range(len(STOPS)), channel) for channel in zip(*STOPS, strict=True)], axis=1)
+).astype(np.uint8)
+"""The colours of 0 to 1 in equal steps, RGB, uint8 [256, 3]."""
+
+
+def colours(numbers: np.ndarray) -> np.ndarray:
+    """Numbers in [0, 1] as RGB, float [...] -> uint8 [..., 3]."""
+    return PALETTE[(numbers * 256).astype(np.int64).clip(0, 255)]
+
+
+# Text on pictures, in DejaVu Sans, which comes with matplotlib; other scripts in a font of the system.
+#
+# font("bold", 11)                         of 11 points at DPI
+# font_of("总价", "bold", 11)               the first font that has its letters
+# text_width("relevance", "bold", 11)      in pixels
+# wrap(question, "bold", 14.5, 900, 2)     lines that fit
+
+DPI = 150
+"""Pixels per inch of every picture."""
+OTHER_SCRIPT = "(text in another script)"
+"""Stands for a text that no font here can show."""
+_NO_CHARACTER, _TRIED = "\uffff", 10.0  # points
+_FILES = {"normal": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf"}
+
+
+@cache
+def font(weight: str, size: float) -> ImageFont.FreeTypeFont:
+    """The font of a weight, "normal" or "bold", and a size in points."""
+    spec = find_spec("matplotlib")  # which finds the folder and imports nothing
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("matplotlib, whose fonts pictures are lettered in, is not installed")
+    file = Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / _FILES[weight]
+    return ImageFont.truetype(str(file), size * DPI / 72)
+
+
+def text_width(text: str, weight: str, size: float) -> float:
+    """The width of a text of one line in pixels."""
+    return font_of(text, weight, size).getlength(text)
+
+
+def font_of(text: str, weight: str, size: float) -> ImageFont.FreeTypeFont:
+    """The font of a text: `font`, or where a letter is missing in that, one of the system's that has all."""
+    lacks = any(not _has_glyph(c, weight) for c in text if unicodedata.category(c).startswith("L"))
+    file = _system_font(_signs(text), weight) if lacks else None
+    return font(weight, size) if file is None else _loaded(file, size)
+
+
+@lru_cache(64)
+def _loaded(file: str, size: float) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(file, size * DPI / 72)
+
+
+def _signs(text: str) -> frozenset[str]:
+    """The letters, numbers and punctuation of a text."""
+    return frozenset(c for c in text if unicodedata.category(c)[0] in "LMNP")
+
+
+@lru_cache(512)
+def _system_font(signs: frozenset[str], weight: str) -> str | None:
+    """The file of a font on this system that has all of some characters, nearest to a weight; or None."""
+    codes = set(map(ord, signs))
+    return next((file for file in _system_fonts(weight) if codes <= _charmap(file)), None)
+
+
+@cache
+def _system_fonts(weight: str) -> tuple[str, ...]:
+    """The files of fonts that matplotlib knows of, upright ones nearest to a weight first."""
+    from matplotlib import font_manager  # slow to import, and needed for other scripts alone
+
+    wanted = font_manager.weight_dict[weight]
+
+    def distance(entry: font_manager.FontEntry) -> tuple[bool, float]:
+        own = font_manager.weight_dict.get(entry.weight, entry.weight)
+        return entry.style != "normal", abs(float(own) - wanted)
+
+    # The font of last resort has a box with a number for every character there is.
+    entries = [one for one in font_manager.fontManager.ttflist if "Last Resort" not in one.name]
+    return tuple(dict.fromkeys(entry.fname for entry in sorted(entries, key=distance)))
+
+
+@cache
+def _charmap(file: str) -> frozenset[int]:
+    """The characters that a font file has; none of one that can't be read."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(FT2Font(file).get_charmap())
+    except (OSError, RuntimeError):  # in matplotlib's list, and gone or damaged since
+        return frozenset()
+
+
+def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:
+    """Break into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
+    words = printable(text[:600], weight).split()  # more than ever fits
+    lines: list[str] = []
+    line = ""
+    while words:
+        word = words.pop(0)
+        joined = f"{line} {word}".strip()
+        if text_width(joined, weight, size) <= width:
+            line = joined
+        elif line:
+            lines.append(line)
+            line = ""
+            words.insert(0, word)
+        else:  # one word wider than the picture: cut it
+            lengths = range(1, len(word) + 1)
+            fits = max(1, bisect_right(lengths, width, key=lambda n: text_width(word[:n], weight, size)))
+            lines.append(word[:fits])
+            words[:0] = [word[fits:]] if word[fits:] else []
+        if len(lines) > most:
+            break
+    lines += [line] if line else []
+    if len(lines) > most:
+        last = lines[most - 1]
+        while last and text_width(f"{last}…", weight, size) > width:
+            last = last[:-1]
+        lines = [*lines[: most - 1], f"{last.rstrip()}…"]
+    return lines
+
+
+def printable(text: str, weight: str = "normal") -> str:
+    """The text with control characters, for which fonts have no glyphs, as spaces.
+
+    A text of which most letters are missing in every font would be a row of boxes: `OTHER_SCRIPT` says so.
+    """
+    if _is_other(text, weight) and _system_font(_signs(text), weight) is None:
+        return OTHER_SCRIPT
+    return "".join(" " if unicodedata.category(c).startswith("C") else c for c in text)
+
+
+def _is_other(text: str, weight: str) -> bool:
+    """Whether most letters of a text are missing in the font of a weight."""
+    letters = [c for c in text if unicodedata.category(c).startswith("L")]
+    return 2 * sum(not _has_glyph(c, weight) for c in letters) > len(letters)
+
+
+@lru_cache(4096)
+def _has_glyph(letter: str, weight: str) -> bool:
+    """Whether the font of a weight has a letter: it draws another shape than for what is no character."""
+    letter_shape, empty_shape = (_drawn(sign, weight) for sign in (letter, _NO_CHARACTER))
+    return letter_shape != empty_shape
+
+
+def _drawn(sign: str, weight: str) -> bytes:
+    """The pixels of a character as the font of a weight draws it."""
+    image = Image.new("L", (3 * round(_TRIED * DPI / 72), 3 * round(_TRIED * DPI / 72)))
+    ImageDraw.Draw(image).text((0, 0), sign, 255, font(weight, _TRIED))
+    return image.tobytes()
+
+
+# Marks on a panel of a picture: outlines of the evidence, and the guide's words where it read them.
+
+Evidence: TypeAlias = "Sequence[tuple[Box, bool]]"
+"""Boxes in shares of the picture's sides, each with whether all of its cells were kept."""
+_Px: TypeAlias = "tuple[int, int, int, int]"  # left, top, right, bottom; the last two are inside
+AROUND = 0.005
+"""Between a box and its outline, in shares of the picture's sides, so that it covers no print."""
+HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"
+_MARK_LINE, _HALO, _DASH, _SPACE = 4, 2, 11, 8  # px
+_LABEL = 8.0  # points
+_BAR, _BAR_HALF = 7, 12  # px, the height of a bar below print and half its width
+_DOT = 4  # px, the most that are blank within a letter: below the dot of an i
+_CONTRAST = 24  # levels of gray within a row from which on it is printed
+_AWAY = 2  # its own heights that a word may stand above where it would be, so that it hides nothing
+_FINE = 4  # rounded shapes are drawn so many times as large and reduced, which smooths them
+
+
+def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
+    """Outline boxes: green and whole if all cells were kept, else red and dashed."""
+    draw = ImageDraw.Draw(panel)
+    for (x0, y0, x1, y1), is_hit in evidence:
+        left, right = (round(x * panel.width) for x in (x0 - AROUND, x1 + AROUND))
+        top, bottom = (round(y * panel.height) for y in (y0 - AROUND, y1 + AROUND))
+        strokes = list(_strokes((left, top, right, bottom), dashed=not is_hit))
+        for grown, colour in ((_HALO, "white"), (0, HIT if is_hit else MISSED)):
+            for x, y, x_end, y_end in strokes:
+                draw.rectangle((x - grown, y - grown, x_end + grown, y_end + grown), fill=colour)
+
+
+def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
+    """The outline of a box in px as filled rectangles, whole sides or dashes."""
+    left, top, right, bottom = box
+    before, after = _MARK_LINE // 2, _MARK_LINE - _MARK_LINE // 2 - 1
+    for y in (top, bottom):
+        for start, end in _dashes(left - before, right + after, dashed):
+            yield start, y - before, end, y + after
+    for x in (left, right):
+        for start, end in _dashes(top - before, bottom + after, dashed):
+            yield x - before, start, x + after, end
+
+
+def _dashes(start: int, end: int, dashed: bool) -> Iterator[tuple[int, int]]:
+    if not dashed:
+        yield start, end
+        return
+    for at in range(start, end + 1, _DASH + _SPACE):
+        yield at, min(at + _DASH - 1, end)
+
+
+def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
+    """Underline the print at places, which stays readable, and write their words above it.
+
+    A word that would lie on another, or on the print of another place, stands further up, and where there is
+    no room above, below its bar. One that would hide what nobody asked for stands a little further up,
+    if the picture is blank there.
+    """
+    letters, pad = font("normal", _LABEL), round(0.2 * _LABEL * DPI / 72)
+    above, below = letters.getmetrics()
+    gray = np.asarray(panel.convert("L"), dtype=np.int16)
+    spots = sorted(spots, key=lambda one: one.place, reverse=True)
+    prints = [_print(gray, spot.place) for spot in spots]
+    taken = list(prints)
+    for left, _, right, bottom in prints:
+        _rounded(panel, (left, bottom - _BAR + 1, right, bottom), _BAR // 2)
+    high = above + below + 2 * pad + 1
+    # Below the words at the top is the only room for theirs, so they come first.
+    for spot, box in sorted(zip(spots, prints, strict=True), key=lambda both: both[1][1] >= high):
+        words = f"{spot.label} {spot.likeness:.2f}"
+        (text,) = wrap(words, "normal", _LABEL, panel.width - 2 * pad - 1, 1)
+        wide = round(text_width(text, "normal", _LABEL)) + 2 * pad + 1
+        x = max(0, min(_start(box, wide, prints), panel.width - wide))
+        last, nearest = panel.height - high, box[1] - high
+        rows = [*range(nearest, -1, -1), *range(box[3] + 1, last + 1)]
+        in_the_way = [(upper, lower) for start, upper, end, lower in taken if start < x + wide and x <= end]
+        free = [y for y in rows if all(y + high <= upper or lower < y for upper, lower in in_the_way)]
+        near = (y for y in free if 0 <= nearest - y <= _AWAY * high)
+        blank = (y for y in near if np.ptp(gray[y : y + high, x : x + wide]) < _CONTRAST)
+        y = next(blank, free[0] if free else max(0, min(nearest, last)))
+        taken.append((x, y, x + wide - 1, y + high - 1))
+        _rounded(panel, taken[-1], 2 * pad)
+        own = font_of(text, "normal", _LABEL)
+        ImageDraw.Draw(panel).text((x + pad, y + pad + above), text, "white", own, anchor="ls")
+
+
+def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:
+    """Where a label of a width begins: centred on its bar, or turned away from a neighbour in its line."""
+    line = [other for other in prints if other[1] <= box[3] and box[1] <= other[3]]
+    middles = [(left + right) // 2 for left, _, right, _ in line]
+    own = (box[0] + box[2]) // 2
+    before, after = (any(0 < side * (middle - own) < wide for middle in middles) for side in (-1, 1))
+    if before == after:
+        return own - wide // 2
+    return own - _BAR_HALF // 2 if before else own + _BAR_HALF // 2 - wide
+
+
+def _print(gray: np.ndarray, place: tuple[float, float]) -> _Px:
+    """The box in px, as wide as a bar, of the print nearest to a place and of the bar below it.
+
+    Where there is no end of print, as in a photograph, it ends a little above and below the place.
+    """
+    height, width = gray.shape
+    row, column = (min(int(share * side), side - 1) for share, side in zip(place, gray.shape, strict=True))
+    left, right = max(0, column - _BAR_HALF), min(width - 1, column + _BAR_HALF)
+    reach = height // 20
+    first, last = max(0, row - reach), min(height - 1, row + reach)
+    printed = np.ptp(gray[first : last + 1, left : right + 1], axis=1) >= _CONTRAST
+    top = bottom = row
+    if printed.any():
+        rows = first + np.flatnonzero(printed)
+        nearest = int(np.abs(rows - row).argmin())
+        gaps = np.flatnonzero(np.diff(rows) > _DOT + 1)  # after which rows a line ends
+        start = gaps[gaps < nearest].max(initial=-1) + 1
+        end = gaps[gaps >= nearest].min(initial=len(rows) - 1)
+        top, bottom = int(rows[start]), int(rows[end])
+    top -= (bottom - top) * 2 // 5 + 1  # its neighbours in the line may be capitals
+    return left, max(0, top), right, min(bottom + _BAR, height - 1)
+
+
+def _rounded(panel: Image.Image, box: _Px, radius: int) -> None:
+    """A box in the colour of spots with a white edge and smooth corners."""
+    size = (box[2] - box[0] + 1, box[3] - box[1] + 1)
+    for inset, colour in ((0, "white"), (_FINE + _FINE // 2, SPOT)):
+        shape = Image.new("L", (size[0] * _FINE, size[1] * _FINE))
+        corners = (inset, inset, shape.width - 1 - inset, shape.height - 1 - inset)
+        ImageDraw.Draw(shape).rounded_rectangle(corners, radius * _FINE - inset, fill=255)
+        panel.paste(colour, box[:2], shape.resize(size, Image.Resampling.BOX))
+
 
 _INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
 _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid, Reason
-from arr_coc.trace.guidance import Guidance
+from arr_coc.trace.evidence import Guidance
 from arr_coc.trace.view import SCORES, allocation_view, guidance_view, picture_url
 
 LARGEST, MOST_PIXELS = 2**19, 2**25

@@ -21,9 +21,8 @@ from torch import Tensor
 from arr_coc.choose.allocation import SCORERS, Allocation, Reason
 from arr_coc.data.record import Box
 from arr_coc.modes import MODES
-from arr_coc.trace.colours import PALETTE
-from arr_coc.trace.evidence import score
-from arr_coc.trace.guidance import LIKELY, Guidance
+from arr_coc.trace.evidence import LIKELY, Guidance, score
+from arr_coc.trace.picture import PALETTE
 
 VIEW_FORMAT, CLIP_VIEW_FORMAT = "arr-coc view 1", "arr-coc clip view 1"
 MAX_WEBP = 16_383

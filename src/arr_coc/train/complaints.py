@@ -10,7 +10,7 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from arr_coc.choose.config import ARRCOCConfig
+from arr_coc.choose.layer import ARRCOCConfig
 
 EXPECTED = {
     "int_type": "it should be a whole number",

@@ -21,8 +21,8 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.attention import attention_rows, watch_attention
+from arr_coc.seam.batching import IGNORED, answer_costs
 from arr_coc.seam.decoding import generate_whole
-from arr_coc.seam.likelihood import IGNORED, answer_costs
 from arr_coc.session import GREEDY, Session
 
 

@@ -26,8 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.choose.attending import compute_retention_mask
-from arr_coc.choose.relaxation import soft_top_k
+from arr_coc.choose.attending import compute_retention_mask, soft_top_k
 
 ESTIMATORS = ("straight-through", "gumbel", "reinforce", "scores-only")
 

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from arr_coc.choose.layer_files import WEIGHTS_NAME
+from arr_coc.choose.layer import WEIGHTS_NAME
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.saved import CONFIG_NAME
 from arr_coc.train.recipe import DEFAULTS, Recipe

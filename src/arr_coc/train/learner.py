@@ -27,16 +27,15 @@ from arr_coc.choose.layer import Relevance
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.plugins import plugin
-from arr_coc.guide.print_evidence import picture_inputs
+from arr_coc.guide.guide import picture_inputs
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE
 from arr_coc.modes.cues import question_embeddings
 from arr_coc.modes.saccade import SACCADE_TOKENS
 from arr_coc.modes.textures import wanted_inputs
 from arr_coc.seam import VisualFeatures
-from arr_coc.seam.encoder_features import coarse_features
-from arr_coc.seam.gestalt import CELLS
-from arr_coc.seam.likelihood import answer_costs
+from arr_coc.seam.batching import answer_costs
+from arr_coc.seam.gestalt import CELLS, coarse_features
 from arr_coc.seam.lora import OWN
 from arr_coc.session import Session
 from arr_coc.train import distill

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
-from arr_coc.files.validation import nearest
+from arr_coc.files.saved import nearest
 from arr_coc.train.rows import ImageRows
 
 Lesson = Callable[[ImageRows, Tensor, Tensor], Tensor]

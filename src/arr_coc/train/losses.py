@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.choose.attending import compute_retention_mask
-from arr_coc.choose.relaxation import soft_top_k
+from arr_coc.choose.attending import compute_retention_mask, soft_top_k
 
 POSITIVE = 8.0
 """What an evidence cell weighs in the BCE: there are few of them."""

@@ -27,9 +27,9 @@ from arr_coc.choose.attending import compute_retention_mask
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
 from arr_coc.seam import Layout, VisualFeatures
-from arr_coc.seam.features import Compacted
+from arr_coc.seam.assembly import Compacted
+from arr_coc.seam.batching import compacted_costs, hinted_costs
 from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress
-from arr_coc.seam.likelihood import compacted_costs, hinted_costs
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.session import Session
 from arr_coc.train.learner import ImageLoss, Learner, draws_of

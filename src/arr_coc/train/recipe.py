@@ -29,8 +29,7 @@ from pydantic import (
 
 from arr_coc.choose.layer import ARRCOCConfig
 from arr_coc.files.paths import input_file
-from arr_coc.files.plugins import plugin, plugins
-from arr_coc.files.user_modules import import_modules
+from arr_coc.files.plugins import import_modules, plugin, plugins
 from arr_coc.train.complaints import explain, short, unknown
 from arr_coc.train.estimators import ESTIMATORS
 from arr_coc.train.fields import (

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from arr_coc.data import Box, Example
-from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells
-from arr_coc.data.maps import read_map
+from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells, read_map
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import MIN_SIDE, open_image
 

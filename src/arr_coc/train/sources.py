@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 from arr_coc.data import Example, open_data
 from arr_coc.files.plugins import plugin
-from arr_coc.files.provenance import plain
+from arr_coc.files.saved import plain
 from arr_coc.train.fields import MARKS, PARTS
 from arr_coc.train.folder import is_main_process
 from arr_coc.train.recipe import Recipe

@@ -20,8 +20,8 @@ from torch import Tensor
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import COMPRESS
 from arr_coc.seam import Layout, VisualFeatures
+from arr_coc.seam.batching import compacted_costs
 from arr_coc.seam.gestalt import CONVS, pooled
-from arr_coc.seam.likelihood import compacted_costs
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.train.recipe import Recipe
 

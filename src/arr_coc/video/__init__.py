@@ -8,10 +8,9 @@
 tensors, `file` reads video files by PyAV (the extra `video`), `writing` writes them.
 """
 
+from arr_coc.video.file import write_clip
 from arr_coc.video.opening import VIDEO_SUFFIXES, ClipSource, open_clip
-from arr_coc.video.sampling import LEAST_FRAMES, MOST_FRAMES, sample_frames, step_times
-from arr_coc.video.source import FrameSource
-from arr_coc.video.writing import write_clip
+from arr_coc.video.source import LEAST_FRAMES, MOST_FRAMES, FrameSource, sample_frames, step_times
 
 __all__ = [
     "LEAST_FRAMES", "MOST_FRAMES", "VIDEO_SUFFIXES", "ClipSource", "FrameSource",

@@ -22,8 +22,7 @@ from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.question import kind_of
 from arr_coc.video.file import VideoFile
 from arr_coc.video.pictures import Animation, Frames, Pictures, clip_name, folder_pictures, is_picture
-from arr_coc.video.sampling import MOST_FRAMES
-from arr_coc.video.source import FrameSource, Index, choose
+from arr_coc.video.source import MOST_FRAMES, FrameSource, Index, choose
 
 if TYPE_CHECKING:
     from torch import Tensor  # at run time a path needs no torch

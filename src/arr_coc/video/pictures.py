@@ -13,10 +13,10 @@ from PIL import Image
 
 from arr_coc.files.images import ImageSource, check_cost, identify, open_image
 from arr_coc.files.paths import shorten
-from arr_coc.video.sampling import check_rate
 from arr_coc.video.source import (
     MAX_ANIMATION_WORK,
     Index,
+    check_rate,
     check_size,
     check_total,
     check_work,

@@ -11,10 +11,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from arr_coc.choose.familiarity import Familiarity
-from arr_coc.choose.stem import Stem
+from arr_coc.choose.stem import Familiarity, Stem
 from arr_coc.model import ARRCOCModel
-from arr_coc.store.fingerprint import fingerprint
+from arr_coc.store.allocator import fingerprint
 from tiny import picture, prompts, tiny
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import load_guide
+from arr_coc.guide.guide import Guide, load_guide
 from arr_coc_lab.teaching import state
 from arr_coc_lab.teaching.recipe import load_guide_recipe
 from arr_coc_lab.teaching.stages import READS

@@ -10,7 +10,7 @@ from PIL import Image
 
 from arr_coc.choose.texture import channel_names
 from arr_coc.files.images import open_image
-from arr_coc.trace.guidance import read_guidance
+from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.trace import Trace
 from arr_coc_vllm.choosing import Chooser, Record
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arr_coc.cli import inputs, options, terminal
-from arr_coc.cli.sources import open_picture
+from arr_coc.cli.inputs import open_picture
 
 if TYPE_CHECKING:
     from arr_coc_lab.evaluate.speed import Row

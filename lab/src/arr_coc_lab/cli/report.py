@@ -26,7 +26,7 @@ def _columns(text: str) -> str:
         BadParameter: there is no such table.
     """
     if text not in COLUMNS:
-        from arr_coc.files.validation import nearest
+        from arr_coc.files.saved import nearest
 
         raise typer.BadParameter(
             f"{text!r} is unknown; use one of {', '.join(COLUMNS)}{nearest(text, COLUMNS)}"

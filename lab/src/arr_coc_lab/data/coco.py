@@ -41,7 +41,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
-from arr_coc.files.validation import bare, nearest, short
+from arr_coc.files.saved import bare, nearest, short
 
 
 class _Entry(Fields):

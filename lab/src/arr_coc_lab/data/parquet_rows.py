@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.files.atomic import one_line, write_whole
-from arr_coc.files.validation import short
+from arr_coc.files.saved import short
 
 REMEDY = "it may be damaged or cut off; download it again"
 BATCH = 16

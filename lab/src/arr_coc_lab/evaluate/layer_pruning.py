@@ -25,8 +25,7 @@ from transformers.masking_utils import create_causal_mask
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import VisualFeatures, compact_columns, gather_columns, kept_columns
 from arr_coc.seam.attention import attention_rows, watch_attention
-from arr_coc.seam.caches import CACHE
-from arr_coc.seam.decoding import setting
+from arr_coc.seam.decoding import CACHE, setting
 from arr_coc_lab.rivals.reduction import Reduction, check_budget
 
 LAYER_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "llava")

@@ -23,7 +23,7 @@ from arr_coc.modes import find_mode
 from arr_coc.modes.call import runs_as
 from arr_coc.modes.part import encode_parts
 from arr_coc.seam import VisualFeatures
-from arr_coc.seam.likelihood import answer_costs
+from arr_coc.seam.batching import answer_costs
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.answering import answer_compacted
 

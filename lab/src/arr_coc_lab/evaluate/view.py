@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.data import Box
-from arr_coc.data.evidence import all_evidence
-from arr_coc.data.maps import read_map
+from arr_coc.data.evidence import all_evidence, read_map
 from arr_coc.families import LlavaAdapter
 from arr_coc.guide.realizing import Cues, Stopwatch, score
 from arr_coc.model import ARRCOCModel

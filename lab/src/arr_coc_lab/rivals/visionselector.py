@@ -3,7 +3,7 @@
     q = V Wq + bq, k = V Wk + bk;  s_i = mean_j (q_i . k_j) / sqrt(width);  keep the k highest s_i
 
 It was published with a soft top-k without noise, p = sigmoid(s + t), with t found by bisection so that the
-p sum to k (`choose.relaxation.soft_top_k`), and a curriculum from soft to hard masks. How the scorer is
+p sum to k (`choose.attending.soft_top_k`), and a curriculum from soft to hard masks. How the scorer is
 taught here, and how that differs, is the trainer's: see `runs/study.sh`. The bundled one has no biases.
 """
 
@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from arr_coc.choose.relaxation import soft_top_k
+from arr_coc.choose.attending import soft_top_k
 from arr_coc_lab.rivals.method import Method, Style, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, top_k
 

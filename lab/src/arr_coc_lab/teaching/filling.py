@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Empty
 from typing import NamedTuple
 
-from arr_coc.files.user_modules import import_modules
+from arr_coc.files.plugins import import_modules
 from arr_coc.train.workers import start_worker
 from arr_coc_lab.extras import install_line
 from arr_coc_lab.world.browser import cache

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from arr_coc.files.validation import nearest, validated
+from arr_coc.files.saved import nearest, validated
 
 FILE = Path(__file__).with_name("guide.toml")
 

@@ -22,11 +22,9 @@ from torch import Tensor, nn, optim
 
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.paths import local_path
-from arr_coc.files.provenance import check_records
-from arr_coc.files.saved import reading, write_tensors
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import FILE as GUIDE
-from arr_coc.guide.store import FOLDER, FORMAT
+from arr_coc.files.saved import check_records, reading, write_tensors
+from arr_coc.guide.guide import FILE as GUIDE
+from arr_coc.guide.guide import FOLDER, FORMAT, Guide
 from arr_coc.train.folder import CURVE, RECIPE
 from arr_coc_lab.teaching.recipe import FREE, GuideRecipe
 
@@ -133,7 +131,7 @@ def save(
         mean: their running mean, which is the guide.
         optimizer: with its moments.
         progress: how far the run is.
-        records: how the guide was made, see `files.provenance`.
+        records: how the guide was made, see `files.saved`.
     """
     texts = {"format": FORMAT, "trained_on": json.dumps(check_records(list(records)))}
     write_tensors(mean.state_dict(), out / GUIDE, texts)
@@ -219,7 +217,7 @@ def load_weights(
     """Load a guide, or some parts of one, such as "eyes": "bundled", the folder of a run, or a file.
 
     Returns:
-        How it was made, see `files.provenance`.
+        How it was made, see `files.saved`.
 
     Raises:
         ValueError: there is none, or it can't be read.

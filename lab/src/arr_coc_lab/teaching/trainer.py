@@ -22,9 +22,8 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import TrainerState
 
 from arr_coc.files.device import resolve_device
-from arr_coc.files.provenance import MOST
-from arr_coc.guide.guide import Guide
-from arr_coc.guide.store import fast_dtype
+from arr_coc.files.saved import MOST
+from arr_coc.guide.guide import Guide, fast_dtype
 from arr_coc.train.folder import opened
 from arr_coc.train.interruption import Interruption
 from arr_coc.train.progress import Report, counted, duration

@@ -1,17 +1,182 @@
-"""`generate_texture_array`: its inputs checked, its channel groups computed and joined."""
+"""The texture array: cheap features in [0, 1] of every cell of an image, from its pixels.
+
+    generate_texture_array(image [B, 3, h, w], grid=(H, W), channels) -> [B, C, H, W]
+
+- Channels come in named groups. `CHANNEL_GROUPS` is the registry, `PRESETS` names lists of groups, and
+  `register_channel_group(ChannelGroup(...))` adds a group; the built-in ones are in `groups`, a file each.
+- A group computes from a `ChannelContext`: the image, the grid, maps that groups share and, where the
+  caller passes them, encoder features and their `Basis`, evidence of print, the frames before, their
+  relevance, and where earlier questions looked. What a group needs and does not get is an error; what it
+  reads where it is there has a neutral value otherwise.
+- A `TextureCache` keeps channels between calls by what their groups depend on.
+- Any aspect ratio and any grid (it need not divide the image, and may be finer than it); deterministic;
+  no gradient. Computed in float32, returned in the dtype and on the device of the image.
+- Channels are scaled by fixed constants, never by the other images of a batch or by the image's own
+  maximum: a blank page stays dark.
+- On an accelerator no value is read back, so nothing waits for it.
+"""
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from arr_coc.choose.texture.basis import Basis
-from arr_coc.choose.texture.cache import TextureCache
-from arr_coc.choose.texture.context import OPTIONAL_INPUTS, ChannelContext, Grid2D
-from arr_coc.choose.texture.registry import ChannelGroup, Channels, channel_groups
+from arr_coc.choose.channels import (
+    CHANNEL_GROUPS,
+    COARSE,
+    COMPONENTS,
+    COSTS,
+    OPTIONAL_INPUTS,
+    PRESETS,
+    SPECTRUM_SIZE,
+    Basis,
+    ChannelContext,
+    ChannelGroup,
+    Channels,
+    Clip,
+    Grid2D,
+    cell_mean,
+    centre_surround,
+    channel_groups,
+    channel_names,
+    colour_opponency,
+    distance_to,
+    fit_basis,
+    lab_hue,
+    laplacian,
+    moved,
+    phase_shift,
+    position_grid,
+    register_channel_group,
+    sobel,
+    spectral_residual,
+    surround,
+    texture_size,
+)
+
+Pixels = ChannelContext
+"""The context's name while it held pixels alone."""
+
+__all__ = [
+    "generate_texture_array",
+    "ChannelContext", "ChannelGroup", "Channels", "Grid2D",
+    "CHANNEL_GROUPS", "PRESETS", "COSTS", "OPTIONAL_INPUTS",
+    "register_channel_group", "channel_groups", "channel_names", "texture_size",
+    "Basis", "fit_basis", "COMPONENTS", "TextureCache", "Clip", "phase_shift", "moved",
+    "cell_mean", "sobel", "laplacian", "surround", "distance_to", "position_grid", "COARSE",
+    "spectral_residual", "centre_surround", "lab_hue", "colour_opponency", "SPECTRUM_SIZE",
+    "Pixels",
+]  # fmt: skip
+
+
+# A cache of channels between calls, each kept as long as the inputs that its group depends on stay the same.
+#
+#     cache = TextureCache()
+#     generate_texture_array(page, grid, "full20", cache=cache)
+#     generate_texture_array(page, grid, "full20", attention_history=maps, cache=cache)   one group is
+# computed
+#
+# A second question about a picture computes what depends on questions; a second frame what depends on
+# frames.
+# The modes keep one for each picture of a session (`modes.textures`).
+
+
+class _Sameness:
+    """Whether an input is the very one of before: the same object, not written to since, held weakly."""
+
+    def __init__(self, value: object) -> None:
+        self.reference = None if value is None else weakref.ref(value)
+        self.version = _version(value)
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is that input, unchanged."""
+        before = None if self.reference is None else self.reference()
+        return (
+            before is value
+            and (self.reference is None or value is not None)
+            and (self.version == _version(value))
+        )
+
+
+def _version(value: object) -> int | None:
+    """How often a tensor was written to; None where that is not counted."""
+    return value._version if isinstance(value, Tensor) and not value.is_inference() else None
+
+
+@dataclass
+class TextureCache:
+    """Channels of groups by name and grid, with the inputs that they were computed from.
+
+    An input is the same if it is the same object and was not written to; one of `torch.inference_mode`, of
+    which that is not counted, must not be written to. Inputs are not kept alive. One array of channels is
+    kept for each group and grid, that of the last call.
+
+    Attributes:
+        fixed: inputs that whoever owns the cache vouches for: they stay the same as long as it lives, though
+            the tensors may be made anew for each call.
+        computed: how often a group was computed, by its name.
+    """
+
+    fixed: Collection[str] = frozenset()
+    computed: dict[str, int] = field(default_factory=dict)
+    _parts: dict[tuple[str, tuple[int, int]], tuple[ChannelGroup, dict[str, _Sameness], Tensor]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def part(
+        self,
+        group: ChannelGroup,
+        grid: tuple[int, int],
+        sources: Mapping[str, object],
+        compute: Callable[[], Tensor],
+    ) -> Tensor:
+        """The channels of a group, [B, count, H, W] float32: those of before if nothing that matters changed.
+
+        Args:
+            group: the group.
+            grid: (H, W).
+            sources: every input of the call by its name; None where it was not supplied.
+            compute: makes the channels.
+        """
+        image = sources["image"]
+        depends = {name: sources[name] for name in group.depends - frozenset(self.fixed)}
+        before = self._parts.get((group.name, grid))
+        if before is not None and isinstance(image, Tensor):
+            same, marks, part = before
+            fits = part.device == image.device and len(part) == len(image) and same == group
+            if fits and all(marks[name].holds(value) for name, value in depends.items()):
+                return part
+        part = compute()
+        self.computed[group.name] = self.computed.get(group.name, 0) + 1
+        self._parts[group.name, grid] = (group, {n: _Sameness(v) for n, v in depends.items()}, part)
+        return part
+
+    def whole(self, groups: Sequence[ChannelGroup], grid: tuple[int, int]) -> Tensor | None:
+        """The channels of groups [B, C, H, W], where all are kept and follow from what is fixed; else None.
+
+        Nothing has to be made for them then: not even the picture.
+        """
+        parts: list[Tensor] = []
+        for group in groups:
+            same, _, part = self._parts.get((group.name, grid), (None, None, None))
+            if part is None or same != group or group.depends - frozenset(self.fixed):
+                return None
+            parts.append(part)
+        return torch.cat(parts, dim=1) if parts else None
+
+    def clear(self) -> None:
+        """Forget all channels."""
+        self._parts.clear()
+        self.computed.clear()
+
+
+# `generate_texture_array`: its inputs checked, its channel groups computed and joined.
 
 TOLERANCE = 0.01
 """How far outside [0, 1] a value may lie: undoing a normalisation in bfloat16 is half a percent off."""
@@ -51,9 +216,9 @@ def generate_texture_array(
         relevance_history: Float [B, T', H, W] in [0, 1], likewise of the latest T' frames, oldest first.
         attention_history: Float [B, Q, H, W] in [0, 1], where earlier questions looked, oldest first.
         text_evidence: Float [B, h', w'] in [0, 1], how likely print stands at each place of the image, such
-            as `guide.print_evidence.text_evidence` of the guide's eyes.
+            as `guide.guide.text_evidence` of the guide's eyes.
         coarse_features: Float [B, F, h', w'], features of a vision encoder on a coarse view of the image,
-            such as `seam.encoder_features.coarse_features`.
+            such as `seam.gestalt.coarse_features`.
         basis: Of the encoder of `coarse_features`, by `fit_basis`.
         cache: Of channels of earlier calls; groups whose inputs are the very same tensors are not computed
             again.

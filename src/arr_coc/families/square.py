@@ -13,8 +13,10 @@ show: it has no crop, and its cells are those of the view.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -23,12 +25,20 @@ import torch.nn.functional as F
 from PIL.Image import Image
 from torch import Tensor
 
+from arr_coc.families.generic import GenericAdapter
 from arr_coc.families.tiles import joined, raster
-from arr_coc.seam.assembly import joined_tokens
-from arr_coc.seam.base import FamilyAdapter, Layout, VisualFeatures
-from arr_coc.seam.compaction import CROP, GESTALT
-from arr_coc.seam.features import CROP_GRIDS, CROP_VALUES, Compacted, without_crops
+from arr_coc.seam.assembly import (
+    CROP,
+    CROP_GRIDS,
+    CROP_VALUES,
+    GESTALT,
+    Compacted,
+    joined_tokens,
+    without_crops,
+)
+from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
+from arr_coc.seam.question import TemplateMarkers
 
 MOST_TIMES = 3
 """The most crops along each side of a picture."""
@@ -290,3 +300,104 @@ def _shapes(inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
 def _counts(inputs: Mapping[str, Any]) -> list[int]:
     """Per image how many squares there are of it to be encoded."""
     return [rows * columns for rows, columns in _shapes(inputs)]
+
+
+# LLaVA (1.5): one square picture per image, plain positions, a CLIP-like tower.
+
+
+class LlavaAdapter(CroppedAdapter):
+    """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
+
+    model_types = ("llava",)
+    title = "LLaVA 1.5"
+    remark = "the view of the whole stays beside the crops; no checkpoint was taught to read both"
+    by_cells = True
+    visual_names = (
+        "pixel_values",
+        "image_sizes",
+        "vision_feature_layer",
+        "vision_feature_select_strategy",
+    )
+
+    @property
+    def merger(self) -> Any:
+        """The module that projects each patch."""
+        return self.model.model.multi_modal_projector
+
+    @property
+    def side(self) -> int:
+        """Patches along each side of the tower's square input."""
+        return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """A square of patches; with the strategy "full" a class token precedes it and is always kept."""
+        side = self.side
+        if any(count - side * side not in (0, 1) for count in counts):
+            tower = self.model.config.vision_config.model_type
+            raise ValueError(
+                f"llava with a {tower!r} tower makes {list(counts)} tokens per image where {side}x{side} "
+                "were expected; only towers of one fixed input size (CLIP, SigLIP) are supported, or use "
+                "mode='full'"
+            )
+        return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The tower's input, without the rim that holds no whole patch; with crops, what these show."""
+        covered = self.side * self.patch_px
+        views = [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
+        return self.pictures_of(inputs, views) if CROP_GRIDS in inputs else views
+
+
+# Gemma 3: a square of cells for each picture and each crop of it, whatever their shapes.
+
+
+class Gemma3Adapter(FamilyAdapter):
+    """Gemma 3: pictures are scaled to the tower's square; crops (pan and scan) are pictures of their own."""
+
+    model_types = ("gemma3",)
+    title = "Gemma 3"
+    remark = "dropping equals masking while the prompt fits the attention window"
+    mean = (0.5, 0.5, 0.5)
+    std = (0.5, 0.5, 0.5)
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """Every token is a cell of a square."""
+        sides = [math.isqrt(count) for count in counts]
+        return [((1, side, side), torch.arange(side * side)) for side in sides]
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The tower's input."""
+        return list(inputs["pixel_values"])
+
+
+# FastVLM: a square of cells for each picture, read by a tower of convolutions from timm.
+#
+# The generic adapter, without its check: each cell of the last layers sees nearly all of the picture, so in
+# a
+# model of random weights no cell changes the most with its own quarter.
+
+
+class FastVLMAdapter(GenericAdapter):
+    """FastVLM."""
+
+    model_types = ("fast_vlm",)
+    title = "FastVLM"
+    remark = "with `timm` installed"
+
+
+# PaliGemma: a square of cells for each picture, read together with the question, each seeing the other.
+
+
+class PaliGemmaAdapter(Gemma3Adapter):
+    """PaliGemma and PaliGemma 2. Released checkpoints have no chat template: write the prompt yourself."""
+
+    model_types = ("paligemma",)
+    title = "PaliGemma"
+    remark = "without a chat template of its own `generate` alone; the image is read anew for each question"
+    prefix = True
+
+    @cached_property
+    def markers(self) -> TemplateMarkers | None:
+        """What its processor, not a template, writes around a user's words."""
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        return None if tokenizer is None else TemplateMarkers(tokenizer.bos_token, "\n")

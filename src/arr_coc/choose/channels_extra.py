@@ -1,0 +1,374 @@
+"""The built-in channel groups, one file each.
+
+Importing a file registers its group. To add a group: write its file here, and its line below.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from kornia.color import rgb_to_grayscale
+from torch import Tensor
+
+from arr_coc.choose.channels import (
+    CHANGED,
+    COMPONENTS,
+    OLD,
+    ChannelContext,
+    ChannelGroup,
+    cell_mean,
+    distance_to,
+    lab_hue,
+    laplacian,
+    position_grid,
+    register_channel_group,
+    saliency,
+    surround,
+)
+
+# Where earlier questions about the image looked.
+
+
+def attention_memory(context: ChannelContext) -> Tensor:
+    """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W].
+
+    Neutral: 0 before the first question. A caller that shows another picture passes no history.
+    """
+    history = context.attention_history
+    if history is None:
+        return torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
+    mean = history[:, 0]
+    for each in history.unbind(1)[1:]:
+        mean = OLD * mean + (1 - OLD) * each
+    return mean[:, None]
+
+
+register_channel_group(
+    ChannelGroup(
+        "attention_memory", 1, "0.7 old + 0.3 new over questions", "cheap", attention_memory,
+        channels=("attention_history",), reads={"attention_history"},
+        neutral="0 before the first question",
+    )
+)  # fmt: skip
+
+
+# Prior of looking at the middle of the image.
+
+
+def centre_bias(context: ChannelContext) -> Tensor:
+    """Gaussian of the eccentricity e, exp(-4 e^2), [B, 1, H, W]."""
+    return torch.exp(-4 * context.eccentricity**2)
+
+
+register_channel_group(ChannelGroup("centre_bias", 1, "exp(-4 eccentricity^2)", "free", centre_bias))
+
+
+# How far each cell is from the last change in the clip, and for how long it has not changed.
+
+HALF = 4.0
+"""Frames after which age is 0.5."""
+
+
+def change_memory(context: ChannelContext) -> Tensor:
+    """Distance to the last change and age, [B, 2, H, W].
+
+    The distance to the nearest cell that changed since the frame before, as a share of the grid's diagonal; 1
+    everywhere where none did. Age is n / (n + 4) for content that has stood n frames unchanged, as far back
+    as `previous_frames` go (at most 8). Neutral: distance 1 and age 0 for a still.
+    """
+    if context.clip is None:
+        blank = torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
+        return torch.cat((1 - blank, blank), dim=1)
+    distance = distance_to(context.clip.changes[:, -1] > CHANGED)
+    ages = context.clip.ages
+    return torch.stack((distance, ages / (ages + HALF)), dim=1)
+
+
+register_channel_group(
+    ChannelGroup(
+        "change_memory", 2, "Euclidean, to changes over 0.02; frames n / (n + 4)", "cheap", change_memory,
+        channels=("change_distance", "age"), reads={"previous_frames"},
+        neutral="distance 1 and age 0 for a still",
+    )
+)  # fmt: skip
+
+
+# Regions of like colour: how large a cell's region is, how it differs from the image, and where it ends.
+
+SIDE = 4
+"""Regions at the start are SIDE x SIDE, evenly spaced."""
+FINE = 2
+"""Places along each side of a cell that are put into regions."""
+ROUNDS = 8
+"""Rounds of k-means, always as many."""
+PLACE = 0.5
+"""Weight of a distance of the whole image beside that from black to white."""
+
+
+def regions(places: Tensor, middles: Tensor, rounds: int = ROUNDS) -> tuple[Tensor, Tensor]:
+    """Regions by k-means (Lloyd, 1982) with a fixed number of rounds.
+
+    Deterministic: sums are matrix products, ties go to the first region, an empty region stays where it was.
+
+    Args:
+        places: [B, P, c].
+        middles: [B, K, c], at the start.
+        rounds: how often middles and members follow from each other.
+
+    Returns:
+        Membership [B, P, K] of 0 and 1, and the middles [B, K, c].
+    """
+    for _ in range(rounds):
+        members = _members(places, middles)
+        count = members.sum(1)[..., None]  # (B, K, 1)
+        middles = torch.where(count > 0, members.mT @ places / count.clamp_min(1), middles)
+    return _members(places, middles), middles
+
+
+def _members(places: Tensor, middles: Tensor) -> Tensor:
+    """To which middle each place is nearest, [B, P, K] of 0 and 1."""
+    # The squared distance less |place|^2, which is the same for all middles.
+    distance = middles.square().sum(-1)[:, None] - 2 * places @ middles.mT
+    nearest = distance.argmin(-1, keepdim=True)
+    return torch.zeros_like(distance).scatter_(-1, nearest, 1.0)
+
+
+def clusters(context: ChannelContext) -> Tensor:
+    """Size, contrast and border of each cell's region, [B, 3, H, W].
+
+    Places are 2 x 2 to a cell, of brightness, hue (CIELAB a, b) and place in the image, in the manner of SLIC
+    (Achanta et al., 2012) with a search over all regions. Size is the region's share of the image, contrast
+    the distance of its mean colour from the image's, border the share of a place's four neighbours in
+    another region; a cell has the mean of its places.
+    """
+    fine = (FINE * context.grid[0], FINE * context.grid[1])
+    colour = cell_mean(context.coarse, fine)
+    look = torch.cat((rgb_to_grayscale(colour), lab_hue(colour) / 100), 1)  # (B, 3, h, w)
+    place = PLACE * position_grid(fine, colour.device).expand(len(colour), -1, -1, -1)
+    maps = torch.cat((look, place), 1)  # (B, 5, h, w)
+    start = cell_mean(maps, (min(SIDE, fine[0]), min(SIDE, fine[1])))
+    members, middles = regions(maps.flatten(2).mT, start.flatten(2).mT)
+
+    share = members.mean(1)  # (B, K)
+    contrast = (middles[..., :3] - look.mean((2, 3))[:, None]).norm(dim=-1)  # (B, K)
+    by_place = (members @ torch.stack((share, contrast), -1)).mT.unflatten(-1, fine)  # (B, 2, h, w)
+    return cell_mean(torch.cat((by_place, _border(members.argmax(-1).unflatten(-1, fine))), 1), context.grid)
+
+
+def _border(labels: Tensor) -> Tensor:
+    """The share of each place's four neighbours that have another label, [B, h, w] -> [B, 1, h, w]."""
+    across = (labels[:, :, 1:] != labels[:, :, :-1]).float()
+    down = (labels[:, 1:] != labels[:, :-1]).float()
+    sides = F.pad(across, (0, 1)) + F.pad(across, (1, 0))
+    return (sides + F.pad(down, (0, 0, 0, 1)) + F.pad(down, (0, 0, 1, 0)))[:, None] / 4
+
+
+register_channel_group(
+    ChannelGroup(
+        "clusters", 3, "k-means on colour and place; size, contrast, border", "costly", clusters,
+        channels=("region_size", "region_contrast", "region_border"),
+        price="8 rounds over 4 places a cell: 0.3 x mvp13",
+    )
+)  # fmt: skip
+
+
+# What a vision encoder sees of each cell in a coarse view: sixteen principal components of its features.
+
+
+def components(context: ChannelContext) -> Tensor:
+    """Components of `coarse_features` by `basis`, linear between places, [B, 16, H, W]; 0.5 is the mean.
+
+    Raises:
+        ValueError: an input is missing, the basis is for other features, or of another number of components.
+    """
+    if context.coarse_features is None or context.basis is None:
+        raise ValueError("components needs coarse_features and the basis of their encoder")
+    if context.basis.count != COMPONENTS:
+        raise ValueError(
+            f"components needs a basis of {COMPONENTS} components, got {context.basis.count}; fit one so"
+        )
+    coarse = context.basis.project(context.coarse_features)
+    return F.interpolate(coarse, size=context.grid, mode="bilinear", align_corners=False)
+
+
+register_channel_group(
+    ChannelGroup(
+        "components", COMPONENTS, "PCA of unit features; +-2.5 deviations", "costly", components,
+        needs={"coarse_features", "basis"},
+        price="an encoder's pass over a coarse view, none where a mode makes a gestalt; then 0.02 x mvp13",
+    )
+)  # fmt: skip
+
+
+# How much each cell stands out, as one map.
+
+
+def conspicuity(context: ChannelContext) -> Tensor:
+    """1 - prod(1 - s) over the three maps s of the group "saliency", [B, 1, H, W]."""
+    return 1 - (1 - saliency(context).clamp(0, 1)).prod(dim=1, keepdim=True)
+
+
+register_channel_group(
+    ChannelGroup(
+        "conspicuity", 1, "1 - prod(1 - s) over saliency", "cheap", conspicuity, salient=("conspicuity.0",)
+    )
+)
+
+
+# Distance of each cell from the middle of the image.
+
+
+def eccentricity(context: ChannelContext) -> Tensor:
+    """Distance of each cell's centre from the image's, [B, 1, H, W]; 1 at a corner of the image."""
+    return context.eccentricity
+
+
+register_channel_group(
+    ChannelGroup("eccentricity", 1, "distance from the middle; 1 at a corner", "free", eccentricity)
+)
+
+
+# Distance of each cell to the nearest one with an edge.
+
+EDGE = 0.05
+"""Mean Sobel length above which a cell has an edge."""
+
+
+def edge_distance(context: ChannelContext) -> Tensor:
+    """Distance to the nearest cell with an edge, [B, 1, H, W], as a share of the grid's diagonal.
+
+    1 everywhere in an image without edges.
+    """
+    return distance_to(context.edges[:, 2] > EDGE).unsqueeze(1)
+
+
+register_channel_group(
+    ChannelGroup("edge_distance", 1, "Euclidean, to edges over 0.05", "cheap", edge_distance)
+)
+
+
+# Edges and their absence in each cell.
+
+
+def edge_pair(context: ChannelContext) -> Tensor:
+    """Mean Sobel length e of each cell, and 1 - e, [B, 2, H, W]."""
+    length = context.edges[:, 2:]
+    return torch.cat((length, 1 - length), dim=1)
+
+
+register_channel_group(
+    ChannelGroup(
+        "edge_pair", 2, "Sobel length e, and 1 - e", "cheap", edge_pair,
+        channels=("edges", "no_edges"), spread=("edges",), salient=("edges",),
+    )
+)  # fmt: skip
+
+
+# Change of each cell since the frame before, beyond the shift of the whole picture, and a flag of cuts.
+
+
+def frame_change(context: ChannelContext) -> Tensor:
+    """Frame difference and scene-cut flag, [B, 2, H, W].
+
+    The difference is mean |change of brightness| once the shift is undone ("motion" is that without undoing
+    it); the flag is 1 in every cell where the mean difference of the frames exceeds 0.3. Neutral: 0 for a
+    still.
+    """
+    if context.clip is None:
+        return torch.zeros(len(context.image), 2, *context.grid, device=context.image.device)
+    cut = context.clip.cuts[:, -1, None, None].expand(-1, *context.grid)
+    return torch.stack((context.clip.changes[:, -1], cut.float()), dim=1)
+
+
+register_channel_group(
+    ChannelGroup(
+        "frame_change", 2, "mean |difference| after the shift; mean |difference| > 0.3", "cheap",
+        frame_change, channels=("frame_difference", "scene_cut"), salient=("frame_difference",),
+        reads={"previous_frames"}, neutral="0 for a still",
+    )
+)  # fmt: skip
+
+
+# Change of each cell since the frame before.
+
+
+def motion(context: ChannelContext) -> Tensor:
+    """Mean absolute change of brightness since the latest frame before, [B, 1, H, W]; 0 for a still."""
+    if context.previous_luma is None:
+        return torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
+    return context.per_cell((context.luma - context.previous_luma).abs_())
+
+
+register_channel_group(
+    ChannelGroup(
+        "motion", 1, "mean |change of brightness|; 0 for a still", "cheap", motion, salient=("motion.0",),
+        reads={"previous_frames"}, neutral="0 for a still",
+    )
+)  # fmt: skip
+
+
+# High-pass and low-pass content of each cell.
+
+
+def passes(context: ChannelContext) -> Tensor:
+    """Mean |Laplacian| of each cell, and its brightness blurred over one cell, [B, 2, H, W]."""
+    high = context.per_cell(laplacian(context.luma).abs_()) / 8
+    return torch.cat((high, surround(context.cell_luma, 1.0)), dim=1)
+
+
+register_channel_group(
+    ChannelGroup(
+        "passes", 2, "mean |Laplacian|; blurred brightness", "cheap", passes,
+        channels=("high_pass", "low_pass"), spread=("high_pass",),
+    )
+)  # fmt: skip
+
+
+# Relevance of each cell's content in the frames before: in the latest one, and as a running mean.
+
+
+def relevance_memory(context: ChannelContext) -> Tensor:
+    """Warped previous relevance and smoothed relevance, [B, 2, H, W].
+
+    Both follow the shift of the picture since. `previous_relevance` stands for a history of one frame, and
+    the latest map of `relevance_history` for the frame before, where only one of the two is supplied.
+    Neutral: 0 for a still, after a cut, in what has just come into the picture, and without relevance.
+    """
+    latest, history = context.previous_relevance, context.relevance_history
+    latest = history[:, -1] if latest is None and history is not None else latest
+    if context.clip is None or latest is None:
+        return torch.zeros(len(context.image), 2, *context.grid, device=context.image.device)
+    smoothed = context.clip.smoothed(latest[:, None] if history is None else history)
+    return torch.stack((context.clip.followed(latest), smoothed), dim=1)
+
+
+register_channel_group(
+    ChannelGroup(
+        "relevance_memory", 2, "shifted by phase correlation; 0.7 old + 0.3 new until a cut", "cheap",
+        relevance_memory, channels=("warped_relevance", "smoothed_relevance"),
+        reads={"previous_frames", "previous_relevance", "relevance_history"},
+        neutral="0 for a still, after a cut and without relevance",
+    )
+)  # fmt: skip
+
+
+# Whether print stands in each cell.
+
+
+def text_mask(context: ChannelContext) -> Tensor:
+    """The largest evidence of print in each cell, [B, 1, H, W].
+
+    Raises:
+        ValueError: there is no `text_evidence`.
+    """
+    if context.text_evidence is None:
+        raise ValueError("text_mask needs text_evidence: how likely print stands at each place")
+    return F.adaptive_max_pool2d(context.text_evidence[:, None], context.grid)
+
+
+register_channel_group(
+    ChannelGroup(
+        "text_mask", 1, "most likely print, by a detector", "costly", text_mask, needs={"text_evidence"},
+        price="a detector's pass over the pixels, 1.7 x mvp13 with the guide's eyes; the pooling is free",
+    )
+)  # fmt: skip

@@ -1,0 +1,446 @@
+"""Mistral Small 3 and Large 4 (Pixtral): as many cells as the picture is large, a break token after each row.
+
+The break tokens are words of the prompt, so they always stay. The tower cuts a picture into patches by a
+convolution that touches each patch once, and tells them apart by positions: so some cells alone can be
+encoded, each at its place, by the tower's own parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from arr_coc.families.tiles import placeholder_runs
+from arr_coc.seam.assembly import Layout
+from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.partial import numbered_cells
+from arr_coc.seam.pixels import coarse_views, to_pictures
+
+
+class Mistral3Adapter(FamilyAdapter):
+    """Both. Where one reads another layer of its tower than the last, all cells are encoded."""
+
+    model_types = ("mistral3", "mistral_large4")
+    title = "Mistral Small 3, Large 4"
+    remark = "the tokens between rows always stay; Large 4 picks what it reads, of what is kept"
+    sparse = True
+
+    def __init__(self, model: Any, processor: Any = None) -> None:
+        super().__init__(model, processor)
+        self.sparse = model.config.vision_feature_layer == -1
+
+    @property
+    def merge(self) -> int:
+        """Patches along each side of a cell."""
+        return self.model.config.spatial_merge_size
+
+    @property
+    def patch(self) -> int:
+        """Px along each side of a patch."""
+        return self.model.config.vision_config.patch_size
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """Every token is a cell: the picture's size in merged patches."""
+        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+
+    def encode(self, inputs: Mapping[str, Any]) -> Any:
+        """The model's own output; a picture of one token goes in twice, since alone it loses a dimension."""
+        sizes = inputs["image_sizes"]
+        if len(sizes) != 1 or self._grids(inputs) != [(1, 1, 1)]:
+            return super().encode(inputs)
+        twice = {
+            name: torch.cat([torch.as_tensor(inputs[name])] * 2) for name in ("pixel_values", "image_sizes")
+        }
+        output = super().encode({**inputs, **twice})
+        output.pooler_output = list(output.pooler_output)[:1]
+        return output
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures, without the padding to the size of the largest in the call."""
+        sizes = [(int(h), int(w)) for h, w in inputs["image_sizes"]]
+        return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
+
+    # ---- encoding some cells alone --------------------------------------------------------------------
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        """Computed from `image_sizes` alone, since every token is a cell."""
+        if not self.sparse:
+            return super().layout(inputs)
+        return Layout.of_grids(self._grids(inputs), inputs["pixel_values"].device)
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Run the tower's parts on the patches of the kept cells, image by image."""
+        layout, counts = self.layout(inputs), [len(indices) for indices in keep]
+        numbered_cells(layout, keep)  # refuses what are no cells
+        if counts == layout.counts:  # all at once, for the stock model's own results
+            return replace(self.features(inputs), cells=[])
+        width = self.model.config.get_text_config().hidden_size
+        encoded = []
+        for picture, grid, cells in zip(self.patches(inputs), layout.grids, keep, strict=True):
+            dtype = self.model.base_model.vision_tower.patch_conv.weight.dtype
+            none = picture.new_zeros(0, width, dtype=dtype)
+            encoded.append(self._encoded(picture, grid, cells.to(picture.device)) if len(cells) else none)
+        return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        """The pictures scaled down, padded to one size."""
+        if not self.sparse:
+            return super().coarse(inputs, cells)
+        side, grids = self.patch * self.merge, self._grids(inputs)
+        pictures = [
+            picture[:, : height * side, : width * side]
+            for picture, (_, height, width) in zip(self.patches(inputs), grids, strict=True)
+        ]
+        views = coarse_views(pictures, grids, cells, side)
+        sizes = torch.tensor([view.shape[1:] for view in views])
+        tall, wide = sizes.amax(0).tolist()
+        padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]
+        return {"pixel_values": torch.stack(padded), "image_sizes": sizes}
+
+    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The grid (1, H, W) of each image's cells."""
+        side = self.patch * self.merge
+        return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
+
+    def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
+        """The tokens [K, D] of some cells of a picture [3, h, w]."""
+        m, p, (_, height, width) = self.merge, self.patch, grid
+        tower, within = self.model.base_model.vision_tower, torch.arange(m, device=cells.device)
+        y = (cells // width * m)[:, None, None] + within[:, None].expand(m, m)
+        x = (cells % width * m)[:, None, None] + within.expand(m, m)
+        places = torch.stack([y.flatten(), x.flatten()], -1)  # patches cell by cell, (K * m * m, 2)
+        blocks = picture[:, : height * m * p, : width * m * p].view(3, height * m, p, width * m, p)
+        pixels = blocks.permute(1, 3, 0, 2, 4)[places[:, 0], places[:, 1]]  # (K * m * m, 3, p, p)
+        embedded = tower.ln_pre(tower.patch_conv(pixels.to(tower.patch_conv.weight.dtype)).flatten(1)[None])
+        positions = tower.patch_positional_embedding(embedded, places)
+        hidden = tower.transformer(embedded, position_embeddings=positions).last_hidden_state[0]
+        # To the projector the kept cells are a picture one cell wide, whose patches follow row by row.
+        strip = [(m * len(cells) * p, m * p)]
+        return self.model.base_model.multi_modal_projector(hidden, strip)
+
+
+# Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with their positions.
+#
+# So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean over
+# those of each cell. Gemma 4 reads an image in 70 to 1120 tokens as its processor is told
+# (`max_soft_tokens`): encoding few of 1120 cells keeps small print at the price of a small image.
+#
+# Pixels: `pixel_values` [n, P, 3 * p * p] in [0, 1], `image_position_ids` [n, P, 2] as (x, y), -1 for
+# padding.
+
+
+class Gemma4Adapter(FamilyAdapter):
+    """Gemma 4 with a vision tower. Its processor doesn't normalise; the tower does."""
+
+    model_types = ("gemma4",)
+    title = "Gemma 4"
+    remark = "dropping equals masking while the prompt fits the attention window"
+    mean = (0.0, 0.0, 0.0)
+    std = (1.0, 1.0, 1.0)
+    sparse = True
+    needed = ("image_position_ids",)
+
+    @property
+    def pool(self) -> int:
+        """Patches along each side of a cell."""
+        return self.model.config.vision_config.pooling_kernel_size
+
+    @property
+    def patch_px(self) -> int:
+        """Px along each side of a patch."""
+        return self.model.config.vision_config.patch_size
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """Every token is a cell."""
+        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures that the image processor cut into patches."""
+        p = self.patch_px
+        pictures = []
+        for rows, (_, height, width) in zip(inputs["pixel_values"], self._grids(inputs), strict=True):
+            h, w = height * self.pool, width * self.pool
+            blocks = rows[: h * w].view(h, w, p, p, 3)
+            pictures.append(blocks.permute(4, 0, 2, 1, 3).reshape(3, h * p, w * p))
+        return pictures
+
+    # ---- encoding some cells alone --------------------------------------------------------------------
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        """Computed from the positions of the patches alone."""
+        return Layout.of_grids(self._grids(inputs), inputs["image_position_ids"].device)
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Run the tower on the patches of the kept cells, each at its place in the picture."""
+        layout, counts = self.layout(inputs), [len(indices) for indices in keep]
+        numbered_cells(layout, keep)  # refuses what are no cells
+        if counts == layout.counts:  # padded as the processor pads, for the stock model's own results
+            return replace(self.features(inputs), cells=[])
+        chosen = [image for image, count in enumerate(counts) if count]
+        rows = [self._rows(layout.grids[i], keep[i].to(inputs["pixel_values"].device)) for i in chosen]
+        pixels = [inputs["pixel_values"][i][index] for i, index in zip(chosen, rows, strict=True)]
+        places = [inputs["image_position_ids"][i][index] for i, index in zip(chosen, rows, strict=True)]
+        padded = pad_sequence(places, batch_first=True, padding_value=-1)  # (n, P', 2)
+        encoded = self._encoded(pad_sequence(pixels, batch_first=True), padded)
+        tokens = iter(encoded.split([count for count in counts if count]))
+        none = encoded.new_zeros(0, encoded.shape[1])
+        parts = [next(tokens) if count else none for count in counts]
+        return VisualFeatures(parts, [], layout.grids, [], BaseModelOutputWithPooling)
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        """The pictures scaled down and cut into patches again."""
+        p, k = self.patch_px, self.pool
+        rows, places = [], []
+        for picture in coarse_views(self.patches(inputs), self._grids(inputs), cells, k * p):
+            h, w = (length // p for length in picture.shape[1:])
+            rows.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))
+            y, x = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+            places.append(torch.stack([x, y], -1).view(-1, 2).to(inputs["image_position_ids"]))
+        return {
+            "pixel_values": pad_sequence(rows, batch_first=True),
+            "image_position_ids": pad_sequence(places, batch_first=True, padding_value=-1),
+        }
+
+    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The grid (1, H, W) of each image's cells."""
+        most = inputs["image_position_ids"].amax(1).tolist()
+        return [(1, (y + 1) // self.pool, (x + 1) // self.pool) for x, y in most]
+
+    def _rows(self, grid: Grid, cells: Tensor) -> Tensor:
+        """The patches of some cells, cell by cell: [K] -> long [K * k * k]."""
+        k, width = self.pool, grid[2]
+        within = torch.arange(k, device=cells.device)
+        y = (cells // width * k)[:, None, None] + within[:, None]  # (K, k, 1)
+        x = (cells % width * k)[:, None, None] + within  # (K, 1, k)
+        return (y * width * k + x).flatten()
+
+    def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """The tokens [K of all images, D] of whole cells, whose patches stand cell by cell.
+
+        Args:
+            pixels: [n, P, 3 * p * p].
+            places: [n, P, 2], -1 for padding.
+        """
+        tower = self.model.base_model.vision_tower
+        padding = (places == -1).all(-1)
+        embedded = tower.patch_embedder(pixels, places, padding)
+        hidden = tower.encoder(
+            inputs_embeds=embedded, attention_mask=~padding, pixel_position_ids=places
+        ).last_hidden_state
+        pooled = self._pooled(tower, hidden, padding)
+        return self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype))
+
+    def _pooled(self, tower: Any, hidden: Tensor, padding: Tensor) -> Tensor:
+        """What the tower makes of the patches of kept cells, which stand cell by cell: [K of all images, D].
+
+        The pooler tells cells by positions: here those of a strip of cells side by side.
+        """
+        k, patches = self.pool, hidden.shape[1]
+        number = torch.arange(patches, device=hidden.device)
+        x = number // k**2 * k + number % k
+        strip = torch.stack([x, number // k % k], -1).expand(len(hidden), -1, -1)
+        strip = strip.masked_fill(padding[..., None], -1)
+        pooled, valid = tower.pooler(hidden, strip, padding, output_length=patches // k**2)
+        pooled = pooled[valid]
+        if tower.config.standardize:
+            pooled = (pooled - tower.std_bias.float()) * tower.std_scale.float()
+        return pooled
+
+
+class Gemma4UnifiedAdapter(Gemma4Adapter):
+    """Gemma 4 without a vision tower: a cell is one patch, and depends on no other."""
+
+    model_types = ("gemma4_unified",)
+    title = "Gemma 4 Unified"
+    pool = 1
+
+    @property
+    def patch_px(self) -> int:
+        """Px along each side of a cell."""
+        return self.model.config.vision_config.model_patch_size
+
+    def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """As the model embeds patches."""
+        output = self.encode({"pixel_values": pixels, "image_position_ids": places})
+        return torch.cat(list(output.pooler_output))
+
+
+# Kimi K2.5 and K2.6: pictures of any size, in patches row by row, every token a cell of merged patches.
+#
+# The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
+
+
+class KimiK25Adapter(FamilyAdapter):
+    """Kimi K2.5."""
+
+    model_types = ("kimi_k25",)
+    title = "Kimi K2.5"
+    mean = (0.5, 0.5, 0.5)
+    std = (0.5, 0.5, 0.5)
+    casts = False
+
+    @property
+    def merge(self) -> int:
+        """Patches along each side of a cell."""
+        return self.model.config.vision_config.merge_kernel_size[0]
+
+    def grids(self, inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """Per image its rows and columns of patches."""
+        return [(height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The grid of merged patches."""
+        grids = [(1, height // self.merge, width // self.merge) for height, width in self.grids(inputs)]
+        return list(zip(grids, map(torch.arange, counts), strict=True))
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures that the image processor cut into patches, with what it padded them by."""
+        side = self.model.config.vision_config.patch_size
+        grids = [(1, height, width) for height, width in self.grids(inputs)]
+        return to_pictures(inputs["pixel_values"], grids, 1, side, 1)
+
+
+# Hunyuan 4 VL: pictures of any size in raster order, a newline token of the encoder's own after each row.
+#
+# The newline tokens end the rows, so they always stay and are not counted. The tower has no positions but
+# those
+# that it interpolates for the whole picture, and it ends the rows itself, so it isn't run on some cells
+# alone.
+
+
+class HYV4VLAdapter(FamilyAdapter):
+    """Hunyuan 4 VL, whose every token picks the earlier ones that it reads: of those that are kept."""
+
+    model_types = ("hy_v4_vl",)
+    title = "Hunyuan 4 VL"
+    remark = (
+        "from transformers 5.24 on; newlines stay; dropping equals masking while a token may pick every other"
+    )
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The grid of merged patches, its cells between newline tokens."""
+        merge = self.model.config.vision_config.spatial_merge_size
+        layout: list[tuple[Grid, Tensor]] = []
+        for (frames, high, wide), count in zip(inputs["image_grid_thw"].tolist(), counts, strict=True):
+            height, width = high // merge, wide // merge
+            numbered = torch.arange(count).view(frames, height, width + 1)
+            layout.append(((frames, height, width), numbered[..., :width].flatten()))
+        return layout
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures that the image processor cut into patches, row by row."""
+        side = self.model.config.vision_config.patch_size
+        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
+
+
+# Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a token that begins each picture and one that ends it.
+#
+# Positions have as many rows as the rotary embedding has axes, three or four, and no other row above them.
+# One
+# of them numbers the pictures of a prompt; the model's own rule numbers those of a batch through, so that
+# the
+# second prompt would have other positions than alone. Here each prompt has those that it has alone.
+
+
+class HunyuanVLAdapter(HYV4VLAdapter):
+    """Hunyuan VL and HunyuanOCR."""
+
+    model_types = ("hunyuan_vl",)
+    title = "Hunyuan VL, HunyuanOCR"
+    remark = "newlines, and the tokens that begin and end a picture, stay"
+    text_row = False
+
+    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
+        """As the grids have them: some releases of transformers divide the tokens otherwise."""
+        merge = self.model.config.vision_config.spatial_merge_size
+        return [t * (h // merge) * (w // merge + 1) + 2 for t, h, w in inputs["image_grid_thw"].tolist()]
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The cells between the token that begins a picture, newlines, and the token that ends it."""
+        inside = super().cell_layout(inputs, [count - 2 for count in counts])
+        return [(grid, cells + 1) for grid, cells in inside]
+
+    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
+        """Position ids of the whole prompts, computed by the model itself, row by row: [axes, B, S]."""
+        ids, kinds = inputs["input_ids"], inputs.get("mm_token_type_ids")
+        kinds = self.token_kinds(inputs) if kinds is None else kinds
+        rule, grids = self.model.model.get_rope_index, inputs.get("image_grid_thw")
+        rows, first = [], 0
+        for row in range(len(ids)):
+            one = slice(row, row + 1)
+            last = first + len(placeholder_runs(kinds[one] == 1))
+            own = None if grids is None else grids[first:last]
+            rows.append(rule(ids[one], kinds[one], own, attention_mask=attention_mask[one])[0])
+            first = last
+        return torch.cat(rows, dim=1)
+
+
+# LFM3-VL: pictures of any size in cells of 2x2 patches, positions counted along the prompt.
+#
+# Layers of its tower are convolutions over the patches of the whole picture, so it isn't run on some cells
+# alone. As in LFM2-VL the language model has short convolutions over the tokens that are left.
+
+
+class Lfm3VLAdapter(FamilyAdapter):
+    """LFM3-VL."""
+
+    model_types = ("lfm3_vl",)
+    recurrent = True
+    casts = False
+    title = "LFM3-VL"
+    remark = "from transformers 5.24 on; convolutions have no masked equivalent of a dropped token"
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """Every token is a cell: the patch grid divided by the merge size."""
+        merge = self.model.config.vision_config.spatial_merge_size
+        grids = [(t, h // merge, w // merge) for t, h, w in inputs["image_grid_thw"].tolist()]
+        return list(zip(grids, map(torch.arange, counts), strict=True))
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures that the image processor cut into patches."""
+        vision = self.model.config.vision_config
+        shape = vision.spatial_merge_size, vision.patch_size, vision.temporal_patch_size
+        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), *shape)
+
+
+# Apertus 1.5: pictures of any size as codes of a visual vocabulary, a token between their rows.
+#
+# A code stands for 16 x 16 px, so a picture of 1,400 px a side has 7,569. The tokens between rows are words
+# of
+# the prompt and always stay. The encoder is convolutional and sees the picture whole: it isn't run on some
+# cells alone.
+
+
+class Apertus1p5Adapter(FamilyAdapter):
+    """Apertus 1.5. Its image processor normalises to [-1, 1] and pads to the largest picture of a call."""
+
+    model_types = ("apertus1p5",)
+    title = "Apertus 1.5"
+    remark = "from transformers 5.24 on; the tokens between rows, and sound, always stay"
+    mean = (0.5, 0.5, 0.5)
+    std = (0.5, 0.5, 0.5)
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """Every token is a cell: the picture's size in codes."""
+        side = self.model.config.vision_config.spatial_scale_factor
+        sizes = inputs["image_sizes"].tolist()
+        grids = [(1, height // side, width // side) for height, width in sizes]
+        return list(zip(grids, map(torch.arange, counts), strict=True))
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        """The pictures, without the padding."""
+        sizes = inputs["image_sizes"].tolist()
+        return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
+
+    @property
+    def name_marks(self) -> tuple[str, str]:
+        """The tokens around the size in words that its processor writes before each picture."""
+        tokens = self.processor.tokenizer
+        return tokens.boi_token, tokens.image_wrapper_token
