@@ -24,14 +24,10 @@ if TYPE_CHECKING:
         parse_budget,
     )
     from arr_coc.choose.balancing import AdaptiveTensionBalancer
+    from arr_coc.choose.channels import ChannelContext, ChannelGroup, register_channel_group
     from arr_coc.choose.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
     from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
-    from arr_coc.choose.texture import (
-        ChannelContext,
-        ChannelGroup,
-        generate_texture_array,
-        register_channel_group,
-    )
+    from arr_coc.choose.texture import generate_texture_array
     from arr_coc.files.images import open_image
     from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel, ARRCOCQwen

@@ -1,6 +1,6 @@
-"""The built-in channel groups, one file each.
+"""The 27 channels off the default path, by groups, each registered below its function.
 
-Importing a file registers its group. To add a group: write its file here, and its line below.
+A group of yours is written in the same way, in a file of its own.
 """
 
 from __future__ import annotations
@@ -10,23 +10,16 @@ import torch.nn.functional as F
 from kornia.color import rgb_to_grayscale
 from torch import Tensor
 
+from arr_coc.choose.basis import COMPONENTS
 from arr_coc.choose.channels import (
-    CHANGED,
-    COMPONENTS,
-    OLD,
     ChannelContext,
     ChannelGroup,
-    cell_mean,
-    distance_to,
     lab_hue,
-    laplacian,
-    position_grid,
     register_channel_group,
-    saliency,
-    surround,
+    saliency_channels,
 )
-
-# Where earlier questions about the image looked.
+from arr_coc.choose.filters import cell_mean, distance_to, laplacian, position_grid, surround
+from arr_coc.choose.motion import CHANGED, OLD
 
 
 def attention_memory(context: ChannelContext) -> Tensor:
@@ -52,9 +45,6 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Prior of looking at the middle of the image.
-
-
 def centre_bias(context: ChannelContext) -> Tensor:
     """Gaussian of the eccentricity e, exp(-4 e^2), [B, 1, H, W]."""
     return torch.exp(-4 * context.eccentricity**2)
@@ -63,9 +53,7 @@ def centre_bias(context: ChannelContext) -> Tensor:
 register_channel_group(ChannelGroup("centre_bias", 1, "exp(-4 eccentricity^2)", "free", centre_bias))
 
 
-# How far each cell is from the last change in the clip, and for how long it has not changed.
-
-HALF = 4.0
+HALF_AGE = 4.0
 """Frames after which age is 0.5."""
 
 
@@ -81,7 +69,7 @@ def change_memory(context: ChannelContext) -> Tensor:
         return torch.cat((1 - blank, blank), dim=1)
     distance = distance_to(context.clip.changes[:, -1] > CHANGED)
     ages = context.clip.ages
-    return torch.stack((distance, ages / (ages + HALF)), dim=1)
+    return torch.stack((distance, ages / (ages + HALF_AGE)), dim=1)
 
 
 register_channel_group(
@@ -93,27 +81,25 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Regions of like colour: how large a cell's region is, how it differs from the image, and where it ends.
-
-SIDE = 4
-"""Regions at the start are SIDE x SIDE, evenly spaced."""
-FINE = 2
-"""Places along each side of a cell that are put into regions."""
-ROUNDS = 8
-"""Rounds of k-means, always as many."""
-PLACE = 0.5
-"""Weight of a distance of the whole image beside that from black to white."""
+START_SIDE = 4
+"""k-means starts from START_SIDE x START_SIDE regions, evenly spaced."""
+PLACES_PER_SIDE = 2
+"""Places along each side of a cell, each of which belongs to one region."""
+KMEANS_ROUNDS = 8
+"""Rounds of k-means, a fixed number."""
+PLACE_WEIGHT = 0.5
+"""Weight of the distance across the whole image, relative to that from black to white."""
 
 
-def regions(places: Tensor, middles: Tensor, rounds: int = ROUNDS) -> tuple[Tensor, Tensor]:
+def regions(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tuple[Tensor, Tensor]:
     """Regions by k-means (Lloyd, 1982) with a fixed number of rounds.
 
     Deterministic: sums are matrix products, ties go to the first region, an empty region stays where it was.
 
     Args:
         places: [B, P, c].
-        middles: [B, K, c], at the start.
-        rounds: how often middles and members follow from each other.
+        middles: [B, K, c], the starting ones.
+        rounds: Rounds of k-means.
 
     Returns:
         Membership [B, P, K] of 0 and 1, and the middles [B, K, c].
@@ -141,12 +127,12 @@ def clusters(context: ChannelContext) -> Tensor:
     the distance of its mean colour from the image's, border the share of a place's four neighbours in
     another region; a cell has the mean of its places.
     """
-    fine = (FINE * context.grid[0], FINE * context.grid[1])
+    fine = (PLACES_PER_SIDE * context.grid[0], PLACES_PER_SIDE * context.grid[1])
     colour = cell_mean(context.coarse, fine)
     look = torch.cat((rgb_to_grayscale(colour), lab_hue(colour) / 100), 1)  # (B, 3, h, w)
-    place = PLACE * position_grid(fine, colour.device).expand(len(colour), -1, -1, -1)
+    place = PLACE_WEIGHT * position_grid(fine, colour.device).expand(len(colour), -1, -1, -1)
     maps = torch.cat((look, place), 1)  # (B, 5, h, w)
-    start = cell_mean(maps, (min(SIDE, fine[0]), min(SIDE, fine[1])))
+    start = cell_mean(maps, (min(START_SIDE, fine[0]), min(START_SIDE, fine[1])))
     members, middles = regions(maps.flatten(2).mT, start.flatten(2).mT)
 
     share = members.mean(1)  # (B, K)
@@ -170,9 +156,6 @@ register_channel_group(
         price="8 rounds over 4 places a cell: 0.3 x mvp13",
     )
 )  # fmt: skip
-
-
-# What a vision encoder sees of each cell in a coarse view: sixteen principal components of its features.
 
 
 def components(context: ChannelContext) -> Tensor:
@@ -200,12 +183,9 @@ register_channel_group(
 )  # fmt: skip
 
 
-# How much each cell stands out, as one map.
-
-
 def conspicuity(context: ChannelContext) -> Tensor:
     """1 - prod(1 - s) over the three maps s of the group "saliency", [B, 1, H, W]."""
-    return 1 - (1 - saliency(context).clamp(0, 1)).prod(dim=1, keepdim=True)
+    return 1 - (1 - saliency_channels(context).clamp(0, 1)).prod(dim=1, keepdim=True)
 
 
 register_channel_group(
@@ -213,9 +193,6 @@ register_channel_group(
         "conspicuity", 1, "1 - prod(1 - s) over saliency", "cheap", conspicuity, salient=("conspicuity.0",)
     )
 )
-
-
-# Distance of each cell from the middle of the image.
 
 
 def eccentricity(context: ChannelContext) -> Tensor:
@@ -228,9 +205,7 @@ register_channel_group(
 )
 
 
-# Distance of each cell to the nearest one with an edge.
-
-EDGE = 0.05
+HAS_EDGE = 0.05
 """Mean Sobel length above which a cell has an edge."""
 
 
@@ -239,15 +214,12 @@ def edge_distance(context: ChannelContext) -> Tensor:
 
     1 everywhere in an image without edges.
     """
-    return distance_to(context.edges[:, 2] > EDGE).unsqueeze(1)
+    return distance_to(context.edges[:, 2] > HAS_EDGE).unsqueeze(1)
 
 
 register_channel_group(
     ChannelGroup("edge_distance", 1, "Euclidean, to edges over 0.05", "cheap", edge_distance)
 )
-
-
-# Edges and their absence in each cell.
 
 
 def edge_pair(context: ChannelContext) -> Tensor:
@@ -262,9 +234,6 @@ register_channel_group(
         channels=("edges", "no_edges"), spread=("edges",), salient=("edges",),
     )
 )  # fmt: skip
-
-
-# Change of each cell since the frame before, beyond the shift of the whole picture, and a flag of cuts.
 
 
 def frame_change(context: ChannelContext) -> Tensor:
@@ -289,9 +258,6 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Change of each cell since the frame before.
-
-
 def motion(context: ChannelContext) -> Tensor:
     """Mean absolute change of brightness since the latest frame before, [B, 1, H, W]; 0 for a still."""
     if context.previous_luma is None:
@@ -307,9 +273,6 @@ register_channel_group(
 )  # fmt: skip
 
 
-# High-pass and low-pass content of each cell.
-
-
 def passes(context: ChannelContext) -> Tensor:
     """Mean |Laplacian| of each cell, and its brightness blurred over one cell, [B, 2, H, W]."""
     high = context.per_cell(laplacian(context.luma).abs_()) / 8
@@ -322,9 +285,6 @@ register_channel_group(
         channels=("high_pass", "low_pass"), spread=("high_pass",),
     )
 )  # fmt: skip
-
-
-# Relevance of each cell's content in the frames before: in the latest one, and as a running mean.
 
 
 def relevance_memory(context: ChannelContext) -> Tensor:
@@ -350,9 +310,6 @@ register_channel_group(
         neutral="0 for a still, after a cut and without relevance",
     )
 )  # fmt: skip
-
-
-# Whether print stands in each cell.
 
 
 def text_mask(context: ChannelContext) -> Tensor:
