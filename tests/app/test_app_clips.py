@@ -152,7 +152,7 @@ class TestAnswer:
         *lines, update = handlers.on_ask(models, tab, *form)
         assert any(str(line[0]).startswith("From 48 tokens: ") for line in lines)
         view = update[1]
-        assert (view["format"], view["kept"], view["total"]) == ("arr-coc view 2", 48, 192)
+        assert (view["format"], view["kept"], view["total"]) == ("arr-coc clip view 1", 48, 192)
         assert view["strips"][0]["grid"] == [4, 6, 8]
         session = tab.sessions[0]
         last(handlers.on_ask(models, tab, None, "What moves?", *form[2:-1], False))
