@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.reading_order import Block
 from arr_coc.files.drawing import figure, kept_picture
 from arr_coc.guide.coupling import Coupling
