@@ -53,15 +53,11 @@ class Selection(NamedTuple):
     void: bool
 
     def __repr__(self) -> str:
-        """One line, without the tensors."""
         return f"Selection({len(self.keep):,} cells{', void' * self.void})"
 
 
 def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
-    """A mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
-
-    Returns:
-        Bool, in the shape of `scores`.
+    """A bool mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
 
     Raises:
         NonFiniteScores: a score is NaN or infinite.
@@ -85,10 +81,9 @@ def _ranked(scores: Tensor) -> Tensor:
 
 
 def gate(scores: Tensor) -> Tensor:
-    """A factor of exactly 1 for every score, with the gradient of log(score); shape of `scores`.
+    """A factor of exactly 1 for every score, with the gradient of log(score), in the shape of `scores`.
 
-    Multiplying kept features by it changes nothing in the forward pass and lets a loss behind a frozen
-    model teach the scores of the tokens that were kept.
+    Kept features times it are the same, and a loss behind a frozen model teaches their scores.
     """
     safe = scores.clamp_min(1e-6)
     return safe / safe.detach()
@@ -97,15 +92,12 @@ def gate(scores: Tensor) -> Tensor:
 def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "cpu") -> Tensor:
     """The flat indices [count] of cells spread evenly over an (H, W) grid, distinct and rising.
 
-    Rows are in proportion to the grid's shape, cells divided evenly among rows, columns evenly within each
-    row.
-
-    Raises:
-        ValueError: count is not in 1..H*W.
+    A ValueError if count is not in 1..H*W.
     """
     h, w = grid
     if not 1 <= count <= h * w:
         raise ValueError(f"cannot spread {count} cells over a grid of {h}x{w}; use 1 to {h * w}")
+    # As many rows as suit the grid's shape, cells divided evenly among them, columns evenly within each.
     rows = max(-(-count // w), min(h, count, round(math.sqrt(count * h / w))))
     i = torch.arange(count, device=device)
     row = i * rows // count
@@ -117,7 +109,7 @@ def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "c
 
 
 def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> Tensor:
-    """The ranks [H*W] of all cells in an order whose every beginning covers the grid (Bayer 1973)."""
+    """The ranks [H*W] of all cells in an order of which every prefix covers the grid (Bayer 1973)."""
     h, w = grid
     y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
     key = torch.zeros_like(y)
@@ -127,10 +119,8 @@ def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> T
 
 
 def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
-    """Flat indices of `count` cells away from `kept` (bool [H*W]), evenly spread.
-
-    Cells without a kept neighbour come first.
-    """
+    """Flat indices of `count` cells away from `kept` (bool [H*W]), evenly spread."""
+    # Cells without a kept neighbour come first, kept ones last.
     near = F.max_pool2d(kept.view(1, 1, *grid).float(), 3, 1, padding=1).flatten() > 0
     cost = spread_order(grid, kept.device) + near * kept.numel() + kept * 2 * kept.numel()
     return cost.argsort(stable=True)[:count]
@@ -159,10 +149,10 @@ def has_structure(texture: Tensor, channels: Channels) -> Tensor:
 def _alignment(maps: Tensor) -> Tensor:
     """How far the rows of a map differ from each other, and its columns, [B, H, W] -> [B].
 
-    Each is the variance of the means times the number of cells in a mean, as a share of the variance of all
-    cells: 1 if cells are independent (the correlation ratio of an analysis of variance times that number).
-    The result is the geometric mean of the two, 0 for a constant map.
+    1 if cells are independent, 0 for a constant map.
     """
+    # For rows and columns each: the variance of the means times the cells in a mean, as a share of the
+    # variance of all cells (the correlation ratio of an analysis of variance). Then their geometric mean.
     variance = maps.flatten(1).var(1, correction=0).clamp_min(1e-9)
     rows, columns = (maps.mean(dim).var(1, correction=0) * maps.shape[dim] for dim in (2, 1))
     return (rows * columns).sqrt() / variance
@@ -181,18 +171,12 @@ def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
 class TokenAllocator:
     """The rule that decides which cells of each image are kept, given their scores and a budget.
 
-    Attributes:
-        explore: Share of the budget spent on coverage when the exploit tension is neutral, 0 to
-            MAX_EXPLORE.
-
-    Raises:
-        ValueError: the share is out of range.
+    `explore` is the share of the budget for coverage when the exploit tension is neutral, 0 to MAX_EXPLORE.
     """
 
     explore: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the explore share."""
         if not 0 <= self.explore <= MAX_EXPLORE:
             raise ValueError(f"explore {self.explore} must be a share of the budget in [0, {MAX_EXPLORE}]")
 
@@ -214,9 +198,9 @@ class TokenAllocator:
             budget: A count, a fraction, "auto", or None for min(DEFAULT_BUDGET, H*W).
             compress: [B] in [0, 1], scales "auto"; None is neutral.
             exploit: [B] in [0, 1], scales the explore share; None is neutral.
-            void: Bool [B], images to sample by an even grid; None is nowhere.
-            explore: [B], the share for coverage at the neutral exploit tension; None is the allocator's own.
-            needed: [B], the cells that "auto" keeps at the neutral compress tension, see `count_cells`.
+            void: Bool [B], images to sample by an even grid; None: no image.
+            explore: [B], the share for coverage at the neutral exploit tension; None: the allocator's own.
+            needed: [B], see `count_cells`.
 
         Raises:
             NonFiniteScores: a score is NaN or infinite.
@@ -252,12 +236,8 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
 def soft_top_k(scores: Tensor, k: int) -> Tensor:
     """The probabilities of being kept, which sum to k, [..., N] -> [..., N], differentiable in the scores.
 
-    They are p = sigmoid(s + t), with the threshold t by bisection in float64. The gradient is exact and does
-    not depend on the steps taken: from sum p = k follows dp/ds = diag(v) - v v^T / sum v with v = p (1 - p).
-    At k = N all are 1, with no gradient. p has the dtype of the scores.
-
-    Raises:
-        ValueError: k is not in 1..N, or a score is NaN or infinite.
+    They are p = sigmoid(s + t), with the threshold t by bisection in float64. At k = N all are 1, with no
+    gradient. A ValueError if k is not in 1..N, or a score is NaN or infinite.
     """
     n = scores.shape[-1]
     if not isinstance(k, int) or not 1 <= k <= n:
@@ -271,8 +251,6 @@ def soft_top_k(scores: Tensor, k: int) -> Tensor:
 
 
 class _SoftTopK(torch.autograd.Function):
-    """The autograd function of `soft_top_k`: bisection forward, the implicit derivative backward."""
-
     @staticmethod
     def forward(ctx: Any, scores: Tensor, k: int) -> Tensor:
         n = scores.shape[-1]
@@ -294,6 +272,7 @@ class _SoftTopK(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (p,) = ctx.saved_tensors
         (grad,) = grads
+        # Exact whatever steps were taken: from sum p = k follows dp/ds = diag(v) - v v^T / sum v.
         v = p * (1 - p)
         total = v.sum(-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)  # 0 only where every v is
         return v * (grad - (v * grad).sum(-1, keepdim=True) / total), None

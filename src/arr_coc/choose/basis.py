@@ -19,17 +19,15 @@ from arr_coc.files.saved import reading, write_tensors
 
 COMPONENTS = 16
 """Components of a basis unless a call says otherwise: channels of the group "components"."""
-DEVIATIONS = 2.5
-"""Standard deviations of a component, each way from its mean, that become 0 and 1."""
+DEVIATIONS = 2.5  # standard deviations of a component, each way from its mean, that become 0 and 1
 FORMAT = "arr-coc basis 1"
-MOST_BYTES = 64_000_000
-"""The most bytes of a basis file."""
+MOST_BYTES = 64_000_000  # the most bytes of a basis file
 _TENSORS = ("mean", "components", "deviations")
 
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """The leading principal components of unit features, float32.
+    """The leading principal components of unit features, finite float32.
 
     Features are divided by their length first: a few directions of a language model's visual tokens are
     hundreds of times longer than the others, and would be all that a basis describes.
@@ -39,9 +37,6 @@ class Basis:
         components: [n, F], orthonormal rows, the widest first; rows of zeros where the features span fewer.
         deviations: [n], standard deviation along each component.
         source: What the features are of, such as the name of a checkpoint.
-
-    Raises:
-        ValueError: the shapes don't fit, or a value is not finite float32.
     """
 
     mean: Tensor
@@ -76,10 +71,7 @@ class Basis:
     def project(self, features: Tensor) -> Tensor:
         """Components of features, [B, F, h, w] -> float32 [B, n, h, w] in [0, 1]; 0.5 is the mean.
 
-        Finite for any finite features. A component along which nothing varied is 0.5.
-
-        Raises:
-            ValueError: features of another width.
+        A ValueError for features of another width.
         """
         if features.ndim != 4 or features.shape[1] != self.width:
             raise ValueError(
@@ -98,11 +90,7 @@ class Basis:
 
     @classmethod
     def load(cls, path: str | Path) -> Basis:
-        """Read the basis that `save` wrote, on the CPU.
-
-        Raises:
-            ValueError: no such file, or one that is no basis.
-        """
+        """Read the basis that `save` wrote, on the CPU; a ValueError if the file is missing or no basis."""
         place = Path(path)
         with reading(f"{str(place)!r} is no basis of features", "write it again with Basis.save"):
             if place.stat().st_size > MOST_BYTES:
@@ -116,18 +104,10 @@ class Basis:
 
 
 def fit_basis(features: Tensor | Iterable[Tensor], count: int = COMPONENTS, source: str = "") -> Basis:
-    """Fit the principal components of an encoder's features, of some hundred pictures.
+    """Fit `count` principal components of an encoder's features, of some hundred pictures; deterministic.
 
-    The same features in the same order give the same basis on one machine. The parts of `features` are read
-    one by one, so they need not fit into memory together.
-
-    Args:
-        features: Float [N, F] or [B, F, h, w], or several of either, all of one width.
-        count: n, number of components.
-        source: What they are of, kept in the file.
-
-    Raises:
-        ValueError: no features, of several widths, or not finite.
+    `features` are float [N, F] or [B, F, h, w], or several of either, read one by one. A ValueError if there
+    are none, or they are not finite or not of one width. `source` says what they are of.
     """
     total, square, number = None, None, 0
     for part in [features] if isinstance(features, Tensor) else features:

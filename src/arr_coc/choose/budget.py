@@ -21,8 +21,7 @@ from arr_coc.files.question import kind_of
 Budget = int | float | str
 """A count of cells, a fraction in (0, 1], or "auto"; as `parse_budget` returns it."""
 
-DEFAULT_BUDGET = 273
-"""Cells kept of an image with more of them, where nobody names a budget."""
+DEFAULT_BUDGET = 273  # cells kept of an image with more of them, where nobody names a budget
 AUTO = "auto"
 AUTO_RANGE: tuple[int, int] = (64, 400)
 """The least and the most cells that "auto" keeps of an image."""
@@ -30,8 +29,7 @@ AUTO_SPAN = 16.0
 """What the compress tension multiplies "auto" by at 0, and divides it by at 1."""
 AUTO_SHARPNESS = 1.5
 """Exponent of probabilities before they are added up, against many small ones; see `enough_cells`."""
-AUTO_MASS = 0.98
-"""Share of all sharpened probability that the kept cells have to hold."""
+AUTO_MASS = 0.98  # share of all sharpened probability that the kept cells have to hold
 AUTO_MARGIN = 2.0
 """Cells kept, as a multiple of those that hold AUTO_MASS. These three were chosen on validation pages
 (`runs/guide_calibration.py`)."""
@@ -47,14 +45,9 @@ _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
 
 def parse_budget(value: Budget) -> Budget:
-    """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto".
+    """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto"; else a ValueError.
 
-    Args:
-        value: A count >= 1 (273, "273"), a fraction in (0, 1] (0.25, "0.25"; 1.0 is everything, 1 is one
-            token), or "auto".
-
-    Raises:
-        ValueError: anything else, NaN included.
+    Texts are read as numbers ("273", "0.25"). The float 1.0 is everything, the int 1 is one token.
     """
     budget = value
     if isinstance(value, str) and value.strip().lower() != AUTO:
@@ -82,16 +75,7 @@ def check_budget(value: Budget | None) -> None:
 
 
 def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
-    """The budget of one image of `total` cells: a count is cut to the cells there are.
-
-    Args:
-        own: The model's budget, already parsed.
-        requested: That of a call; None takes the model's.
-        total: N, cells of the image.
-
-    Raises:
-        ValueError: not a budget.
-    """
+    """`requested`, or else the model's `own` budget, for an image: a count is cut to its `total` cells."""
     budget = own if requested is None else parse_budget(requested)
     return min(budget, total) if isinstance(budget, int) else budget
 
@@ -104,9 +88,13 @@ def budget_count(budget: Budget | None, total: int) -> int:
     Raises:
         ValueError: the budget is invalid or exceeds `total`, or is "auto", which depends on the scores.
     """
+    return _count(None if budget is None else parse_budget(budget), total)
+
+
+def _count(budget: Budget | None, total: int) -> int:
+    """`budget_count` of a budget that is already parsed."""
     if budget is None:
         return min(DEFAULT_BUDGET, total)
-    budget = parse_budget(budget)
     if isinstance(budget, str):
         raise ValueError('budget "auto" has no count before scores are known; use a count or a fraction here')
     if isinstance(budget, float):
@@ -129,29 +117,26 @@ def count_cells(
     compress: Tensor | float = 0.5,
     needed: Tensor | None = None,
 ) -> list[int]:
-    """How many cells of each image a budget keeps.
+    """How many cells of each image a budget keeps; a ValueError if it is invalid or exceeds N.
 
     Args:
         budget: A count, a fraction, "auto", or None for DEFAULT_BUDGET or everything, whichever is less.
         scores: [B, N], relevance of the cells in [0, 1]; only "auto" reads it.
         compress: [B] in [0, 1], the compress tension that scales "auto"; 0.5 is neutral.
-        needed: [B], the cells that "auto" keeps at the neutral tension, by default `effective_cells`. For
-            a map that a prior leads they are `enough_cells`.
-
-    Raises:
-        ValueError: the budget is invalid or exceeds N.
+        needed: [B], the cells that "auto" keeps at the neutral tension: by default `effective_cells`,
+            where a prior such as the guide's led the map `enough_cells`.
     """
-    if budget is None or parse_budget(budget) != AUTO:
-        return [budget_count(budget, scores.shape[-1])] * len(scores)
+    budget = None if budget is None else parse_budget(budget)
+    if budget != AUTO:
+        return [_count(budget, scores.shape[-1])] * len(scores)
     return expected_tokens(scores.float(), compress, needed).round().int().tolist()
 
 
 def effective_cells(scores: Tensor) -> Tensor:
     """The effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
 
-    It is the inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4.
-    The softmax entropy of scores in [0, 1] is nearly that of a flat map for every image; this ratio spans
-    the range. Differentiable.
+    The inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4, which
+    spans its range; the softmax entropy of scores in [0, 1] is nearly that of a flat map for every image.
     """
     mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
@@ -159,17 +144,15 @@ def effective_cells(scores: Tensor) -> Tensor:
 
 @torch.no_grad()
 def enough_cells(logits: Tensor) -> Tensor:
-    """AUTO_MARGIN times the cells that hold AUTO_MASS of all probability, [B, ...] in logits -> [B].
-
-    Probabilities are raised to AUTO_SHARPNESS before they are added up: the small ones of a thousand cells
-    that hold nothing would outweigh those of the ten that do. If four cells stand far above the rest, the
-    rest still can, as 63 blue circles do beside a red one; so a map with a peak p is worth at most
-    AUTO_PEAKED / p^4 times its effective cells, which binds if the peak is high and its neighbours are few.
-    """
+    """AUTO_MARGIN times the cells that hold AUTO_MASS of all probability, [B, ...] in logits -> [B]."""
     flat = logits.flatten(1).float()
+    # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those of
+    # the ten that do.
     mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
     held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
     holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
+    # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do beside a
+    # red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
     chances = flat.sigmoid()
     return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
 
@@ -194,19 +177,15 @@ def auto_loss(
 ) -> Tensor:
     """The loss of the "auto" budget: squared doublings between tokens spent and needed, mean over rows.
 
-    It teaches the compress tension alone: the policy net gets a gradient, the scorers get none. The
-    target of a row is `margin` times the number of best cells that hold AUTO_EVIDENCE of its evidence, within
-    AUTO_RANGE; without evidence it is the least of that range. Where "auto" meets the target because its
-    range ends there, nothing is to be learned: five effective cells that get 64 tokens need not claim 64.
+    It teaches the compress tension alone, never the scorers. The target of a row is `margin` times the number
+    of best cells that hold AUTO_EVIDENCE of its evidence, within AUTO_RANGE; without evidence the least of
+    it. A target that is met because the range ends there teaches nothing.
 
     Args:
         logits: [B, H, W], the balanced map before the sigmoid.
         compress: [B], the compress tension, with its graph.
-        evidence: Bool [B, H, W], cells that hold what the answer needs.
+        evidence: Bool [B, H, W], cells that hold what the answer needs; a ValueError for another shape.
         margin: Target over the tokens needed, above 0.
-
-    Raises:
-        ValueError: the evidence does not fit the maps, or the margin is not above 0.
     """
     if evidence.shape != logits.shape:
         raise ValueError(

@@ -8,12 +8,11 @@ The other 27 channels are in `channels_extra`; `texture` makes an array of those
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,19 +24,42 @@ from arr_coc.choose.basis import Basis
 from arr_coc.choose.filters import Grid2D, cell_mean, position_grid, sobel, surround
 from arr_coc.choose.motion import Motion
 
-COARSE = 8
-"""Pixels per cell, each way, of the coarse image that blurred maps are computed from."""
+COARSE = 8  # pixels per cell, each way, of the coarse image that blurred maps are computed from
 
 
-def _declared(shape: str, what: str, bounded: bool = True) -> dict[str, Any]:
-    """What a field of `ChannelContext` says of an optional input; `generate_texture_array` checks it.
+class OptionalInput(NamedTuple):
+    """What a channel group may need beside the image; `generate_texture_array` checks it."""
 
-    Args:
-        shape: Its sides, "*" for any; "" for no tensor.
-        what: What it is, for messages and help.
-        bounded: Whether its values lie in [0, 1].
-    """
-    return {"shape": shape, "what": what, "bounded": bounded}
+    shape: str  # its sides, "*" for any; "" for no tensor
+    what: str  # for messages and help
+    bounded: bool = True  # whether its values lie in [0, 1]
+
+
+OPTIONAL_INPUTS: dict[str, OptionalInput] = {
+    "features": OptionalInput("B * H W", "encoder features on the grid, float [B, D, H, W]", False),
+    "previous_frames": OptionalInput(
+        "B * 3 h w", "the frames before, oldest first, float [B, T, 3, h, w] in [0, 1]"
+    ),
+    "previous_relevance": OptionalInput(
+        "B H W", "relevance maps of the frame before, float [B, H, W] in [0, 1]"
+    ),
+    "relevance_history": OptionalInput(
+        "B * H W", "relevance maps of the frames before, oldest first, float [B, T, H, W] in [0, 1]"
+    ),
+    "attention_history": OptionalInput(
+        "B * H W", "maps of earlier questions, oldest first, float [B, Q, H, W] in [0, 1]"
+    ),
+    "text_evidence": OptionalInput(
+        "B * *", "how likely print stands at each place, any size, float [B, h', w'] in [0, 1]"
+    ),
+    "coarse_features": OptionalInput(
+        "B * * *", "encoder features of a coarse view of the image, any size, float [B, F, h', w']", False
+    ),
+    "basis": OptionalInput(
+        "", "principal components of the encoder of `coarse_features`, a `Basis` of `fit_basis`"
+    ),
+}
+"""What a channel group may need beside the image, by the name of its field in `ChannelContext`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,60 +67,21 @@ class ChannelContext:
     """The inputs of one texture array, and the maps that channel groups share.
 
     A shared map is computed when a group first reads it, and once. `generate_texture_array` makes the
-    context from inputs that it has checked; all tensors are float32 on one device. An optional input is None
-    where the caller has none: frames and relevance for a still image, attention before the first question.
-
-    Attributes:
-        image: [B, 3, h, w] in [0, 1], RGB.
-        grid: (H, W).
+    context from inputs that it has checked; all tensors are float32 on one device. The optional inputs are
+    those of OPTIONAL_INPUTS, None if the caller has none: frames and relevance for a still image, attention
+    before the first question.
     """
 
-    image: Tensor
-    grid: Grid2D
-    features: Tensor | None = field(
-        default=None,
-        metadata=_declared("B * H W", "encoder features on the grid, float [B, D, H, W]", bounded=False),
-    )
-    previous_frames: Tensor | None = field(
-        default=None,
-        metadata=_declared("B * 3 h w", "the frames before, oldest first, float [B, T, 3, h, w] in [0, 1]"),
-    )
-    previous_relevance: Tensor | None = field(
-        default=None,
-        metadata=_declared("B H W", "relevance maps of the frame before, float [B, H, W] in [0, 1]"),
-    )
-    relevance_history: Tensor | None = field(
-        default=None,
-        metadata=_declared(
-            "B * H W", "relevance maps of the frames before, oldest first, float [B, T, H, W] in [0, 1]"
-        ),
-    )
-    attention_history: Tensor | None = field(
-        default=None,
-        metadata=_declared(
-            "B * H W", "maps of earlier questions, oldest first, float [B, Q, H, W] in [0, 1]"
-        ),
-    )
-    text_evidence: Tensor | None = field(
-        default=None,
-        metadata=_declared(
-            "B * *", "how likely print stands at each place, any size, float [B, h', w'] in [0, 1]"
-        ),
-    )
-    coarse_features: Tensor | None = field(
-        default=None,
-        metadata=_declared(
-            "B * * *",
-            "encoder features of a coarse view of the image, any size, float [B, F, h', w']",
-            bounded=False,
-        ),
-    )
-    basis: Basis | None = field(
-        default=None,
-        metadata=_declared(
-            "", "principal components of the encoder of `coarse_features`, a `Basis` of `fit_basis`"
-        ),
-    )
+    image: Tensor  # [B, 3, h, w] in [0, 1], RGB
+    grid: Grid2D  # (H, W)
+    features: Tensor | None = None
+    previous_frames: Tensor | None = None
+    previous_relevance: Tensor | None = None
+    relevance_history: Tensor | None = None
+    attention_history: Tensor | None = None
+    text_evidence: Tensor | None = None
+    coarse_features: Tensor | None = None
+    basis: Basis | None = None
 
     def per_cell(self, x: Tensor) -> Tensor:
         """Mean over each cell, [B, c, any, any] -> [B, c, H, W]."""
@@ -162,11 +145,6 @@ class ChannelContext:
         return (self.position - 0.5).norm(dim=1, keepdim=True) * 2**0.5
 
 
-OPTIONAL_INPUTS: dict[str, str] = {
-    one.name: one.metadata["what"] for one in dataclasses.fields(ChannelContext) if one.metadata
-}
-"""What a channel group may need beside the image, by the name of its field in `ChannelContext`."""
-
 COSTS = ("free", "cheap", "costly")
 """Cost classes: from the grid alone; a few filters; a model, or rounds of clustering."""
 
@@ -179,21 +157,16 @@ class ChannelGroup:
         name: Name of the group, by which presets list it.
         count: Number of channels.
         source: Formula or paper.
-        cost: "free" (from the grid alone), "cheap" (a few filters) or "costly" (see COSTS).
+        cost: "free", "cheap" or "costly", see COSTS.
         compute: Context -> [B, count, H, W]; the result is clamped to [0, 1].
         channels: Names of the channels; by default "name.0", "name.1", ...
         spread: Names of those which measure variation *inside* a cell (0 when the cell is uniform).
         salient: Names of those which say that a cell stands out.
-        needs: Optional inputs of the context that `compute` cannot do without, of `OPTIONAL_INPUTS`;
-            a name or several. `compute` is called only where they are supplied.
-        reads: Optional inputs that `compute` reads where they are supplied, and does without where not.
-        neutral: The documented values of the channels where what the group reads is not supplied.
+        needs: OPTIONAL_INPUTS without which it is an error to ask for the group; a name or several.
+        reads: OPTIONAL_INPUTS that are read if they are supplied.
+        neutral: The values of the channels if what the group reads is not supplied, in words.
         price: What a costly group costs, in words, with what makes its inputs; times are CPU times of one
-            core beside that of mvp13 (`runs/results/texture-groups.json`).
-
-    Raises:
-        ValueError: the name is empty, the channels' names repeat or do not fit the count, the cost, a need
-            or a reading is unknown, or `compute` does not take one argument.
+            core relative to that of mvp13 (`runs/results/texture-groups.json`).
     """
 
     name: str
@@ -253,8 +226,7 @@ def _takes_one_argument(function: object) -> bool:
     return True
 
 
-CHANNEL_GROUPS: dict[str, ChannelGroup] = {}
-"""The registered groups by name."""
+CHANNEL_GROUPS: dict[str, ChannelGroup] = {}  # the registered groups by name
 
 _FULL = (
     "rgb", "position", "eccentricity", "edge_pair", "passes", "motion", "conspicuity", "edge_distance",
@@ -280,13 +252,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 
 
 def register_channel_group(group: ChannelGroup) -> None:
-    """Make a group of channels available by its name.
-
-    Registering an equal group again changes nothing.
-
-    Raises:
-        ValueError: the name is taken by a different group, or by a preset.
-    """
+    """Make a group of channels available by its name; a ValueError if another group or a preset has it."""
     if group.name in PRESETS:
         raise ValueError(f"the channel group name {group.name!r} is taken by a preset; choose another")
     if CHANNEL_GROUPS.get(group.name, group) != group:
@@ -315,8 +281,7 @@ def sobel_channels(context: ChannelContext) -> Tensor:
     return context.edges
 
 
-SPECTRUM_SIZE = 64
-"""Side in px of the reduced image whose spectrum is taken."""
+SPECTRUM_SIZE = 64  # side in px of the reduced image whose spectrum is taken
 
 
 def spectral_residual(luma: Tensor, grid: Grid2D) -> Tensor:

@@ -23,10 +23,7 @@ from arr_coc.choose.motion import CHANGED, OLD
 
 
 def attention_memory(context: ChannelContext) -> Tensor:
-    """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W].
-
-    Neutral: 0 before the first question. A caller that shows another picture passes no history.
-    """
+    """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W]."""
     history = context.attention_history
     if history is None:
         return torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
@@ -53,16 +50,13 @@ def centre_bias(context: ChannelContext) -> Tensor:
 register_channel_group(ChannelGroup("centre_bias", 1, "exp(-4 eccentricity^2)", "free", centre_bias))
 
 
-HALF_AGE = 4.0
-"""Frames after which age is 0.5."""
+HALF_AGE = 4.0  # frames after which age is 0.5
 
 
 def change_memory(context: ChannelContext) -> Tensor:
-    """Distance to the last change and age, [B, 2, H, W].
+    """Distance to the nearest cell that changed since the frame before, and age, [B, 2, H, W].
 
-    The distance to the nearest cell that changed since the frame before, as a share of the grid's diagonal; 1
-    everywhere where none did. Age is n / (n + 4) for content that has stood n frames unchanged, as far back
-    as `previous_frames` go (at most 8). Neutral: distance 1 and age 0 for a still.
+    Age is n / (n + 4) for content that has stood n of at most 8 frames unchanged.
     """
     if context.clip is None:
         blank = torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
@@ -81,28 +75,16 @@ register_channel_group(
 )  # fmt: skip
 
 
-START_SIDE = 4
-"""k-means starts from START_SIDE x START_SIDE regions, evenly spaced."""
-PLACES_PER_SIDE = 2
-"""Places along each side of a cell, each of which belongs to one region."""
-KMEANS_ROUNDS = 8
-"""Rounds of k-means, a fixed number."""
-PLACE_WEIGHT = 0.5
-"""Weight of the distance across the whole image, relative to that from black to white."""
+START_SIDE = 4  # k-means starts from START_SIDE x START_SIDE regions, evenly spaced
+PLACES_PER_SIDE = 2  # places along each side of a cell, each of which belongs to one region
+KMEANS_ROUNDS = 8  # rounds of k-means, a fixed number
+PLACE_WEIGHT = 0.5  # weight of the distance across the whole image, relative to that from black to white
 
 
 def regions(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tuple[Tensor, Tensor]:
-    """Regions by k-means (Lloyd, 1982) with a fixed number of rounds.
+    """Regions of places [B, P, c] by k-means (Lloyd, 1982) from middles [B, K, c]; deterministic.
 
-    Deterministic: sums are matrix products, ties go to the first region, an empty region stays where it was.
-
-    Args:
-        places: [B, P, c].
-        middles: [B, K, c], the starting ones.
-        rounds: Rounds of k-means.
-
-    Returns:
-        Membership [B, P, K] of 0 and 1, and the middles [B, K, c].
+    Returns membership [B, P, K] of 0 and 1, and the new middles.
     """
     for _ in range(rounds):
         members = _members(places, middles)
@@ -120,12 +102,11 @@ def _members(places: Tensor, middles: Tensor) -> Tensor:
 
 
 def clusters(context: ChannelContext) -> Tensor:
-    """Size, contrast and border of each cell's region, [B, 3, H, W].
+    """Size, contrast and border of each cell's region of like colour, [B, 3, H, W].
 
-    Places are 2 x 2 to a cell, of brightness, hue (CIELAB a, b) and place in the image, in the manner of SLIC
-    (Achanta et al., 2012) with a search over all regions. Size is the region's share of the image, contrast
-    the distance of its mean colour from the image's, border the share of a place's four neighbours in
-    another region; a cell has the mean of its places.
+    Regions are k-means of brightness, hue and place, as in SLIC (Achanta et al., 2012). Size is the region's
+    share of the image, contrast the distance of its mean colour from the image's, border the share of a
+    place's four neighbours in another region.
     """
     fine = (PLACES_PER_SIDE * context.grid[0], PLACES_PER_SIDE * context.grid[1])
     colour = cell_mean(context.coarse, fine)
@@ -159,11 +140,7 @@ register_channel_group(
 
 
 def components(context: ChannelContext) -> Tensor:
-    """Components of `coarse_features` by `basis`, linear between places, [B, 16, H, W]; 0.5 is the mean.
-
-    Raises:
-        ValueError: an input is missing, the basis is for other features, or of another number of components.
-    """
+    """Principal components of `coarse_features` by `basis`, [B, 16, H, W]; 0.5 is the mean."""
     if context.coarse_features is None or context.basis is None:
         raise ValueError("components needs coarse_features and the basis of their encoder")
     if context.basis.count != COMPONENTS:
@@ -205,15 +182,11 @@ register_channel_group(
 )
 
 
-HAS_EDGE = 0.05
-"""Mean Sobel length above which a cell has an edge."""
+HAS_EDGE = 0.05  # mean Sobel length above which a cell has an edge
 
 
 def edge_distance(context: ChannelContext) -> Tensor:
-    """Distance to the nearest cell with an edge, [B, 1, H, W], as a share of the grid's diagonal.
-
-    1 everywhere in an image without edges.
-    """
+    """Distance to the nearest cell with an edge, [B, 1, H, W], as a share of the grid's diagonal."""
     return distance_to(context.edges[:, 2] > HAS_EDGE).unsqueeze(1)
 
 
@@ -237,12 +210,7 @@ register_channel_group(
 
 
 def frame_change(context: ChannelContext) -> Tensor:
-    """Frame difference and scene-cut flag, [B, 2, H, W].
-
-    The difference is mean |change of brightness| once the shift is undone ("motion" is that without undoing
-    it); the flag is 1 in every cell where the mean difference of the frames exceeds 0.3. Neutral: 0 for a
-    still.
-    """
+    """Mean |change of brightness| once the picture's shift is undone, and scene-cut flag, [B, 2, H, W]."""
     if context.clip is None:
         return torch.zeros(len(context.image), 2, *context.grid, device=context.image.device)
     cut = context.clip.cuts[:, -1, None, None].expand(-1, *context.grid)
@@ -288,12 +256,11 @@ register_channel_group(
 
 
 def relevance_memory(context: ChannelContext) -> Tensor:
-    """Warped previous relevance and smoothed relevance, [B, 2, H, W].
+    """Previous relevance and smoothed relevance, both moved along with the picture, [B, 2, H, W].
 
-    Both follow the shift of the picture since. `previous_relevance` stands for a history of one frame, and
-    the latest map of `relevance_history` for the frame before, where only one of the two is supplied.
-    Neutral: 0 for a still, after a cut, in what has just come into the picture, and without relevance.
+    0 after a cut, and in what has just come into the picture.
     """
+    # Where only one of the two inputs is supplied, it stands for the other.
     latest, history = context.previous_relevance, context.relevance_history
     latest = history[:, -1] if latest is None and history is not None else latest
     if context.clip is None or latest is None:
@@ -313,11 +280,7 @@ register_channel_group(
 
 
 def text_mask(context: ChannelContext) -> Tensor:
-    """The largest evidence of print in each cell, [B, 1, H, W].
-
-    Raises:
-        ValueError: there is no `text_evidence`.
-    """
+    """The largest evidence of print in each cell, [B, 1, H, W]."""
     if context.text_evidence is None:
         raise ValueError("text_mask needs text_evidence: how likely print stands at each place")
     return F.adaptive_max_pool2d(context.text_evidence[:, None], context.grid)

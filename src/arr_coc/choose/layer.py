@@ -59,8 +59,7 @@ _RETIRED: dict[str, Any] = {
 """Settings of earlier versions, with the value of each by which every layer works now."""
 
 
-CELL = 32
-"""Pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2."""
+CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2
 
 
 @dataclass(frozen=True)
@@ -148,12 +147,7 @@ DIGEST = "weights_sha256"
 
 
 def read_layer(folder: Path) -> ARRCOCLayer:
-    """Read the layer of an allocator folder, on the CPU; strict.
-
-    Raises:
-        ValueError: no settings; weights missing, pickled or of other shapes; a damaged basis; channel groups
-            that no imported module registers.
-    """
+    """Read the layer of an allocator folder, on the CPU; a ValueError for anything missing or damaged."""
     settings, path = read_settings(folder), folder / WEIGHTS_NAME
     if not path.is_file():
         pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
@@ -195,21 +189,14 @@ def _own_groups(layer: Any) -> list[str]:
 
 
 def _digest(path: Path) -> str:
-    """A digest of a file's contents."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
-    """Write a layer and its settings.
+    """Write a layer and its settings into a folder, which is made if it is missing.
 
-    Args:
-        layer: the learned part.
-        folder: made if it is missing.
-        base: base_model, base_revision, base_model_type, base_dim.
-
-    Raises:
-        ValueError: the folder can't be made.
+    `base` holds base_model, base_revision, base_model_type and base_dim.
     """
     made_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
@@ -256,17 +243,13 @@ class Relevance(NamedTuple):
 
 
 class ARRCOCOutput(NamedTuple):
-    """The decisions of a batch, padded with zeros to the largest K.
+    """The decisions of a batch, padded with zeros to the largest K."""
 
-    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] (the relevance
-    of each kept token), mask [B, K] (True at real entries), and the allocation record of each image.
-    """
-
-    tokens: Tensor | None
-    positions: Tensor
-    budgets: Tensor
-    mask: Tensor
-    allocations: list[Allocation]
+    tokens: Tensor | None  # (B, K, D); None without vision tokens
+    positions: Tensor  # (B, K, 2) of (y, x)
+    budgets: Tensor  # (B, K), relevance of each kept token
+    mask: Tensor  # bool (B, K), True at real entries
+    allocations: list[Allocation]  # one per image
 
     @property
     def allocation(self) -> Allocation:
@@ -320,8 +303,7 @@ class ARRCOCLayer(nn.Module):
         self._plain: dict[torch.device, ARRCOCLayer] = {}  # torch finds no module in a dict
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
-        """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""
-
+        # Moved as in torch, but cast to no other dtype: scores in half precision have ties.
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
             return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
@@ -389,10 +371,7 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         prior: Prior | None = None,
     ) -> Relevance:
-        """The relevance of every cell from the logits of the three scorers, [B, H, W] each.
-
-        The other arguments are those of `relevance`.
-        """
+        """The relevance of every cell from `scores`; the other arguments are those of `relevance`."""
         logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
@@ -419,10 +398,7 @@ class ARRCOCLayer(nn.Module):
         vision: Tensor | None = None,
         coupling: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits of the information, perspectival and participatory scorers, [B, H, W] each.
-
-        Arguments are those of `relevance`.
-        """
+        """The logits of the three scorers, [B, H, W] each; arguments are those of `relevance`."""
         if coupling is None:
             coupling = self.participatory.logits(texture, query, query_mask, vision)
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
@@ -447,10 +423,8 @@ class ARRCOCLayer(nn.Module):
 
         Args:
             relevance: The result of `relevance`.
-            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the default
-                count.
-            grid: (H, W), or (T, H, W) where frames lie under each other in the maps; None is that of the
-                maps.
+            budget: A count, a fraction or "auto"; None: the config's, cut to N if it is DEFAULT_BUDGET.
+            grid: (H, W), or (T, H, W) if frames lie under each other in the maps; None: that of the maps.
 
         Raises:
             NonFiniteScores: a map is NaN or infinite.
@@ -503,22 +477,16 @@ class ARRCOCLayer(nn.Module):
     ) -> ARRCOCOutput:
         """Scores, choice and gathered tokens of a batch of images.
 
+        Kept tokens are unchanged in value and carry gradient to the scores through `gate`.
+
         Args:
             vision_embeds: [B, H*W, D] in raster order, or None before encoding.
             query_embeds: [B, L, D], word embeddings of the question.
             image: [B, 3, h, w] in [0, 1].
-            grid: (H, W); None is one cell per 32 px.
+            grid: (H, W); None: one cell per 32 px.
             query_mask: Bool [B, L]; None takes every token.
             budget: As in `allocate`.
-            texture_inputs: What the channels need or read beside the image, by the names of
-                `generate_texture_array`'s optional arguments.
-
-        Returns:
-            `ARRCOCOutput`. Kept tokens are unchanged in value and carry gradient to the scores through
-            `gate`.
-
-        Raises:
-            ValueError: as in `allocate`, or the grid does not hold the vision tokens.
+            texture_inputs: Further inputs of `generate_texture_array`.
         """
         h, w = grid or (max(1, round(image.shape[-2] / CELL)), max(1, round(image.shape[-1] / CELL)))
         if vision_embeds is not None and vision_embeds.shape[1] != h * w:

@@ -19,18 +19,14 @@ from torch import Tensor
 
 from arr_coc.choose.filters import Grid2D, cell_mean
 
-PEAKS_TRIED = 3
-"""Highest points of a correlation that are tried as shifts."""
+PEAKS_TRIED = 3  # highest points of a correlation that are tried as shifts
 MOST_LEFT_OVER = 0.7
 """A shift is believed if it leaves less than this share of the difference between two frames."""
-SAME_FRAME = 1e-4
-"""Mean absolute difference below which two frames are the same."""
-PART_SIDE = 8
-"""Side in points of the parts that `layer_shift` compares one by one."""
+SAME_FRAME = 1e-4  # mean absolute difference below which two frames are the same
+PART_SIDE = 8  # side in points of the parts that `layer_shift` compares one by one
 LEAST_PARTS = 0.1
 """Share of all parts that must have moved: below it a thing moves, not a layer of the picture."""
-PART_CHANGED = 0.02
-"""Mean absolute difference above which a part has changed."""
+PART_CHANGED = 0.02  # mean absolute difference above which a part has changed
 LEAST_FRACTION = 0.1
 """Fractions of a point up to this are dropped from a shift: moving by them would only blur the picture."""
 
@@ -38,18 +34,11 @@ LEAST_FRACTION = 0.1
 def point_shift(before: Tensor, after: Tensor) -> Tensor:
     """The shift of a picture between two frames by phase correlation (Kuglin & Hines, 1975).
 
-    The highest points of the correlation are tried, each as it is and refined by a parabola; the shift under
-    which the frames agree best in what both show is taken.
-
-    Args:
-        before: Float [B, c, h, w] in [0, 1].
-        after: The same shape.
-
-    Returns:
-        [B, 2], points that the content of `before` moved down and right; 0 if no shift explains the
-        difference.
+    For frames [B, c, h, w] in [0, 1] it is [B, 2]: points that the content of `before` moved down and right,
+    0 if no shift explains the difference.
     """
     same = (after - before).abs().mean((1, 2, 3))  # (B,)
+    # Of the likeliest shifts, the one under which the frames agree best in what both show.
     shifts = _candidates(before.mean(1), after.mean(1))  # (B, n, 2)
     left_over = torch.stack([_difference(before, after, shift) for shift in shifts.unbind(1)], 1)  # (B, n)
     least, place = left_over.min(1)
@@ -58,10 +47,9 @@ def point_shift(before: Tensor, after: Tensor) -> Tensor:
 
 
 def layer_shift(before: Tensor, after: Tensor) -> Tensor:
-    """The shift of a layer that moves while the rest stands still, such as a page under fixed captions.
+    """`point_shift` of a layer that moves while the rest stands still, such as a page under fixed captions.
 
-    As `point_shift`, but each part of the picture may have moved or not: the shift is taken under which the
-    parts agree best, one way or the other. It is 0 if fewer than LEAST_PARTS of the parts moved.
+    Each part of the picture may have moved or not; 0 if fewer than LEAST_PARTS of the parts moved.
     """
     same = (after - before).abs().mean((1, 2, 3))  # (B,)
     side = min(PART_SIDE, *before.shape[-2:])
@@ -88,12 +76,9 @@ def phase_shift(before: Tensor, after: Tensor) -> Tensor:
 
 
 def moved(maps: Tensor, shift: Tensor, rim: str = "zeros") -> Tensor:
-    """Maps moved down and right by shares of their sides, linear between places.
+    """Maps [B, c, H, W] moved down and right by shares of their sides, [B, 2] of (y, x).
 
-    Args:
-        maps: [B, c, H, W].
-        shift: [B, 2] of (y, x).
-        rim: What comes in from outside: "zeros", or "border", which repeats the rim.
+    Linear between places; from outside come "zeros", or with "border" the rim again.
     """
     eye = torch.eye(2, device=maps.device, dtype=maps.dtype).expand(len(maps), 2, 2)
     back = -2 * shift.flip(1).to(maps.dtype)[..., None]  # (B, 2, 1) of (x, y), in which a side is 2 long
@@ -102,10 +87,7 @@ def moved(maps: Tensor, shift: Tensor, rim: str = "zeros") -> Tensor:
 
 
 def covered(size: tuple[int, int], shift: Tensor) -> Tensor:
-    """The points of a frame of `size` (h, w) that a picture still covers once moved, bool [B, h, w].
-
-    `shift` is [B, 2] in points (down, right).
-    """
+    """The points of a frame (h, w) that a picture moved by `shift` [B, 2] points covers, bool [B, h, w]."""
     sides = [
         (place >= by) & (place <= side - 1 + by)
         for side, by in zip(size, shift.T[..., None], strict=True)
@@ -155,14 +137,11 @@ def _difference(before: Tensor, after: Tensor, shift: Tensor) -> Tensor:
     return difference.sum((1, 2)) / both.sum((1, 2)).clamp_min(1)
 
 
-COMPARED_SIDE = 128
-"""Most px each way of the pictures that the frames of a clip are compared in."""
+COMPARED_SIDE = 128  # most px each way of the pictures that the frames of a clip are compared in
 FRAMES = 8
 """The latest frames before an image that are compared; older ones are not read."""
-CUT = 0.3
-"""Mean absolute difference of brightness between two frames above which a scene was cut."""
-CHANGED = 0.02
-"""Mean absolute difference of brightness above which a cell has changed."""
+CUT = 0.3  # mean absolute difference of brightness between two frames above which a scene was cut
+CHANGED = 0.02  # mean absolute difference of brightness above which a cell has changed
 OLD = 0.7
 """Share of the old map in a running mean over frames or questions; the rest is the new map's."""
 
@@ -203,13 +182,11 @@ class Motion:
 
     @cached_property
     def changes(self) -> Tensor:
-        """Change of each cell from each frame to the next beyond its shift, [B, T, H, W] in [0, 1].
-
-        The mean absolute difference of brightness. What a shift uncovers is compared in place.
-        """
+        """Mean change of brightness from each frame to the next once the shift is undone, [B, T, H, W]."""
         before, after = (x.flatten(0, 1)[:, None] for x in (self.small[:, :-1], self.small[:, 1:]))
         shift = self.shifts.flatten(0, 1)
         at_hand = moved(torch.ones_like(before), shift)
+        # What the shift uncovers was not in the frame before: it is compared in place.
         aligned = torch.where(at_hand > 0.999, moved(before, shift), before)
         return cell_mean((after - aligned).abs(), self.grid).view(*self.small.shape[:1], -1, *self.grid)
 
@@ -219,15 +196,10 @@ class Motion:
         return here * ~self.cuts[:, -1, None, None]
 
     def smoothed(self, history: Tensor) -> Tensor:
-        """The running mean of relevance over frames, 0.7 old and 0.3 new, where its content is now.
+        """The running mean, 0.7 old and 0.3 new, of relevance [B, T', H, W] of the latest frames, [B, H, W].
 
-        It starts again at a cut, from the first map after it: 0 if the cut is the latest change.
-
-        Args:
-            history: [B, T', H, W], relevance of the latest frames before the image, oldest first.
-
-        Returns:
-            [B, H, W] in [0, 1].
+        Each map is moved to where its content is now. The mean starts again at a cut, from the first map
+        after it: 0 if the cut is the latest change.
         """
         frames = min(history.shape[1], self.shifts.shape[1])
         maps, shifts, cuts = history[:, -frames:], self.shifts[:, -frames:], self.cuts[:, -frames:]

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,11 +37,7 @@ TOLERANCE = 0.01
 
 
 def channel_groups(channels: Channels = "mvp13") -> tuple[ChannelGroup, ...]:
-    """The groups of a preset's name, or of a list of group names.
-
-    Raises:
-        ValueError: a name is unknown, or nothing is listed.
-    """
+    """The groups of a preset's name, or of a list of group names; a ValueError if one is unknown."""
     if isinstance(channels, str) and channels not in PRESETS:
         raise ValueError(
             f"unknown texture preset {channels!r}; use one of {sorted(PRESETS)} or list channel groups"
@@ -113,13 +108,9 @@ class TextureCache:
         sources: Mapping[str, object],
         compute: Callable[[], Tensor],
     ) -> Tensor:
-        """The channels of a group, [B, count, H, W] float32; kept ones if its inputs are the same.
+        """The channels of a group, [B, count, H, W] float32: kept ones if its inputs are the same.
 
-        Args:
-            group: The group.
-            grid: (H, W).
-            sources: Every input of the call by its name; None where it was not supplied.
-            compute: Makes the channels.
+        `sources` has every input of the call by its name, None if it was not supplied.
         """
         image = sources["image"]
         depends = {name: sources[name] for name in group.depends - frozenset(self.fixed)}
@@ -146,11 +137,6 @@ class TextureCache:
                 return None
             parts.append(part)
         return torch.cat(parts, dim=1) if parts else None
-
-    def clear(self) -> None:
-        """Forget all channels."""
-        self._parts.clear()
-        self.computed.clear()
 
 
 @torch.no_grad()
@@ -201,9 +187,9 @@ def generate_texture_array(
     groups = channel_groups(channels)
     sides = {"B": b, "3": 3, "h": h, "w": w, "H": rows, "W": columns}
     checked: dict[str, Any] = {}
-    for name in OPTIONAL_INPUTS:
+    for name, spec in OPTIONAL_INPUTS.items():
         if isinstance(value := supplied.get(name), Tensor):
-            shape = tuple(sides.get(side) for side in _DECLARED[name]["shape"].split())
+            shape = tuple(sides.get(side) for side in spec.shape.split())
             checked[name] = _conforming(name, value, shape, image.device)
     for group in groups:
         _check_needs(group, set(supplied))
@@ -211,7 +197,7 @@ def generate_texture_array(
     values = image.float().contiguous()
     sound = _in_unit_range("image", values)  # (B,)
     for name, value in checked.items():
-        bounded = _DECLARED[name]["bounded"]
+        bounded = OPTIONAL_INPUTS[name].bounded
         sound = sound & (_in_unit_range(name, value) if bounded else _finite(name, value))
         checked[name] = value.clamp(0, 1) if bounded else value
     if isinstance(basis := supplied.get("basis"), Basis):
@@ -228,10 +214,6 @@ def generate_texture_array(
     return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)
 
 
-_DECLARED = {one.name: one.metadata for one in dataclasses.fields(ChannelContext) if one.metadata}
-"""Shape and range of each optional input, as `ChannelContext` declares them."""
-
-
 def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """A context without autocast, in which a matrix product of float32 is one of float32."""
     if not torch.amp.is_autocast_available(device.type):
@@ -245,10 +227,10 @@ def _conforming(name: str, value: Tensor, shape: tuple[int | None, ...], device:
     if not fits or any(b not in (None, a) for a, b in zip(value.shape, shape, strict=True)):
         expected = ", ".join("any" if side is None else str(side) for side in shape)
         raise ValueError(
-            f"{name} must be {OPTIONAL_INPUTS[name]}, here [{expected}], got {tuple(value.shape)}"
+            f"{name} must be {OPTIONAL_INPUTS[name].what}, here [{expected}], got {tuple(value.shape)}"
         )
     if not value.is_floating_point():
-        raise ValueError(f"{name} must be {OPTIONAL_INPUTS[name]}, got {value.dtype}; convert it")
+        raise ValueError(f"{name} must be {OPTIONAL_INPUTS[name].what}, got {value.dtype}; convert it")
     if value.device != device:
         raise ValueError(f"{name} is on {value.device} and the image on {device}; move it there")
     return value.float().contiguous()
@@ -259,7 +241,7 @@ def _check_needs(group: ChannelGroup, supplied: set[str]) -> None:
     for need in sorted(set(group.needs) - supplied):
         raise ValueError(
             f"channel group {group.name!r} needs {need}, which is not supplied; pass `{need}` "
-            f"({OPTIONAL_INPUTS[need]}) to generate_texture_array, or leave the group out of `channels`"
+            f"({OPTIONAL_INPUTS[need].what}) to generate_texture_array, or leave the group out of `channels`"
         )
 
 

@@ -26,8 +26,7 @@ from arr_coc.files.saved import short
 
 VISIBLE = 6 / 32
 """Share of a cell's side that a box has to cover, each way, for the cell to show a part that can be seen."""
-MARKED = 0.5
-"""A cell of a relevance map above this is evidence."""
+MARKED = 0.5  # a cell of a relevance map above this is evidence
 
 
 def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
@@ -107,12 +106,10 @@ def all_evidence(
 # every
 # measurement take cells above half as evidence.
 
-MOST_SIDE = 4096
-"""The longest side of a map in a file."""
+MOST_SIDE = 4096  # the longest side of a map in a file
 FINEST = 256
 """The longest side of a map in memory: finer ones are reduced to it, more cells than any model has."""
-NAME = "map"
-"""The array of an .npz that has several."""
+NAME = "map"  # the array of an .npz that has several
 _GREY = {"1": 1.0, "L": 255.0, "I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0}
 """Modes of a PNG, and their greatest value."""
 

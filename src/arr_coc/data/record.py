@@ -26,8 +26,7 @@ from arr_coc.files.saved import parse_json, short, validated
 
 Box = tuple[float, float, float, float]
 
-LONGEST_LINE = 2**24
-"""The most bytes of a line of a JSON lines file."""
+LONGEST_LINE = 2**24  # the most bytes of a line of a JSON lines file
 _REMEDY = "it may be damaged or cut off; download or write it again"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
