@@ -116,13 +116,6 @@ def test_tensors_of_inference_mode():
         assert recomputed(cache, x, {}, "mvp13") == set()
 
 
-def test_a_cleared_cache_is_empty():
-    cache, x = TextureCache(), image()
-    recomputed(cache, x, {}, "mvp13")
-    cache.clear()
-    assert recomputed(cache, x, {}, "mvp13") == {g.name for g in channel_groups("mvp13")}
-
-
 @pytest.mark.parametrize(("cost", "depends"), [("free", {"features"}), ("cheap", {"features", "image"})])
 def test_a_group_depends_on_what_it_needs_and_reads(cost, depends):
     group = ChannelGroup(
