@@ -48,7 +48,7 @@ from PIL import Image
 from prefill import random_model, write
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import Selector, choose_in_clip
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.video import FrameSource, open_clip, write_clip

@@ -25,8 +25,8 @@ from arr_coc.families import adapter_for
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import guide_folder
-from arr_coc.guide.realizing import Stopwatch
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
 from arr_coc.modes.crops import opened

@@ -28,7 +28,7 @@ from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_history, check_question, check_questions
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import image_pixels
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.again import directed, once, rising

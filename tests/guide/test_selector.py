@@ -17,9 +17,9 @@ from PIL import Image, ImageDraw
 from arr_coc import Reason, Selector
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.coupling import couple
-from arr_coc.guide.guide import Guide, Page, Search
+from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
-from arr_coc.guide.selector import MOST_QUESTIONS
+from arr_coc.guide.selector import MAX_QUESTIONS
 
 QUESTION = "What is the invoice number?"
 
@@ -92,7 +92,7 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     judged: list[int] = []
     judge = Guide.weigh
 
-    def noted(self: Guide, page: Page, searches: Sequence[Search]) -> Judgement:
+    def noted(self: Guide, page: GuidePage, searches: Sequence[Search]) -> Judgement:
         judged.append(1)
         return judge(self, page, searches)
 
@@ -104,12 +104,12 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     own.cues(image, QUESTION)
     assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
     assert len(judged) == once
-    for number in range(MOST_QUESTIONS):
+    for number in range(MAX_QUESTIONS):
         own(image, f"Where is line {number}?", 8)
     (sight,) = own._sights.values()
-    assert len(sight.couplings) == MOST_QUESTIONS
+    assert len(sight.couplings) == MAX_QUESTIONS
     assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
-    assert len(judged) > once + MOST_QUESTIONS
+    assert len(judged) > once + MAX_QUESTIONS
 
 
 def test_few_pages_are_kept() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arr_coc.choose.attending import Budget
     from arr_coc.data.record import Box
     from arr_coc.guide.coupling import Coupling
-    from arr_coc.guide.realizing import Decision
+    from arr_coc.guide.deciding import Decision
     from arr_coc.video.visuals import Visual
 
 PICTURE = "arr-coc-look.png"

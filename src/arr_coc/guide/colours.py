@@ -15,8 +15,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from arr_coc.guide.head import PLACE
-from arr_coc.guide.words import normal
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import normal
 
 PROTOTYPES: dict[str, str] = {
     "black": "000000 212121 1a1a2e 2b2b2b",

@@ -38,16 +38,24 @@ from arr_coc.files.paths import local_path, located
 from arr_coc.files.question import check_question
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.guide.coupling import Coupling, couple, view
-from arr_coc.guide.guide import FILE, PLACE, Guide, Page, check_channels, load_guide, picture_inputs
-from arr_coc.guide.realizing import Cues, Decision, Stopwatch, decide
+from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
+from arr_coc.guide.guide import (
+    GUIDE_FILE,
+    GUIDE_FOLDER,
+    Guide,
+    GuidePage,
+    check_channels,
+    load_guide,
+    picture_inputs,
+)
 from arr_coc.guide.trust import is_general
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
-MOST_PAGES = 8
+MAX_PICTURES = 8
 """Pictures whose pages are kept."""
-MOST_PIXELS = 8 * 1024**2
+MAX_KEPT_PIXELS = 8 * 1024**2
 """Pixels of all of them together, at some five bytes each; the last picture is kept whatever its size."""
-MOST_QUESTIONS = 8
+MAX_QUESTIONS = 8
 """Questions about a picture whose couplings are kept: who compares questions, then decides, asks twice."""
 
 
@@ -122,7 +130,7 @@ class Sight(NamedTuple):
     the last questions by question and grid.
     """
 
-    page: Page
+    page: GuidePage
     textures: dict[tuple[int, int], Tensor]
     couplings: dict[tuple[str, tuple[int, int]], Coupling]
 
@@ -157,10 +165,10 @@ class Selector:
             return cls()
         if folder is not None and base is None:
             place = local_path(folder)
-            if (place / FILE).is_file():
+            if (place / GUIDE_FILE).is_file():
                 return cls(load_guide(place))
-            if (place / PLACE / FILE).is_file() and not (place / STEM).is_file():
-                return cls(load_guide(place / PLACE))  # of an allocator that goes by it
+            if (place / GUIDE_FOLDER / GUIDE_FILE).is_file() and not (place / STEM).is_file():
+                return cls(load_guide(place / GUIDE_FOLDER))  # of an allocator that goes by it
         return StemSelector.load(folder, base)
 
     def __call__(
@@ -229,7 +237,7 @@ class Selector:
         kept, key = sight.couplings, (question, grid)
         coupling = kept.pop(key, None) or couple(self.guide, sight.page, question, grid)
         kept[key] = coupling
-        if len(kept) > MOST_QUESTIONS:
+        if len(kept) > MAX_QUESTIONS:
             kept.pop(next(iter(kept)), None)
         return coupling
 
@@ -237,7 +245,7 @@ class Selector:
         """Keep what is known of the last picture, and of those before it as many as there is room for."""
         self._sights[key] = sight
         sizes = [math.prod(one.page.size) for one in self._sights.values()]
-        while len(sizes) > MOST_PAGES or (len(sizes) > 1 and sum(sizes) > MOST_PIXELS):
+        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
             self._sights.popitem(last=False)
             sizes.pop(0)
 

@@ -24,8 +24,8 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import TextureCache
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.guide import Guide, Page, load_guide
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
+from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.modes import MODES, SPARSE, Mode
 from arr_coc.modes.crops import looks_at_crops, with_crops
 from arr_coc.modes.textures import check_layer, check_mode, wanted_inputs
@@ -82,7 +82,7 @@ class EncodedImages:
     crops: dict[str, Tensor] | None = field(default=None, repr=False)
     finer: bool = False
     pictures: Sequence[Tensor] | None = field(default=None, repr=False)
-    pages: list[Page] | None = field(default=None, repr=False)
+    pages: list[GuidePage] | None = field(default=None, repr=False)
     caches: list[TextureCache] = field(default_factory=list, repr=False)
     textures: list[Tensor] = field(default_factory=list, repr=False)
     printed: dict[int, Tensor] = field(default_factory=dict, repr=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.realizing import Cues, Stopwatch
+from arr_coc.guide.deciding import Cues, Stopwatch
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.modes.textures import TextureMaker
 from arr_coc.seam import FamilyAdapter, Layout

@@ -27,8 +27,8 @@ from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import Coupling, couple
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import picture_inputs
-from arr_coc.guide.realizing import Stopwatch
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode

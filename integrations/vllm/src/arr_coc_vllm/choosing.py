@@ -193,7 +193,7 @@ class Chooser:
 
 def _unasked(guided: Coupling) -> bool:
     """Whether a question is about nothing that the guide can see in the picture ("Thanks!")."""
-    return guided.confidence < UNASKED and max(guided.whole, guided.odd) < 0.5
+    return guided.confidence < UNASKED and max(guided.overview, guided.unusual) < 0.5
 
 
 def covered(keep: Tensor, guided: Coupling) -> float:

@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from arr_coc.choose.attending import budget_count
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, MODES
 from arr_coc.session import chat_prompt

@@ -183,7 +183,7 @@ def decide(
         NonFiniteScores: a relevance that isn't finite.
         ValueError: a budget above the number of cells.
     """
-    cues, frames = _of_one_mind(cues, changes), frame_counts(changes, len(cues))
+    cues, frames = share_most_confident_frame(cues, changes), frame_counts(changes, len(cues))
     maps = score(layer, cues, watch)
     with watch("allocating"):
         visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
@@ -191,7 +191,7 @@ def decide(
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
             for relevance, budget, grid in zip(_on_cpu(visuals), budgets, spaces, strict=True)
         ]
-        speakers = _speakers(cues, frames)
+        speakers = most_confident_frames(cues, frames)
         allocations = [_noted(allocation, one) for allocation, one in zip(allocations, speakers, strict=True)]
     couplings = _couplings(speakers)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
@@ -210,15 +210,15 @@ def weigh(
     changes: Sequence[Changes | None] = (),
 ) -> Decision:
     """Decide how strongly each cell counts, with all of them kept; arguments as of `decide`."""
-    cues, frames = _of_one_mind(cues, changes), frame_counts(changes, len(cues))
+    cues, frames = share_most_confident_frame(cues, changes), frame_counts(changes, len(cues))
     maps = score(layer, cues, watch)
     visuals, spaces = stacked(maps, frames), whole_grids(grids, frames)
     whole = [everything_kept(grid, relevance) for grid, relevance in zip(spaces, visuals, strict=True)]
     gates = [relevance.balanced.flatten() for relevance in maps]
-    return Decision(whole, gates, couplings=_couplings(_speakers(cues, frames)))
+    return Decision(whole, gates, couplings=_couplings(most_confident_frames(cues, frames)))
 
 
-def _of_one_mind(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Sequence[Cues]:
+def share_most_confident_frame(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Sequence[Cues]:
     """The cues in which the guide says the same of all frames of a clip: what it says of the one where it is
     surest. Else a frame that shows nothing of what is asked for would be scored by another measure.
     """
@@ -226,7 +226,7 @@ def _of_one_mind(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Seq
         return cues
     frames = frame_counts(changes, len(cues))
     together: list[Cues] = []
-    for group, speaker in zip(groups(cues, frames), _speakers(cues, frames), strict=True):
+    for group, speaker in zip(groups(cues, frames), most_confident_frames(cues, frames), strict=True):
         if speaker.guided is None:
             together += group
             continue
@@ -236,7 +236,7 @@ def _of_one_mind(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Seq
     return together
 
 
-def _speakers(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
+def most_confident_frames(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
     """Of each image or clip the frame of which the guide is surest; the first where it wasn't asked."""
     return [
         max(group, key=lambda one: 0.0 if one.guided is None else one.guided.confidence)
