@@ -6,8 +6,8 @@
 Two words mean something alike if much the same words stand near them: how much more often each stands near
 each other one than chance would have it (positive pointwise mutual information, with the smoothing of Levy
 et al. 2015), of which a singular value decomposition keeps `MEANING_WIDTH` numbers a word. Definitions are a
-good text to count in: they say what a word is in other words of the same matter. Only common words get a row. Two
-minutes of a core, the same table each time but for rounding.
+good text to count in: they say what a word is in other words of the same matter. Only common words get a row.
+Two minutes of a core, the same table each time but for rounding.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def near(texts: list[list[int]], words: int) -> Tensor:
 
 
 def learn() -> tuple[list[str], Tensor]:
-    """The words with a row, the most frequent in definitions first, and their unit vectors [N, MEANING_WIDTH]."""
+    """The words with a row, the most frequent in definitions first, and their vectors [N, MEANING_WIDTH]."""
     lines = [
         [word for word in WORD.findall(text) if word not in EMPTY]
         for source in (wordnet, gcide)

@@ -32,7 +32,9 @@ def test_an_untrained_block_changes_nothing(places: Tensor, led: bool) -> None:
 
 def test_a_block_is_led_by_a_question_or_by_none(places: Tensor) -> None:
     led = learned(AxialBlock())
-    assert not torch.allclose(led(places, torch.zeros(2, QUESTION_WIDTH)), led(places, torch.ones(2, ASKED)))
+    assert not torch.allclose(
+        led(places, torch.zeros(2, QUESTION_WIDTH)), led(places, torch.ones(2, QUESTION_WIDTH))
+    )
     assert not any(name.startswith("lead") for name, _ in AxialBlock(led=False).named_parameters())
 
 

@@ -120,7 +120,7 @@ def test_few_pages_are_kept() -> None:
 
 
 def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arr_coc.guide.selector.MOST_PIXELS", 4 * 256**2)
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_PIXELS", 4 * 256**2)
     own = Selector()
     small, large = ((Image.new("RGB", (side, side), "red")) for side in (256, 512))
     for shade in range(6):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from arr_coc.guide.lexicon import MEANING_WIDTH
 from arr_coc.guide.print_encoder import FEATURE_WIDTH, PLACE, block_mean, convolution
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
+from arr_coc.guide.question import Reading
 
 WIDTH = 96
 HEADS = 4
@@ -171,8 +172,8 @@ class PageEncoder(nn.Module):
 
         Args:
             picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
-            prints: features of `PrintEncoder`, [1, FEATURE_WIDTH, h/8, w/16] of the picture, then of it at half and
-                at a quarter of its size.
+            prints: features of `PrintEncoder`, [1, FEATURE_WIDTH, h/8, w/16] of the picture, then of it at
+                half and at a quarter of its size.
             meanings: [MEANING_WIDTH, h/16, w/32] of `MeaningEncoder`.
         """
         dtype = self.print.weight.dtype

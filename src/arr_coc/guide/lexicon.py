@@ -367,7 +367,7 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
 def inflections(word: str, most: int = 4) -> tuple[str, ...]:
     """Other forms of a normal word, the most frequent first: "share" of "sharing".
 
-    What is asked for in the plural is often printed in the singular. The "30th" is printed as 30 in a calendar.
+    What is asked for in the plural is often printed in the singular, and the "30th" as 30 in a calendar.
     """
     if ordinal := ORDINAL.fullmatch(word):
         return (ordinal[1],)

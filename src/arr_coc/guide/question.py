@@ -193,10 +193,9 @@ def terms(question: str) -> Terms:
 
 
 def definitions(words: Sequence[str]) -> Tensor:
-    """The meanings of words, [T, MEANING_WIDTH] on the CPU; zeros for those that say nothing by themselves."""
-    return torch.stack(
-        [torch.zeros(MEANING_WIDTH) if word in STOP_WORDS else meaning(word) for word in words]
-    )
+    """The meanings of words, [T, MEANING_WIDTH] on the CPU; zeros for stop words."""
+    empty = torch.zeros(MEANING_WIDTH)
+    return torch.stack([empty if word in STOP_WORDS else meaning(word) for word in words])
 
 
 class Reading(NamedTuple):
