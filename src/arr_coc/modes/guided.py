@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.guide.coupling import Coupling, couple, view
+from arr_coc.guide.deciding import groups
 from arr_coc.guide.guide import Guide, GuidePage
 from arr_coc.guide.selector import image_pixels
 from arr_coc.guide.trust import is_general
@@ -26,7 +27,6 @@ from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import changes_of, pictures
 from arr_coc.modes.familiar import guided_visuals
 from arr_coc.seam import FamilyAdapter, Layout
-from arr_coc.video.source import groups
 from arr_coc.video.temporal import Changes, event_of
 
 SAME = 0.04

@@ -27,7 +27,7 @@ from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import Coupling, couple
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.guide.deciding import Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
@@ -45,7 +45,6 @@ from arr_coc.trace.evidence import Guidance, read_guidance, scaled
 from arr_coc.trace.strip import Span, Strip, small_pictures
 from arr_coc.trace.trace import ClipTrace, Reply, Trace, Word
 from arr_coc.video import FrameSource
-from arr_coc.video.source import groups
 from arr_coc.video.temporal import Changes
 from arr_coc.video.visuals import Visual
 

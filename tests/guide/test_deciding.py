@@ -26,7 +26,6 @@ from arr_coc.guide.deciding import (
     share_most_confident_frame,
     weigh,
 )
-from arr_coc.video.temporal import Changes
 
 DIM = 32
 GRIDS = [(1, 6, 6)] * 3
@@ -64,9 +63,7 @@ def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> 
         for i, (confidence, printed) in enumerate(((0.3, True), (0.9, False)))
     ]
     frames = [one._replace(guided=coupling) for one, coupling in zip(cues[:2], says, strict=True)]
-    nothing = torch.zeros(2)
-    changes = Changes(nothing.bool(), torch.zeros(2, 2), torch.zeros(2, 6, 6).bool(), nothing)
-    together = [one.guided for one in share_most_confident_frame(frames, [changes])]
+    together = [one.guided for one in share_most_confident_frame(frames, (2,))]
     assert [one.confidence for one in together] == [0.9, 0.9]
     assert [one.printed for one in together] == [True, False]
     assert [float(one.logits.mean()) for one in together] == [0.0, 1.0]
