@@ -106,8 +106,8 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     assert len(judged) == once
     for number in range(MAX_QUESTIONS):
         own(image, f"Where is line {number}?", 8)
-    (sight,) = own._sights.values()
-    assert len(sight.couplings) == MAX_QUESTIONS
+    (record,) = own._records.values()
+    assert len(record.couplings) == MAX_QUESTIONS
     assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
     assert len(judged) > once + MAX_QUESTIONS
 
@@ -116,7 +116,7 @@ def test_few_pages_are_kept() -> None:
     own = Selector()
     for shade in range(12):
         own(Image.new("RGB", (64, 64), (shade, 0, 0)), "Who?", 1)
-    assert len(own._sights) == 8
+    assert len(own._records) == 8
 
 
 def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,26 +125,26 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
     small, large = ((Image.new("RGB", (side, side), "red")) for side in (256, 512))
     for shade in range(6):
         own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
-    assert len(own._sights) == 4
+    assert len(own._records) == 4
     own(large, "Who?", 1)
-    assert [sight.page.size for sight in own._sights.values()] == [(512, 512)]
+    assert [record.page.size for record in own._records.values()] == [(512, 512)]
     own(small, "Who?", 1)
-    assert [sight.page.size for sight in own._sights.values()] == [(256, 256)]
+    assert [record.page.size for record in own._records.values()] == [(256, 256)]
 
 
 def test_no_pixels_are_kept() -> None:
     own, side = Selector(), 512
     own(sample((side, side)), QUESTION, 8)
-    (sight,) = own._sights.values()
-    tensors = [*sight.page.prints, sight.page.features, *sight.textures.values()]
+    (record,) = own._records.values()
+    tensors = [*record.page.prints, record.page.features, *record.textures.values()]
     assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) < 6 * side**2
 
 
 def test_what_the_guide_says_comes_with_it() -> None:
     decision = selector().decide(sample((320, 256)), QUESTION, 16)
     (coupling,) = decision.couplings
-    sight = selector().look(sample((320, 256)))
-    assert torch.equal(coupling.logits, couple(selector().guide, sight.page, QUESTION, (8, 10)).logits)
+    record = selector().encode(sample((320, 256)))
+    assert torch.equal(coupling.logits, couple(selector().guide, record.page, QUESTION, (8, 10)).logits)
     assert [match.word for match in coupling.best(0.0)] == ["invoice", "number"]
 
 

@@ -148,9 +148,7 @@ def _guide(
 
     def decide(visual: Visual) -> Decision:
         if isinstance(visual, FrameSource):
-            from arr_coc.guide.selector import choose_in_clip
-
-            return choose_in_clip(selector, visual, question, allowed)
+            return selector.decide_clip(visual, question, allowed)
         return selector.decide(visual, question, allowed)
 
     def look(pictures: Sequence[Visual]) -> Sequence[Look]:
