@@ -55,7 +55,7 @@ from arr_coc.seam.decoding import (
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 from arr_coc.video import FrameSource
-from arr_coc.video.visuals import Visual, first_picture, open_visuals, size_text
+from arr_coc.video.opening import Visual, first_picture, open_visuals, size_text
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Answer
     from arr_coc.trace.trace import ClipTrace, Trace
-    from arr_coc.video.visuals import Visual
+    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
 MOST_NOTES = 3

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from arr_coc.data.record import Box
     from arr_coc.guide.coupling import Coupling
     from arr_coc.guide.deciding import Decision
-    from arr_coc.video.visuals import Visual
+    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-look.png"
 

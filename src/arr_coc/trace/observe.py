@@ -45,8 +45,8 @@ from arr_coc.trace.evidence import Guidance, read_guidance, scaled
 from arr_coc.trace.strip import Span, Strip, small_pictures
 from arr_coc.trace.trace import ClipTrace, Reply, Trace, Word
 from arr_coc.video import FrameSource
+from arr_coc.video.opening import Visual
 from arr_coc.video.temporal import Changes
-from arr_coc.video.visuals import Visual
 
 MOST_WORDS = 64
 """The most words of a question that are scored; later ones are not."""

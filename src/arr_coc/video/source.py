@@ -1,6 +1,10 @@
-"""The sampled frames of a clip as they are handed out: times, size, and an iterator that reads one at a time.
+"""The sampled frames of a clip: which are read, their times and size, and the limits of what is opened.
 
-`Index` is what a reader learns of a clip before it decodes anything; `choose` applies the rule to it.
+    sample_frames(total=240, rate=24.0, fps=2.0)     20 frame numbers from 0 to 239
+    step_times((0.0, 0.5, 1.0, 1.5))                 (0.25, 1.25)
+    FrameSource                                      the frames, read one at a time
+
+A reader's `FrameIndex` and `choose_frames` make a `FrameSource`.
 """
 
 from __future__ import annotations
@@ -14,17 +18,6 @@ from PIL import Image
 
 from arr_coc.files.images import grown_size
 
-# Which frames of a clip are read, and the times of the time steps that a model makes of them.
-#
-#     sample_frames(total=240, rate=24.0, fps=2.0)     -> 20 frame numbers from 0 to 239
-#     step_times((0.0, 0.5, 1.0, 1.5))                 -> (0.25, 1.25)
-#
-# The rule is that of the Qwen3-VL video processor of transformers: `total / rate * fps` frames, rounded
-# down,
-# at least 4, at most `most`, never more than there are; spread evenly from the first frame to the last, each
-# place rounded to the nearest frame (a tie to the even one). So a clip that was sampled here and is given to
-# that processor with its sampling off is the clip it would have sampled.
-
 FPS = 2.0
 """Frames per second that are sampled of a clip where nobody names another number."""
 LEAST_FRAMES = 4
@@ -34,7 +27,10 @@ MOST_FRAMES = 768
 
 
 def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FRAMES) -> tuple[int, ...]:
-    """The numbers of the frames to read of a clip.
+    """The numbers of the frames to read of a clip, by the rule of transformers' Qwen3-VL video processor.
+
+    `total / rate * fps` frames, rounded down, at least 4, at most `most`, never more than there are; spread
+    evenly from the first frame to the last, each place rounded to the nearest frame (a tie to the even one).
 
     Args:
         total: frames of the clip, at least 1.
@@ -151,7 +147,7 @@ class FrameSource:
 
 
 @dataclass(frozen=True)
-class Index:
+class FrameIndex:
     """What is known of a clip before its pixels are decoded.
 
     Attributes:
@@ -172,8 +168,8 @@ def even_times(total: int, rate: float) -> np.ndarray:
     return np.arange(total, dtype=np.float64) / rate
 
 
-def choose(
-    index: Index, fps: float, most: int, start: float | None, end: float | None
+def choose_frames(
+    index: FrameIndex, fps: float, most: int, start: float | None, end: float | None
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The numbers and times (seconds) of the frames to read.
 
