@@ -65,8 +65,7 @@ GERMAN: dict[str, str] = {
 }  # fmt: skip
 """German adjectives, which take ENDINGS."""
 ENDINGS = ("", "e", "en", "er", "es", "em")
-STEP = 2
-"""Of so many pixels along a side one is looked at."""
+STEP = 2  # of so many pixels along a side one is looked at
 ENOUGH = 0.25
 """Share of a place that has a colour, from which on it shows it in full: thin rings and letters count."""
 GROUND: tuple[float, float] = (0.15, 0.5)

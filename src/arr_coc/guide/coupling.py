@@ -22,10 +22,8 @@ from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.print_encoder import PLACE, complete_runs
 from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, is_overview, terms
 
-MAX_PIXELS = 2048**2
-"""The most pixels of a picture that the guide encodes; larger ones are scaled down."""
-MAX_SIDE = 8192
-"""The longest side in px of such a picture: a page of many screens in one shot is read as it is."""
+MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
+MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
 CALIBRATION: tuple[float, float, float] = (0.83, -1.69, 1.38)
 """Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
 probability; fitted on validation pages (`runs/guide_matches.py`), like the next two."""
@@ -37,34 +35,23 @@ PRINTED: dict[str, tuple[float, float]] = {
 """Factor and offset on the best cosine of a word with a place that make `Match.likeness` a probability: of a
 word of the question itself, of one that the lexicon lists for it, and of one that is merely related. What a
 question names is there more often than not, and of the dozens of words that may stand for it few are."""
-LIKELY = 0.85
-"""The least likeness of a match that counts as recognised: of those at least 95 % are there."""
+LIKELY = 0.85  # the least likeness of a match that counts as recognised: of those at least 95 % are there
 
 PRINTED_WORDS = 12
 """Different common words that are read on a picture with print (measured: at most 8 on 48 splatters of 60 to
 1,500 strokes, as "light" and "heart", 16 and more on 18 clouds of 20 to 90 scattered words)."""
-COLOUR_TERM = "the colour {}"
-"""The term of a match of a colour that a word names."""
-EXPLICIT_OVERVIEW = 0.9
-"""The least `overview` of questions like "describe the image" (`is_overview`)."""
+COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
+EXPLICIT_OVERVIEW = 0.9  # the least `overview` of questions like "describe the image" (`is_overview`)
 
 
 class Match(NamedTuple):
-    """A word that was looked for, and where it fits best.
+    """A word that was looked for, and where it fits best."""
 
-    Attributes:
-        word: of the question.
-        term: what was looked for: the word, another that stands for it, or the colour that it names.
-        likeness: in [0, 1], the probability that the best place shows the term.
-        place: (y, x) of that place's middle, in shares of the picture's height and width.
-        strength: in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon
-            lists.
-    """
-
-    word: str
-    term: str
-    likeness: float
-    place: tuple[float, float]
+    word: str  # of the question
+    term: str  # what was looked for: the word, another that stands for it, or the colour that it names
+    likeness: float  # in [0, 1], the probability that the best place shows the term
+    place: tuple[float, float]  # (y, x) of that place's middle, in shares of the picture's height and width
+    # in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon lists
     strength: float = 1.0
 
 
@@ -133,14 +120,7 @@ def fitted(width: int, height: int) -> tuple[int, int]:
 
 @torch.no_grad()
 def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) -> Coupling:
-    """Couple the cells of a picture with a question.
-
-    Args:
-        guide: that made the page.
-        page: of the picture.
-        question: any text.
-        grid: (H, W), cells that divide the picture evenly.
-    """
+    """Couple the cells of a picture with a question, on a grid (H, W) of any shape that divides it evenly."""
     (search,) = guide.search(page, [question])
     judged = guide.weigh(page, [search])
     words = search.terms.words
@@ -159,12 +139,12 @@ def probability(present: float, recognised: bool) -> float:
 
 
 def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
-    """The probability that places show a term, from its cosines with them.
+    """The probability that places show a term, from its cosines with them, of any shape.
 
     Args:
-        cosines: any shape.
+        cosines: of the vectors of the term and the print.
         itself: the term is the word of the question.
-        strength: of the bond between the two, as of `Match`.
+        strength: as of `Match`.
     """
     factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
     return torch.sigmoid(cosines.float() * factor + offset)

@@ -49,8 +49,7 @@ STAGES = (
     "total",
 )
 """The stages of a call whose time is taken, in order; all add up to the last."""
-CHOOSING = ("texture", "scoring", "balancing", "allocating")
-"""The stages that choosing cells consists of."""
+CHOOSING = ("texture", "scoring", "balancing", "allocating")  # the stages that choosing cells consists of
 
 T = TypeVar("T")
 
@@ -92,25 +91,17 @@ class Stopwatch:
 
 
 class Cues(NamedTuple):
-    """All that scoring reads of one image and its question, a batch of one.
+    """All that scoring reads of one image and its question, a batch of one."""
 
-    Attributes:
-        texture: [1, C, H, W].
-        query: [1, L, D], word embeddings of the question.
-        query_mask: bool [1, L].
-        vision: [1, N, D], the cells as encoded tokens or as a stem's features; None: neither is at hand.
-        gestalt: [1, D], the mean token of a coarse view; None: that of `vision`.
-        coupling: [1, H, W], logits of a coupling found elsewhere; None: the participatory scorer finds it.
-        guided: what the guide finds about the question; None: it wasn't asked.
-    """
-
-    texture: Tensor
-    query: Tensor
-    query_mask: Tensor
+    texture: Tensor  # [1, C, H, W]
+    query: Tensor  # [1, L, D], word embeddings of the question
+    query_mask: Tensor  # bool [1, L]
+    # [1, N, D], the cells as encoded tokens or as a stem's features; None: neither is at hand
     vision: Tensor | None = None
-    gestalt: Tensor | None = None
+    gestalt: Tensor | None = None  # [1, D], the mean token of a coarse view; None: that of `vision`
+    # [1, H, W], logits of a coupling found elsewhere; None: the participatory scorer finds it
     coupling: Tensor | None = None
-    guided: Coupling | None = None
+    guided: Coupling | None = None  # what the guide finds about the question; None: it wasn't asked
 
     def relevance(self, layer: ARRCOCLayer, watch: Watch = unwatched) -> Relevance:
         """The relevance maps of the image by a layer."""

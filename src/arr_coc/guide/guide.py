@@ -39,52 +39,32 @@ from arr_coc.guide.print_encoder import (
 )
 from arr_coc.guide.question import QuestionEncoder, Reading, Terms, WordEncoder, definitions, terms
 
-SCALES = 3
-"""Sizes at which a picture is read: as it is, at half and at a quarter of its size."""
-SIDE_MULTIPLE = 32
-"""Sides of a picture are padded to multiples of this many px."""
-MIN_SIDE = 128
-"""The least px of a padded side: on narrower pictures convolutions in bfloat16 may read print on a blank."""
+SCALES = 3  # print is read in a picture, at half and at a quarter of its size
+SIDE_MULTIPLE = 32  # px; sides of a picture are padded to multiples
+MIN_SIDE = 128  # px of a padded side; narrower pictures in bfloat16 may show print on a blank
 
 
 class GuidePage(NamedTuple):
-    """A picture as the guide holds it between questions.
+    """A picture as the guide holds it between questions."""
 
-    Attributes:
-        prints: vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its
-            size.
-        meanings: [MEANING_WIDTH, h/16, w/32], what the print means.
-        colours: [12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`.
-        features: [1, WIDTH, h/16, w/32] of `PageEncoder`.
-        size: (height, width) of the picture in px before it was padded.
-        runs: [h/16, w/4], its runs of print (`print_runs`).
-        vocabulary: how many different common words are read on it.
-    """
-
+    # vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its size
     prints: tuple[Tensor, ...]
-    meanings: Tensor
-    colours: Tensor
-    features: Tensor
-    size: tuple[int, int]
-    runs: Tensor
-    vocabulary: int
+    meanings: Tensor  # [MEANING_WIDTH, h/16, w/32], what the print means
+    colours: Tensor  # [12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`
+    features: Tensor  # [1, WIDTH, h/16, w/32] of `PageEncoder`
+    size: tuple[int, int]  # (height, width) of the picture in px before it was padded
+    runs: Tensor  # [h/16, w/4], its runs of print (`print_runs`)
+    vocabulary: int  # how many different common words are read on it
 
 
 class Search(NamedTuple):
-    """Where the words of a question stand on a page.
+    """Where the words of a question stand on a page."""
 
-    Attributes:
-        terms: the T words of the question, and the others that may be printed for them.
-        own: [T, DIM], vectors of its own words.
-        cosines: [W, h/16, w/32], of the vectors of all terms, its own words first, with every place.
-        agreements: [T, h/16, w/32] in [0, 1], of the meanings of its own words with every place.
-        colours: [T, h/16, w/32], how far each place shows the colour that a word names; 0 for other words.
-    """
-
-    terms: Terms
-    own: Tensor
-    cosines: Tensor
-    agreements: Tensor
+    terms: Terms  # the T words of the question, and the others that may be printed for them
+    own: Tensor  # [T, DIM], vectors of its own words
+    cosines: Tensor  # [W, h/16, w/32], of the vectors of all terms, its own words first, with every place
+    agreements: Tensor  # [T, h/16, w/32] in [0, 1], of the meanings of its own words with every place
+    # [T, h/16, w/32], how far each place shows the colour that a word names; 0 for other words
     colours: Tensor
 
 
@@ -242,16 +222,14 @@ def _half(light: Tensor) -> Tensor:
     return F.pad(half, pad, mode="replicate") if any(pad) else half
 
 
-PICTURE_INPUTS = frozenset({"text_evidence"})
-"""Inputs of channel groups that are made of a picture alone (`picture_inputs`)."""
-EVIDENCE_PX = 8
-"""Side in px of a cell of `text_evidence`."""
+PICTURE_INPUTS = frozenset({"text_evidence"})  # inputs of channel groups that `picture_inputs` makes
+EVIDENCE_PX = 8  # side of a cell of `text_evidence`
 
 
 @torch.no_grad()
 def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
-    """The probability that print stands somewhere, for the texture group "text_mask": that of the likeliest
-    character, in the picture or in it at half its size, where larger print is read.
+    """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask": that of the
+    likeliest character, there or at half the size, where larger print is read.
 
     Args:
         guide: of `load_guide`.
@@ -259,9 +237,6 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
 
     Returns:
         Float32 [ceil(h / 8), ceil(w / 8)] in [0, 1], on the device of `picture`.
-
-    Raises:
-        ValueError: a picture of another shape.
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
@@ -274,14 +249,8 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
 
 
 def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
-    """The inputs of channels that are made of a picture alone, for `generate_texture_array`.
-
-    Args:
-        channels: a preset or a list of channel groups.
-        picture: float [3, h, w] in [0, 1].
-
-    Returns:
-        `text_evidence` [1, h / 8, w / 8] by the bundled guide if a group wants it; else nothing.
+    """The inputs of channels that are made of a picture [3, h, w] alone, for `generate_texture_array`:
+    `text_evidence` [1, h / 8, w / 8] by the bundled guide if a group wants it; else nothing.
     """
     if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
         return {}
@@ -289,11 +258,7 @@ def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
 
 
 def check_channels(channels: Channels) -> None:
-    """ValueError if a channel group needs more than a picture, as "components" needs an encoder's features.
-
-    Args:
-        channels: a preset or a list of channel groups, of a layer that is to choose without a model.
-    """
+    """ValueError if a channel group needs more than a picture, as "components" needs encoder features."""
     for group in channel_groups(channels):
         if lacking := sorted({*group.needs} - PICTURE_INPUTS):
             raise ValueError(
@@ -306,8 +271,7 @@ def check_channels(channels: Channels) -> None:
 GUIDE_FILE = "guide.safetensors"
 GUIDE_FORMAT = "arr-coc guide 5"
 BUNDLED_GUIDE = BUNDLED / "guide"
-GUIDE_FOLDER = "guide"
-"""Folder of a guide inside that of an allocator that goes by it."""
+GUIDE_FOLDER = "guide"  # of a guide inside the folder of an allocator that goes by it
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:

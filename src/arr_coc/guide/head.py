@@ -24,32 +24,23 @@ from arr_coc.guide.question import Reading
 
 WIDTH = 96
 HEADS = 4
-PAGE_BLOCKS, BLOCKS = 4, 3
-"""Blocks of the page, before any question, and of the head, for each."""
+PAGE_BLOCKS, BLOCKS = 4, 3  # blocks of the page, before any question, and of the head, for each
 MAPS = 10
 """Maps of a word: likeness, and likeness relative to the page's best place, each of the word itself, of its
 synonyms and of related words; agreement of its meaning with the print, and that relative to the best; which
 places show the colour that it names; and how well a place looks like the thing that it names."""
-APPEARANCE_WIDTH = 32
-"""Width of the vectors by which places are compared with the things that words name."""
+APPEARANCE_WIDTH = 32  # width of the vectors by which places are compared with the things that words name
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 class Judgement(NamedTuple):
-    """Logits of questions about a page.
+    """Logits of questions about a page."""
 
-    Attributes:
-        logits: [Q, H, W], one per place.
-        present: [Q], that the page holds what is asked for.
-        overview: [Q], that the question is about all of the page.
-        unusual: [Q], that it asks for what stands out.
-    """
-
-    logits: Tensor
-    present: Tensor
-    overview: Tensor
-    unusual: Tensor
+    logits: Tensor  # [Q, H, W], one per place
+    present: Tensor  # [Q], that the page holds what is asked for
+    overview: Tensor  # [Q], that the question is about all of the page
+    unusual: Tensor  # [Q], that it asks for what stands out
 
 
 def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:

@@ -22,12 +22,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-MAX_EXPANSIONS = 48
-"""The most words that `expand` gives."""
-MAX_PHRASE_WORDS = 6
-"""The most words of a phrase that is looked up."""
-MAX_WORD_CHARS = 80
-"""The most characters of a word of a question that are looked up."""
+MAX_EXPANSIONS = 48  # the most words that `expand` gives
+MAX_PHRASE_WORDS = 6  # the most words of a phrase that is looked up
+MAX_WORD_CHARS = 80  # the most characters of a word of a question that are looked up
 STOP_WORDS: frozenset[str] = frozenset(
     """
     a about all am an and any are as at be been being but by can could did do does doing for from get
@@ -41,43 +38,29 @@ STOP_WORDS: frozenset[str] = frozenset(
 """Words that mean nothing by themselves; a phrase may hold them."""
 SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
 """Spaces and punctuation, which are stripped from both ends of a word."""
-SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")
-"""The stroke of "Date/Time", not that of "S/N"."""
+SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")  # the stroke of "Date/Time", not that of "S/N"
 VOWEL = re.compile("[aeiouy]")
 SHORT_SYLLABLE = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 """One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
 
 
 class LexiconEntry(NamedTuple):
-    """A member of a group.
+    """A member of a group."""
 
-    Attributes:
-        text: as written.
-        key: its stems.
-        printed: whether pages bear it.
-        askable: whether "What is the ...?" can ask for it.
-    """
-
-    text: str
-    key: str
-    printed: bool
-    askable: bool
+    text: str  # as written
+    key: str  # its stems
+    printed: bool  # whether pages bear it
+    askable: bool  # whether "What is the ...?" can ask for it
 
 
 class Lexicon(NamedTuple):
-    """The lines of `lexicon.txt`; its keys are stems of phrases, joined by spaces.
+    """The lines of `lexicon.txt`; its keys are stems of phrases, joined by spaces."""
 
-    Attributes:
-        groups: phrases of one meaning.
-        by_stems: of a phrase, the indices of its groups.
-        bonds: of what people say, what is printed where it is answered ("owe > amount due, balance").
-        questions: of question words, what the answer may stand by.
-    """
-
-    groups: tuple[tuple[LexiconEntry, ...], ...]
-    by_stems: dict[str, list[int]]
+    groups: tuple[tuple[LexiconEntry, ...], ...]  # phrases of one meaning
+    by_stems: dict[str, list[int]]  # of a phrase, the indices of its groups
+    # of what people say, what is printed where it is answered ("owe > amount due, balance")
     bonds: dict[str, tuple[str, ...]]
-    questions: dict[str, tuple[str, ...]]
+    questions: dict[str, tuple[str, ...]]  # of question words, what the answer may stand by
 
 
 @lru_cache(maxsize=1)
@@ -286,32 +269,20 @@ def _single_words(key: str, others: Sequence[str]) -> tuple[str, ...]:
 
 
 MEANINGS_FILE = "meanings.safetensors"
-MEANING_WIDTH = 64
-"""Width of the vectors of meanings."""
-MAX_RELATED = 16
-"""The most words that `related` gives."""
-ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
-"""An ordinal number in figures, such as "30th"."""
-MIN_COSINE = 0.5
-"""The least cosine of related words: about one in a thousand words has it."""
+MEANING_WIDTH = 64  # width of the vectors of meanings
+MAX_RELATED = 16  # the most words that `related` gives
+ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")  # an ordinal number in figures, such as "30th"
+MIN_COSINE = 0.5  # the least cosine of related words: about one in a thousand words has it
 
 
 class Meanings(NamedTuple):
-    """Vectors of words.
+    """Vectors of words."""
 
-    Attributes:
-        words: in the order of their rows, the most frequent first.
-        rows: by word.
-        by_stem: rows by stem.
-        vectors: [N, MEANING_WIDTH], of unit length.
-        common: rows of the words that print is compared with (`print_encoder.MeaningEncoder`).
-    """
-
-    words: tuple[str, ...]
-    rows: dict[str, int]
-    by_stem: dict[str, list[int]]
-    vectors: Tensor
-    common: tuple[int, ...]
+    words: tuple[str, ...]  # in the order of their rows, the most frequent first
+    rows: dict[str, int]  # by word
+    by_stem: dict[str, list[int]]  # rows by stem
+    vectors: Tensor  # [N, MEANING_WIDTH], of unit length
+    common: tuple[int, ...]  # rows of the words that print is compared with (`print_encoder.MeaningEncoder`)
 
     def row(self, word: str) -> int | None:
         """The row of a normal word, or of the most frequent word of its stem."""

@@ -20,32 +20,23 @@ from torch import Tensor, nn
 from arr_coc.guide.lexicon import MEANING_WIDTH, common_words, meaning
 from arr_coc.guide.question import ALPHABET, DIM, WordEncoder
 
-SLOT = (8, 16)
-"""Height and width in px of a slot, in which print is read."""
+SLOT = (8, 16)  # height and width in px of a slot, in which print is read
 PLACE = (16, 32)
 """Height and width in px of a place, of which relevance is decided: as high as a line of small print."""
-STEM_WIDTHS = (16, 32, 64)
-"""Channels at a half, a quarter and an eighth of the picture's size."""
-FEATURE_WIDTH = 96
-"""Channels at slots."""
-CONTRAST_WINDOW = 33
-"""Side in px of the neighbourhood whose mean and spread of luminance are taken out."""
+STEM_WIDTHS = (16, 32, 64)  # channels at a half, a quarter and an eighth of the picture's size
+FEATURE_WIDTH = 96  # channels at slots
+CONTRAST_WINDOW = 33  # side in px of the neighbourhood whose mean and spread of luminance are taken out
 MAX_SLICED_COLUMNS = 4
 """Columns of a block up to which slices are added up: torch reduces so few numbers slowly."""
 
 
 class PrintFeatures(NamedTuple):
-    """What `PrintEncoder` finds in each slot.
+    """What `PrintEncoder` finds in each slot."""
 
-    Attributes:
-        print: [B, DIM, H, W], vectors of unit length to compare with those of words.
-        features: [B, FEATURE_WIDTH, H, W].
-        characters: [B, len(ALPHABET), h/8, w/8], logits of the characters that stand there; None where they
-            weren't asked for.
-    """
-
-    print: Tensor
-    features: Tensor
+    print: Tensor  # [B, DIM, H, W], vectors of unit length to compare with those of words
+    features: Tensor  # [B, FEATURE_WIDTH, H, W]
+    # [B, len(ALPHABET), h/8, w/8], logits of the characters that stand there; None where they weren't asked
+    # for
     characters: Tensor | None = None
 
 
@@ -166,12 +157,9 @@ class PrintEncoder(nn.Module):
         return self.characters(self.stem(x)).amax(1)[0].float().sigmoid()  # the largest stays the largest
 
 
-MEANING_SHARPNESS = 60.0
-"""What cosines are multiplied by where common words compete for a slot."""
-MIN_INK = 0.06
-"""The least difference of luminance within a slot that print may stand in."""
-MIN_CERTAINTY = 0.02
-"""The least probability of a word in a slot from which the slot means something."""
+MEANING_SHARPNESS = 60.0  # what cosines are multiplied by where common words compete for a slot
+MIN_INK = 0.06  # the least difference of luminance within a slot that print may stand in
+MIN_CERTAINTY = 0.02  # the least probability of a word in a slot from which the slot means something
 READ_CERTAINTY, READ_LETTERS = 0.85, 5
 """The least probability and letters of a word that counts as read: strokes look like short words."""
 CHUNK = 256
@@ -279,16 +267,12 @@ def _darker_rows(prints: Tensor, ink: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(lower, prints[:, 1::2], prints[:, ::2]), torch.where(lower, ink[1::2], ink[::2])
 
 
-COLUMN_PX = 4
-"""Width in px of the columns that ink is looked for in."""
-INK_STEP = 0.15
-"""Luminance that ink differs by from the next pixel."""
+COLUMN_PX = 4  # width in px of the columns that ink is looked for in
+INK_STEP = 0.15  # luminance that ink differs by from the next pixel
 MAX_GAP = 4
 """Columns without ink that a run may cross: more than a space of small print, less than one of a table."""
-MAX_RUN = 128
-"""Columns of the longest run: longer ones are rules and pictures."""
-RUN_COLUMNS_OF_PLACE = 2
-"""Columns of a run that make a place part of it."""
+MAX_RUN = 128  # columns of the longest run: longer ones are rules and pictures
+RUN_COLUMNS_OF_PLACE = 2  # columns of a run that make a place part of it
 
 
 @torch.no_grad()

@@ -32,12 +32,9 @@ from arr_coc.guide.lexicon import (
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:;-_/%$€£()+=#@&'\"!?*<>"
 """Characters that are told apart, without case and accents."""
-MAX_LETTERS = 24
-"""Characters of a word that its convolution reads."""
-NGRAM_ROWS = 20_000
-"""Rows of the table of hashed n-grams."""
-DIM = 96
-"""Width of the vectors of words and of print."""
+MAX_LETTERS = 24  # characters of a word that its convolution reads
+NGRAM_ROWS = 20_000  # rows of the table of hashed n-grams
+DIM = 96  # width of the vectors of words and of print
 
 
 def folded(text: str) -> str:
@@ -104,12 +101,9 @@ class WordEncoder(nn.Module):
         return unit(self.table(rows, starts) + self.join(spelled))
 
 
-MAX_WORDS = 48
-"""Words of a question that are read; of a longer one the first and the last."""
-HASHED_WORDS = 8192
-"""Rows of the table of hashed whole words."""
-WIDTH = 96
-"""Of the layers over the question."""
+MAX_WORDS = 48  # words of a question that are read; of a longer one the first and the last
+HASHED_WORDS = 8192  # rows of the table of hashed whole words
+WIDTH = 96  # of the layers over the question
 QUESTION_WORDS = frozenset(("when", "who", "whom", "whose", "where", "how", "why", "which"))
 """They stand for what may be printed beside the answer, as "when" for a date."""
 GENERAL_WORDS = frozenset(
@@ -152,19 +146,14 @@ def is_overview(words: Sequence[str]) -> bool:
 
 
 class Terms(NamedTuple):
-    """The words of a question, and those that may be printed for them.
+    """The words of a question, and those that may be printed for them."""
 
-    Attributes:
-        words: its own.
-        others: words that may be printed for one of them: synonyms and hints of the lexicon, other forms of a
-            word, and words of related meaning.
-        stands_for: the index of that word, one per other.
-        strengths: of that bond, in (0, 1]: 1 for what the lexicon lists, less for what is merely related.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # its own
+    # words that may be printed for one of them: synonyms and hints of the lexicon, other forms of a word, and
+    # words of related meaning
     others: tuple[str, ...]
-    stands_for: tuple[int, ...]
+    stands_for: tuple[int, ...]  # the index of that word, one per other
+    # of that bond, in (0, 1]: 1 for what the lexicon lists, less for what is merely related
     strengths: tuple[float, ...]
 
 

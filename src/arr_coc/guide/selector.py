@@ -53,23 +53,16 @@ from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # the guide alone needs none
 
-MAX_PICTURES = 8
-"""Pictures whose encodings are kept."""
-MAX_KEPT_PIXELS = 8 * 1024**2
-"""Pixels of all of them together, at some five bytes each; the last picture is kept whatever its size."""
-MAX_QUESTIONS = 8
-"""Questions about a picture whose couplings are kept: who compares questions, then decides, asks twice."""
-FRAMES_PER_STEP = 2
-"""Frames of a clip that a model reads as one step, as the Qwen families do."""
-EMBEDDINGS = "embed_tokens.weight"
-"""How the name of the word embeddings ends in a model's safetensors."""
+MAX_PICTURES = 8  # whose encodings are kept
+MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
+MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
+FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
+EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
 
 
 class Sizing:
-    """How a picture becomes cells: the size in px that the model's image processor gives it.
-
-    Qwen-VL's rule: each side a whole number of cells, the shape kept as far as that allows, and the number of
-    pixels within bounds.
+    """How a picture becomes cells, by the rule of Qwen-VL's image processor: each side a whole number of
+    cells, the shape kept as far as that allows, and the number of pixels within bounds.
 
     Args:
         cell: px along each side of a cell.
@@ -82,10 +75,8 @@ class Sizing:
 
     @classmethod
     def read(cls, folder: Path) -> Sizing:
-        """Of the `processor_config.json` or `preprocessor_config.json` of a model folder.
-
-        Raises:
-            ValueError: neither is there, or neither says how large cells are and pictures may be.
+        """Of the processor_config.json or preprocessor_config.json of a model folder; ValueError if neither
+        has it.
         """
         paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
         paths = [path for path in paths if path.is_file()]
@@ -138,9 +129,9 @@ class StemScorer:
     Args:
         layer: trained scorers, balancer and allocator.
         stem: from pixels to features of cells.
-        tokenizer: of the model whose word embeddings these are.
-        embeddings: [V, D], word embeddings.
-        sizing: how a picture becomes cells in that model.
+        tokenizer: of the model.
+        embeddings: [V, D], its word embeddings.
+        sizing: how a picture becomes cells in the model.
 
     Raises:
         ValueError: parts of different widths, or channels that need more than a picture.
@@ -160,11 +151,7 @@ class StemScorer:
 
     @classmethod
     def load(cls, folder: Path, base: str | Path | None = None) -> StemScorer:
-        """Load from the folder of an allocator, and from that of its base model words and sizes alone.
-
-        Args:
-            folder: of the allocator.
-            base: folder of the base model; None: the one that the allocator names.
+        """Load an allocator, and of its base model (None: the one that it names) words and sizes alone.
 
         Raises:
             ValueError: something is missing there or doesn't fit.
@@ -242,12 +229,8 @@ def _read_embeddings(model: Path) -> Tensor:
 
 
 class PictureRecord(NamedTuple):
-    """What is kept of a picture between questions.
-
-    Attributes:
-        page: the guide's encoding.
-        textures: by grid.
-        couplings: of the last questions, by question and grid.
+    """What is kept of a picture between questions: the guide's encoding, textures by grid, and the couplings
+    of the last questions by question and grid.
     """
 
     page: GuidePage
@@ -389,10 +372,8 @@ class Selector:
         return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
 
     def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
-        """What is known of a picture before any question, with its texture on a grid as of a call.
-
-        Raises:
-            ValueError: a selector with a trained allocator, which keeps nothing of a picture.
+        """Encode a picture before any question, with its texture on a grid as of a call; it is kept for a
+        while.
         """
         if self.trained is not None:
             raise ValueError(
@@ -523,15 +504,7 @@ class Selector:
 class ClipSelector:
     """Chooses cells of one clip by many questions: its steps are encoded once and held.
 
-    Args:
-        selector: as of `Selector.decide_clip`, with the other arguments.
-        frames: the clip's pictures.
-        grid: (H, W) cells of a picture.
-        frames_per_step: frames in a step.
-        times: seconds of each frame.
-
-    Raises:
-        ValueError: as `Selector.decide_clip` of pictures.
+    Arguments and errors are those of `Selector.decide_clip`.
     """
 
     def __init__(
@@ -568,11 +541,7 @@ def _step_times(
 
 
 def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Iterator[Tensor]:
-    """One picture [1, 3, h, w] of each step: the one that differs most from that of the step before.
-
-    Raises:
-        ValueError: pictures of different sizes.
-    """
+    """One picture [1, 3, h, w] of each step: the one that differs most from that of the step before."""
     before: Tensor | None = None
     rest = iter(frames)
     while group := [image_pixels(frame) for frame in islice(rest, frames_per_step)]:

@@ -24,16 +24,12 @@ from arr_coc.guide.coupling import Coupling, scope
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import terms
 
-TIE = 0.005
-"""Gate of a map that only breaks ties: it moves a logit by at most 0.02."""
+TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 0.02
 EXPLORE = MAX_EXPLORE / 2
 """Share of a budget for coverage at the neutral exploit tension; by STANCES half for an overview, none if
 sure, else a tenth: a quarter kept a sixth less of the evidence of questions with little confidence."""
-SURE = 0.5
-"""Confidence from which the guide is fully trusted; below it the cells are spread the more widely the lower
-it is."""
-SCOPE: tuple[float, float] = (0.3, 0.7)
-"""`overview` and `unusual` up to which a question is of neither kind, and from which it is wholly of one."""
+SURE = 0.5  # confidence from which the guide is fully trusted; the lower below it, the wider the spread
+SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
 DENSE = frozenset(
     "code diagram drawing equation equations expression figure formula formulas handwriting inscription "
     "passage print script snippet text writing".split()
@@ -52,7 +48,6 @@ SENTENCES = {
     "overview": "the question is about the whole picture, so the cells are spread over it",
     "unusual": "the question asks for what stands out, so the most salient cells are kept",
 }
-"""The sentence of each verdict."""
 GENERAL = frozenset({"overview", "unusual"})
 """Verdicts about questions for no place, to which matches and confidence mean nothing."""
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
@@ -137,14 +132,8 @@ def prior(coupling: Coupling) -> Prior:
 def verdict(
     confidence: float, overview: float, unusual: float, words: Sequence[str], recognised: bool
 ) -> str:
-    """The verdict on a question and a picture, a key of SENTENCES.
-
-    Args:
-        confidence: of a `Coupling`, like the next two.
-        overview: as there.
-        unusual: as there.
-        words: the content words of the question.
-        recognised: whether one of them was, on the picture.
+    """The verdict on a question and a picture, a key of SENTENCES, by the fields of a `Coupling`, the
+    question's content words, and whether one of them was recognised.
     """
     middle = sum(SCOPE) / 2
     if overview > middle:

@@ -119,8 +119,7 @@ def _start(path: Path, name: str) -> bytes:
     return start
 
 
-Visual = Image.Image | FrameSource
-"""An opened image or clip."""
+Visual = Image.Image | FrameSource  # an opened image or clip
 
 
 def is_clip(source: Any) -> bool:

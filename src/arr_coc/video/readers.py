@@ -61,8 +61,7 @@ FRAME_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".ti
 """The endings of the frames of a folder."""
 STILL_FORMATS = ("JPEG", "MPO")
 """Formats without animation: further pictures in such a file are another view, or a map of its light."""
-DEFAULT_FRAME_SECONDS = 0.1
-"""Seconds of a frame of an animation that says 0, as browsers show it."""
+DEFAULT_FRAME_SECONDS = 0.1  # seconds of a frame of an animation that says 0, as browsers show it
 
 
 def is_picture(start: bytes) -> bool:
@@ -225,8 +224,7 @@ class PixelFrames(Sequence["Tensor | np.ndarray"]):
 
 CONTAINERS = ("mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf", "ivf", "mxf")
 """The demuxers a file is offered to."""
-MAX_LOST_SHARE = 0.02
-"""A file with fewer frames than its header says by more than this share was cut off."""
+MAX_LOST_SHARE = 0.02  # a file with fewer frames than its header says by more than this share was cut off
 MAX_TAIL_SECONDS = 1.0
 """Seconds that may lack at the end of a stream (frames that are never shown) before it counts as cut off."""
 _REMEDY = "it may be damaged or cut off; download it again, or convert it to H.264 in .mp4"

@@ -18,12 +18,9 @@ from PIL import Image
 
 from arr_coc.files.images import grown_size
 
-FPS = 2.0
-"""Frames per second that are sampled of a clip where nobody names another number."""
-LEAST_FRAMES = 4
-"""Fewer frames are sampled only of a clip that has fewer."""
-MOST_FRAMES = 768
-"""The most frames that are sampled unless the caller says otherwise."""
+FPS = 2.0  # frames per second that are sampled of a clip where nobody names another number
+LEAST_FRAMES = 4  # fewer frames are sampled only of a clip that has fewer
+MOST_FRAMES = 768  # the most frames that are sampled unless the caller says otherwise
 
 
 def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FRAMES) -> tuple[int, ...]:

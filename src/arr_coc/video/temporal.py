@@ -25,8 +25,7 @@ POINTS_PER_CELL, BLOCK_POINTS = 16, 2
 points in which content is compared: on their mean, what moved by a part of a point is the same."""
 NEW_DIFFERENCE = 0.06
 """The least mean absolute difference, in the block of a cell that differs most, of new content."""
-REPEATED_WORTH = 0.001
-"""Share of its relevance that a cell keeps where its content was there before."""
+REPEATED_WORTH = 0.001  # share of its relevance that a cell keeps where its content was there before
 NEIGHBOUR_WORTH = 0.3
 """The same of a cell beside a new one: a thing is more than those of its cells in which it differs."""
 LIGHT_FACTORS, LIGHT_ROUNDS = (0.5, 2.0), 4
@@ -309,10 +308,8 @@ def _along(relevance: Tensor, shift: Tensor) -> Tensor:
 OUTSIDE_EXACT, OUTSIDE_VAGUE = 0.05, 0.1
 """Share of its relevance that a step keeps outside of a moment told in seconds, and outside of one at the
 clip's start or end or of an event, which a question may mean otherwise ("the last line")."""
-EVENT_CELLS = 4
-"""The best cells of a step by whose mean the step is found in which an event shows."""
-EDGE_SHARE = 0.1
-"""Share of a clip that is its start or its end."""
+EVENT_CELLS = 4  # the best cells of a step by whose mean the step is found in which an event shows
+EDGE_SHARE = 0.1  # share of a clip that is its start or its end
 
 _CLOCK = r"(?:(?P<hours{0}>\d+):)?(?P<minutes{0}>\d{{1,3}}):(?P<seconds{0}>\d\d(?:\.\d+)?)"
 _COUNT = r"(?P<number{0}>\d+(?:\.\d+)?)(?:[- ]?(?P<unit{0}>s|secs?|seconds?|min|mins|minutes?))?"
