@@ -53,7 +53,7 @@ from arr_coc.seam.decoding import (
     setting,
 )
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
-from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
+from arr_coc.store.checkpoint import BUNDLED_CELLS, BUNDLED_NAME
 from arr_coc.video import FrameSource
 from arr_coc.video.visuals import Visual, first_picture, open_visuals, size_text
 
@@ -310,7 +310,7 @@ class Session:
                 new = self._read(prepared, *how)
         watch.settle()
         self._answers += 1
-        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED
+        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED_NAME
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if taught else None
         return Answer(
             text=self._text(new),

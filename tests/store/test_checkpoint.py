@@ -26,7 +26,7 @@ from arr_coc.choose.layer import DIGEST, ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem, save_stem
 from arr_coc.choose.texture import Basis
 from arr_coc.files import atomic as whole
-from arr_coc.files.atomic import alone
+from arr_coc.files.atomic import folder_lock
 from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
@@ -524,7 +524,7 @@ class TestSavedOver:
     def test_a_reader_waits_until_a_save_is_over(self, allocator: Path) -> None:
         pytest.importorskip("fcntl")
         with ThreadPoolExecutor(1) as pool:
-            with alone(allocator):
+            with folder_lock(allocator):
                 reading = pool.submit(ARRCOCModel.from_pretrained, allocator, device="cpu")
                 with pytest.raises(TimeoutError):
                     reading.result(timeout=0.2)
@@ -535,10 +535,13 @@ class TestSavedOver:
     ) -> None:
         pytest.importorskip("fcntl")
         model, before = ARRCOCModel.from_pretrained(allocator, device="cpu"), self.contents(allocator)
-        monkeypatch.setattr(whole, "PATIENCE", 0.01)
-        with alone(allocator), pytest.raises(ValueError, match="another process has been reading or saving"):
+        monkeypatch.setattr(whole, "LOCK_SECONDS", 0.01)
+        with (
+            folder_lock(allocator),
+            pytest.raises(ValueError, match="another process has been reading or saving"),
+        ):
             model.save_pretrained(allocator)
-        with alone(allocator), pytest.raises(ValueError, match=r"can't be read .*: try again later"):
+        with folder_lock(allocator), pytest.raises(ValueError, match=r"can't be read .*: try again later"):
             ARRCOCModel.from_pretrained(allocator, device="cpu")
         assert self.contents(allocator) == before
 

@@ -51,14 +51,14 @@ from arr_coc.choose.knowing import (
     same_start,
 )
 from arr_coc.choose.texture import CHANNEL_GROUPS, Basis, channel_groups, generate_texture_array
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import shorten
 from arr_coc.files.saved import (
     CONFIG_NAME,
     PICKLES,
     check_finite,
     check_records,
-    made_folder,
+    make_folder,
     read_settings,
     reading,
     write_tensors,
@@ -163,7 +163,7 @@ class ARRCOCConfig:
 #
 # Only safetensors are ever read. Whatever can't be read is a ValueError of one line that names the file and
 # the
-# remedy. Every file is written whole or not at all (`write_whole`, `write_tensors`).
+# remedy. Every file is written whole or not at all (`write_atomic`, `write_tensors`).
 
 WEIGHTS_NAME = "arr_coc.safetensors"
 BASIS_NAME = "basis.safetensors"
@@ -235,7 +235,7 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
     Raises:
         ValueError: the folder can't be made.
     """
-    made_folder(folder)
+    make_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
     digest = _digest(folder / WEIGHTS_NAME)
     settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base, DIGEST: digest}
@@ -243,7 +243,7 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
         settings = {"trained_on": layer.trained_on, **settings}
     if layer.basis is not None:
         layer.basis.save(folder / BASIS_NAME)
-    write_whole((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)
+    write_atomic((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)
 
 
 Watch = Callable[[str], AbstractContextManager[Any]]

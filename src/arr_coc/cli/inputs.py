@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arr_coc.cli import strips, terminal
-from arr_coc.files.atomic import check_place
+from arr_coc.files.atomic import check_writable
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.question import check_question
 
@@ -257,7 +257,7 @@ def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequenc
             raise ValueError(f"{option} {str(target)!r} is not a regular file: choose another place")
         if existed and any(_is_file(image) and target.samefile(local_path(image)) for image in images):
             raise ValueError(f"{option} {str(target)!r} is the image itself: choose another place")
-        check_place(target)
+        check_writable(target)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}): choose another place"
         raise ValueError(f"{option} {str(target)!r} {reason}") from error
@@ -348,12 +348,12 @@ def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any)
     """
     with terminal.starting(quiet):
         from arr_coc.files.device import resolve_device
-        from arr_coc.files.hub import BUNDLED, is_local
+        from arr_coc.files.hub import BUNDLED_NAME, is_local
         from arr_coc.model import ARRCOCModel
 
     settings |= {"device": resolve_device(device), "dtype": dtype}
     settings = {name: value for name, value in settings.items() if value is not None}
-    download = name != BUNDLED and not is_local(name)
+    download = name != BUNDLED_NAME and not is_local(name)
     terminal.quiet_transformers(bars=download and not quiet)
     if download and not quiet:  # a download shows its own progress
         terminal.note(f"loading {name}")

@@ -23,7 +23,7 @@ from rich.progress import track as rich_track
 from rich.table import Table
 from rich.text import Text
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -310,7 +310,7 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
         # Into memory: Pillow writes a JPEG to a full disk in part and raises nothing.
         content, kind = io.BytesIO(), Image.registered_extensions()[target.suffix.lower()]
         picture.save(content, kind, compress_level=1)  # of a PNG: half the usual time, a tenth more bytes
-        write_whole(content.getvalue(), target)
+        write_atomic(content.getvalue(), target)
     except OSError as error:
         if needed:
             raise

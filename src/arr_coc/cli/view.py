@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from arr_coc.cli import inputs, options, terminal
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import input_file
 
 
@@ -28,7 +28,7 @@ def command(
         from arr_coc.trace.viewer import page
 
         views = [load_trace(input_file(trace)).view() for trace in traces]
-    write_whole(page(views).encode(), target)
+    write_atomic(page(views).encode(), target)
     size = target.stat().st_size
     if as_json:
         terminal.print_json({"page": str(target), "traces": len(views), "bytes": size})

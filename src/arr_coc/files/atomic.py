@@ -1,8 +1,8 @@
 """Files and folders that are written whole or not at all, and errors in one line; without torch.
 
-    write_whole(content, path)                  a file from its bytes
-    with whole_file(path) as part: ...          a file that something else writes, under the name it is told
-    with own_folder(".saving-", folder) as new:
+    write_atomic(content, path)                  a file from its bytes
+    with atomic_file(path) as part: ...          a file that something else writes, under the name it is told
+    with temporary_folder(".saving-", folder) as new:
         ...                                     files that belong together, written into `new` and then moved
         move_files(new, folder, names)
     with alone(folder): ...                     one process at a time; with shared=True, readers together
@@ -37,9 +37,9 @@ def _locks() -> Any:
 
 
 fcntl = _locks()
-OWNER = "owner"
+LOCK_FILE = "owner"
 """The file in a process's own folder that it keeps locked."""
-PATIENCE = 60.0
+LOCK_SECONDS = 60.0
 """Seconds for which a folder is waited for that another process reads or writes."""
 _PARTS = 4
 """Names of parts beside one file: so many writers at once leave nothing behind when they are killed."""
@@ -54,8 +54,8 @@ def one_line(error: BaseException, most: int = 300) -> str:
 # ---- a file -------------------------------------------------------------------------------------------
 
 
-def write_whole(content: bytes, path: Path) -> None:
-    """Write a file by `whole_file`.
+def write_atomic(content: bytes, path: Path) -> None:
+    """Write a file by `atomic_file`.
 
     Args:
         content: all of the file.
@@ -64,12 +64,12 @@ def write_whole(content: bytes, path: Path) -> None:
     Raises:
         OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
     """
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         part.write_bytes(content)
 
 
 @contextmanager
-def whole_file(path: Path) -> Generator[Path]:
+def atomic_file(path: Path) -> Generator[Path]:
     """A file beside another, to be written in the block and then renamed to it: a reader sees old or new.
 
     It gets the mode that the umask allows, as any new file does. A link is replaced, not followed. What
@@ -105,8 +105,8 @@ def _name_file(error: OSError, path: Path) -> None:
         error.filename, error.filename2 = str(path), None
 
 
-def check_place(path: Path) -> None:
-    """Try whether a file can be written by `whole_file`, and leave everything as it is.
+def check_writable(path: Path) -> None:
+    """Try whether a file can be written by `atomic_file`, and leave everything as it is.
 
     Raises:
         OSError: its folder is missing or can't be written to, or `path` is a folder.
@@ -181,7 +181,7 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 @contextmanager
-def own_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
+def temporary_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
     """A new folder for what one process is writing; deleted at the end, and those of killed ones now.
 
     Args:
@@ -196,13 +196,13 @@ def own_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
         if fcntl is None:
             yield folder
             return
-        with Path(folder, f"{OWNER}.new").open("wb") as owner:
+        with Path(folder, f"{LOCK_FILE}.new").open("wb") as owner:
             try:
                 fcntl.flock(owner, fcntl.LOCK_EX)
             except OSError:  # this disk has no locks: none of its folders will be swept
                 yield folder
                 return
-            Path(owner.name).rename(folder / OWNER)  # it is never there unlocked
+            Path(owner.name).rename(folder / LOCK_FILE)  # it is never there unlocked
             for other in folder.parent.glob(f"{prefix}*"):
                 _delete_left_behind(other)
             yield folder
@@ -213,9 +213,9 @@ def _delete_left_behind(folder: Path) -> None:
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
-        name, new = OWNER, folder / f"{OWNER}.new"
+        name, new = LOCK_FILE, folder / f"{LOCK_FILE}.new"
         if new.exists():  # it is being made, for which a moment is enough
-            if time.time() - new.stat().st_mtime < PATIENCE:
+            if time.time() - new.stat().st_mtime < LOCK_SECONDS:
                 return
             name = new.name
         with (folder / name).open("rb") as owner:
@@ -229,17 +229,17 @@ def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
     """Move written files into a folder in place of those of the same names, all or none.
 
     Args:
-        new: has them; of `own_folder`, in `folder`.
+        new: has them; of `temporary_folder`, in `folder`.
         folder: those that it has of `names` and `new` has not are removed.
         names: of files that belong together, in the order of moving; they may be in folders below.
 
     Raises:
-        OSError: one can't be moved, or another process has the folder for `PATIENCE`; all are as they were.
+        OSError: one can't be moved, or another process keeps the folder locked; all are as they were.
     """
     old = new / "replaced"
     taken: list[str] = []
     placed: list[str] = []
-    with alone(folder):
+    with folder_lock(folder):
         try:
             for name in names:
                 target = folder / name
@@ -262,7 +262,7 @@ def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone(folder: Path, shared: bool = False) -> Generator[None]:
+def folder_lock(folder: Path, shared: bool = False) -> Generator[None]:
     """Keep other processes out of a folder that do the same; nothing is written there.
 
     Args:
@@ -270,7 +270,7 @@ def alone(folder: Path, shared: bool = False) -> Generator[None]:
         shared: let others in that share it, as readers do.
 
     Raises:
-        TimeoutError: another process has it for `PATIENCE`.
+        TimeoutError: another process has it for `LOCK_SECONDS`.
     """
     try:
         lock = os.open(folder, os.O_RDONLY) if fcntl else None
@@ -281,7 +281,7 @@ def alone(folder: Path, shared: bool = False) -> Generator[None]:
         return
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(lock, kind | fcntl.LOCK_NB)
@@ -289,7 +289,7 @@ def alone(folder: Path, shared: bool = False) -> Generator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise TimeoutError(
-                        f"another process has been reading or saving there for {PATIENCE:g} s"
+                        f"another process has been reading or saving there for {LOCK_SECONDS:g} s"
                     ) from None
                 time.sleep(0.01)
             except OSError:  # this disk has no locks

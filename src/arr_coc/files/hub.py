@@ -23,7 +23,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from arr_coc.files.atomic import one_line
-from arr_coc.files.paths import BUNDLED, is_local
+from arr_coc.files.paths import BUNDLED_NAME, is_local
 
 LOG_IN = "log in with `hf auth login`"
 
@@ -40,7 +40,7 @@ def check_name(name: str) -> None:
 
 def check_shared(name: str) -> None:
     """Raise a ValueError if nobody else could load a base model by this name."""
-    if name != BUNDLED and is_local(name):
+    if name != BUNDLED_NAME and is_local(name):
         raise ValueError(
             f"the base model {name!r} is on this disk alone, so nobody else could load the allocator; set "
             "model.base_name to the base model's name on the Hub"

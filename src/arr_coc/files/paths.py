@@ -68,7 +68,7 @@ def shorten(text: str | Path, most: int = 160) -> str:
 # it was typed, relative to the working directory of that time: it is tried from there and from the
 # allocator.
 
-BUNDLED = "bundled"
+BUNDLED_NAME = "bundled"
 """The name of the base model inside the package, which is on no Hub."""
 BASE, BESIDE = "base_model", "base_beside"
 """The settings of an allocator that name its base model, the second relative to the allocator's folder."""
@@ -82,14 +82,14 @@ def is_local(name: str | Path) -> bool:
         return False
 
 
-def written(name: str | None, folder: Path) -> dict[str, str | None]:
+def base_settings(name: str | None, folder: Path) -> dict[str, str | None]:
     """The settings from which a base model is found again.
 
     Args:
         name: a folder, a name on the Hub, "bundled", or None.
         folder: of the allocator.
     """
-    if not name or name == BUNDLED or not is_local(name):
+    if not name or name == BUNDLED_NAME or not is_local(name):
         return {BASE: name}
     place = Path(name).expanduser().resolve()
     try:
@@ -99,7 +99,7 @@ def written(name: str | None, folder: Path) -> dict[str, str | None]:
     return {BASE: str(place), BESIDE: beside}
 
 
-def located(settings: dict[str, Any], folder: Path) -> str:
+def locate_base(settings: dict[str, Any], folder: Path) -> str:
     """The base model that an allocator names.
 
     Args:
@@ -113,7 +113,7 @@ def located(settings: dict[str, Any], folder: Path) -> str:
         ValueError: it names folders, and none of them is there.
     """
     name = settings[BASE]
-    if name == BUNDLED:
+    if name == BUNDLED_NAME:
         return name
     far = name.startswith(("\\\\", "//"))  # on another machine, which even looking there would call
     places = [] if far else [Path(name), folder / (settings.get(BESIDE) or name), folder / name]

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from arr_coc.files.atomic import one_line, write_whole
+from arr_coc.files.atomic import one_line, write_atomic
 
 # Reading of objects from files that may come from anywhere: JSON, pydantic models, errors of one line.
 #
@@ -30,7 +30,7 @@ from arr_coc.files.atomic import one_line, write_whole
 
 LONGEST = 80
 """The most characters of a value that a message shows."""
-DEEPEST = 64
+MOST_NESTED = 64
 """The most levels that objects and lists may lie inside of one another."""
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,12 +50,12 @@ def parse_json(content: bytes, where: str, remedy: str) -> Any:
 
     Raises:
         ValueError: it is not UTF-8 or not JSON (NaN and Infinity are not), an object has a name twice, or it
-            is nested deeper than `DEEPEST`.
+            is nested deeper than `MOST_NESTED`.
     """
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
         # Brackets are counted first: to go through every value costs as much as to parse them.
-        if content.count(b"[") + content.count(b"{") > DEEPEST and _deeper(value, DEEPEST):
+        if content.count(b"[") + content.count(b"{") > MOST_NESTED and _deeper(value, MOST_NESTED):
             raise RecursionError
         if _HALF.search(content):
             json.dumps(value, ensure_ascii=False).encode()
@@ -185,21 +185,21 @@ def reading(what: str, remedy: str) -> Generator[None, None, None]:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as one safetensors file by `write_whole`.
+    """Write tensors as one safetensors file by `write_atomic`.
 
     safetensors' own `save_file` lets nobody but the owner read what it writes.
 
     Args:
         tensors: by name, of any device and layout; no two share memory.
-        path: as in `write_whole`.
+        path: as in `write_atomic`.
         metadata: texts to keep in the file's header.
 
     Raises:
-        OSError: as in `write_whole`.
+        OSError: as in `write_atomic`.
         RuntimeError: two tensors share memory.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(save(plain, metadata=metadata), path)
+    write_atomic(save(plain, metadata=metadata), path)
 
 
 def check_finite(weights: Mapping[str, Tensor]) -> None:
@@ -209,7 +209,7 @@ def check_finite(weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"{name} has values that aren't finite")
 
 
-def made_folder(folder: Path) -> Path:
+def make_folder(folder: Path) -> Path:
     """A folder that exists, made with those above it if it was missing.
 
     Raises:
@@ -261,7 +261,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 # No record holds a path. They come from files of others and go into model cards, so names are short and
 # plain.
 
-MOST = 32
+MOST_RUNS = 32
 """The most runs of one layer."""
 NAMES, NUMBERS = ("recipe", "target", "eyes", "base"), ("steps", "seed")
 _NAME = re.compile(r"\w[\w ./-]{0,99}")
@@ -273,12 +273,12 @@ def check_records(records: Any) -> tuple[dict[str, Any], ...]:
     Raises:
         ValueError: they aren't such records.
     """
-    if not isinstance(records, list | tuple) or len(records) > MOST:
-        raise ValueError(f"trained_on is no list of at most {MOST} runs: leave it out")
+    if not isinstance(records, list | tuple) or len(records) > MOST_RUNS:
+        raise ValueError(f"trained_on is no list of at most {MOST_RUNS} runs: leave it out")
     return tuple(_check(record) for record in records)
 
 
-def plain(text: str) -> str:
+def record_name(text: str) -> str:
     """A text as a name that a record may hold."""
     return re.sub(r"[^\w ./-]", "-", text)[:100].lstrip("./ -") or "unnamed"
 
@@ -290,7 +290,7 @@ def _check(record: Any) -> dict[str, Any]:
     for name, value, fits in (
         *((name, record[name], _is_name(record[name])) for name in NAMES if name in record),
         *((name, record[name], _is_number(record[name])) for name in NUMBERS if name in record),
-        ("images", images, isinstance(images, dict) and len(images) <= MOST),
+        ("images", images, isinstance(images, dict) and len(images) <= MOST_RUNS),
     ):
         if not fits:
             raise ValueError(f"{name} of trained_on is {repr(value)[:80]}: leave it out")

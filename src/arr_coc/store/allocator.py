@@ -22,9 +22,9 @@ from transformers import PreTrainedModel
 
 from arr_coc.choose.layer import ARRCOCLayer, save_layer
 from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem
-from arr_coc.files.atomic import alone, move_files, one_line, own_folder, write_whole
-from arr_coc.files.paths import written
-from arr_coc.files.saved import CONFIG_NAME, made_folder
+from arr_coc.files.atomic import folder_lock, move_files, one_line, temporary_folder, write_atomic
+from arr_coc.files.paths import base_settings
+from arr_coc.files.saved import CONFIG_NAME, make_folder
 from arr_coc.files.vetting import check_file
 from arr_coc.guide.guide import FILE, PLACE
 from arr_coc.seam.gestalt import load_convs, save_convs
@@ -73,26 +73,26 @@ def save_learned(
     Raises:
         ValueError: the folder can't be made or written to, or holds an adapter that is no allocator's.
     """
-    made_folder(folder)
+    make_folder(folder)
     _refuse_strangers(folder)
     config = base.config
     named = {
-        **written(base_name, folder),
+        **base_settings(base_name, folder),
         "base_revision": base_revision(base),
         "base_model_type": config.model_type,
         "base_dim": config.get_text_config().hidden_size,
     }
     try:
-        with own_folder(SAVING, folder) as new:
+        with temporary_folder(SAVING, folder) as new:
             save_layer(layer, new, named)
             if stem is not None:
                 save_stem(stem, new)
             save_convs(convs, new)
             loras.save(new)
             if guide is not None:  # it may lie in this folder
-                write_whole((guide / FILE).read_bytes(), made_folder(new / PLACE) / FILE)
+                write_atomic((guide / FILE).read_bytes(), make_folder(new / PLACE) / FILE)
             for name, content in (more or {}).items():
-                write_whole(content, new / name)
+                write_atomic(content, new / name)
             # The settings last: they name the weights' digest, and the weights are the first. So files that
             # a kill left half moved are refused.
             names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
@@ -138,7 +138,7 @@ def load_learned(
     if folder is None:
         return {"guide": guide}
     try:
-        with alone(folder, shared=True):
+        with folder_lock(folder, shared=True):
             return _read(folder, base, guide)
     except TimeoutError as error:
         raise ValueError(f"the allocator {str(folder)!r} can't be read ({error}): try again later") from error

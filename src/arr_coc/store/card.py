@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from arr_coc.files.hub import BUNDLED, check_shared, is_local, upload
+from arr_coc.files.hub import BUNDLED_NAME, check_shared, is_local, upload
 from arr_coc.files.plugins import plugin
 from arr_coc.guide.guide import load_guide
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
@@ -97,7 +97,7 @@ def model_card(
         ValueError: a result that can't be read, or of other weights.
     """
     figures = [plugin("cards", "results")(path, fingerprint(model.layer)) for path in results]
-    on_hub = model.base_name != BUNDLED and not is_local(model.base_name)
+    on_hub = model.base_name != BUNDLED_NAME and not is_local(model.base_name)
     metadata = ModelCardData(
         base_model=model.base_name if on_hub else None,
         library_name="arr-coc",
@@ -134,7 +134,7 @@ def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
 
 def _base(model: Described) -> str:
     """The base model in words, without a path of this disk."""
-    if model.base_name == BUNDLED:
+    if model.base_name == BUNDLED_NAME:
         return "the small model that ships inside the package"
     if is_local(model.base_name):
         return f"a {model.config.model_type} model of the author's"
@@ -250,7 +250,7 @@ def _limits(model: Described) -> str:
         "It fits this base model alone, and inherits what that model gets wrong.",
         "Figures hold for the questions they were measured on. Measure on your own before you rely on it.",
     ]
-    if model.base_name == BUNDLED:
+    if model.base_name == BUNDLED_NAME:
         lines.append(
             "The bundled model is a small one that has seen drawn pages only. It is no general VLM and will "
             "be wrong about photographs."
@@ -277,7 +277,7 @@ class Shareable:
     @property
     def about(self) -> str | None:
         """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
-        return BUNDLED_ABOUT if self.base_name == BUNDLED else None
+        return BUNDLED_ABOUT if self.base_name == BUNDLED_NAME else None
 
     def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
         """Write what was learned (layer, stem, compressors, LoRAs, an own guide), the name and commit of the

@@ -30,7 +30,7 @@ from transformers import (
 from arr_coc.choose.layer import WEIGHTS_NAME, ARRCOCLayer, read_layer
 from arr_coc.families import check_model_type
 from arr_coc.files.hub import commit_of, download
-from arr_coc.files.paths import BUNDLED, is_local, local_path, located
+from arr_coc.files.paths import BUNDLED_NAME, is_local, local_path, locate_base
 from arr_coc.files.saved import BUNDLED as BUNDLED_FOLDER
 from arr_coc.files.saved import CONFIG_NAME, read_settings, reading, short
 from arr_coc.files.vetting import SMALL_FILES, Vetted, check_weights, small_files, vetted, weight_names
@@ -204,11 +204,11 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
     Raises:
         ValueError: not there, a revision of a folder, or the Hub can't be reached.
     """
-    name = None if name in (None, "", BUNDLED) else name
+    name = None if name in (None, "", BUNDLED_NAME) else name
     if revision is not None and (name is None or is_local(name)):
         raise ValueError(
-            f"revision {revision!r} is of a repository on the Hub, which {str(name or BUNDLED)!r} is not; "
-            "leave it out"
+            f"revision {revision!r} is of a repository on the Hub, which {str(name or BUNDLED_NAME)!r} is "
+            "not; leave it out"
         )
     own = find_allocator(BUNDLED_ALLOCATOR if name is None else name, revision)
     folder = own if allocator is None else find_allocator(allocator)
@@ -224,11 +224,11 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
                 f"the allocator {str(name)!r} doesn't say which base model it is for: name that one, and "
                 "give this as its `allocator`"
             )
-        return Source(located(settings, own), settings.get("base_revision"), folder)
+        return Source(locate_base(settings, own), settings.get("base_revision"), folder)
     if revision is None and name is not None and folder is not None:
         settings = read_settings(folder)
         revision = settings.get("base_revision") if settings["base_model"] == str(name) else None
-    return Source(BUNDLED if name is None else str(name), revision, folder)
+    return Source(BUNDLED_NAME if name is None else str(name), revision, folder)
 
 
 def load_base(
@@ -245,11 +245,11 @@ def load_base(
         ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of other
             shapes.
     """
-    if str(name) == BUNDLED and not BUNDLED_MODEL.is_dir():
+    if str(name) == BUNDLED_NAME and not BUNDLED_MODEL.is_dir():
         raise ValueError(
             "the bundled model is missing from this installation; reinstall arr-coc or name a model folder"
         )
-    source, commit = str(BUNDLED_MODEL) if str(name) == BUNDLED else str(name), None
+    source, commit = str(BUNDLED_MODEL) if str(name) == BUNDLED_NAME else str(name), None
     if is_local(source):
         folder = local_path(source)
         check_model_folder(folder)

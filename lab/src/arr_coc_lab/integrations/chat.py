@@ -31,7 +31,7 @@ from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings
 from arr_coc.seam.prompt import placeholders
 from arr_coc.seam.question import render
 from arr_coc.session import GREEDY
-from arr_coc.store.checkpoint import BUNDLED
+from arr_coc.store.checkpoint import BUNDLED_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ Message = Mapping[str, Any]
 "tool_calls", is for the chat template. The question is the user's, also where a tool replied after it."""
 
 
-def load(pretrained: str = BUNDLED, **options: Any) -> ARRCOCModel:
+def load(pretrained: str = BUNDLED_NAME, **options: Any) -> ARRCOCModel:
     """The model that a harness names.
 
     Args:
@@ -52,7 +52,7 @@ def load(pretrained: str = BUNDLED, **options: Any) -> ARRCOCModel:
         ValueError: what can't be loaded, in one line with the remedy.
     """
     options = {name: value for name, value in options.items() if value is not None}
-    return ARRCOCModel.from_pretrained(None if pretrained == BUNDLED else pretrained, **options)
+    return ARRCOCModel.from_pretrained(None if pretrained == BUNDLED_NAME else pretrained, **options)
 
 
 @dataclass(frozen=True)
