@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arr_coc.cli import inputs, options, strips, terminal
+from arr_coc.cli import inputs, options, terminal
 from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MOST_NOTES = 3
 """Notes of a folder's answers that are repeated, those of most images."""
 
 
-def command(
+def ask(
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -129,7 +129,7 @@ def command(
     else:
         terminal.print_answer(request.title, request.question, answer, full, loaded.about)
         for picture, allocation in zip(pictures, answer.allocations, strict=True):
-            strips.print_steps(picture, allocation)
+            terminal.print_steps(picture, allocation)
         if boxes:
             from arr_coc.trace.evidence import score
 

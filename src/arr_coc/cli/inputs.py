@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arr_coc.cli import strips, terminal
+from arr_coc.cli import terminal
 from arr_coc.files.atomic import check_writable
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.question import check_question
@@ -304,10 +304,13 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
         return ()
     if len(pictures) != 1:
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
-    strips.refuse_boxes(pictures, {"--evidence": texts})
+    from PIL import Image
+
     from arr_coc.data.record import check_boxes as check_in
     from arr_coc.trace.evidence import check_boxes
 
+    if not isinstance(pictures[0], Image.Image):
+        raise ValueError("--evidence is for images, and this is a clip: leave it out")
     boxes = []
     for text in texts:
         try:

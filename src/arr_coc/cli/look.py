@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from arr_coc.cli import inputs, options, strips, terminal
+from arr_coc.cli import inputs, options, terminal
 from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Looker = Callable[[Sequence["Visual"]], Sequence[Look]]
 """Looks at images and clips that are asked about together."""
 
 
-def command(
+def look(
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -223,7 +223,7 @@ def _show(
         terminal.print_json(facts)
         return
     terminal.print_allocation(name, question, look.allocation, look.coupling)
-    strips.print_steps(picture, look.allocation)
+    terminal.print_steps(picture, look.allocation)
     if boxes:
         terminal.print_evidence(scored)
     if record:

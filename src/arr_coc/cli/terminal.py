@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
     from arr_coc.guide.coupling import Coupling
     from arr_coc.trace.evidence import Scored
-
+    from arr_coc.video.visuals import Visual
 
 MOST_MESSAGE = 900
 """Characters of a complaint; the middle of a longer one is left out."""
 MOST_QUESTION, MOST_WORDS = 400, 16
 """Characters of a question, and words of it that were recognised, which are repeated."""
+MOST_STEPS = 8
+"""Steps of a clip that a row names."""
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
 """The note on an answer that was made from all tokens for want of a choice."""
 NAME_WIDTH = 13
@@ -264,6 +266,22 @@ def print_allocation(
     if allocation.note is not None and not any(allocation.note in value for _, value in rows):
         rows.append(("note", allocation.note))
     print_rows(rows)
+
+
+def print_steps(visual: Visual, allocation: Allocation) -> None:
+    """Of a clip, a row that says at which times how many cells are kept; nothing of an image."""
+    from PIL import Image
+
+    if isinstance(visual, Image.Image):
+        return
+    kept = allocation.mask().flatten(1).sum(1)  # cells of each step, which holds one or more frames
+    frames = -(-len(visual) // len(kept))
+    best = sorted(kept.argsort(descending=True, stable=True)[:MOST_STEPS].tolist())
+    parts = [f"{visual.times[step * frames]:.1f} s {int(kept[step]):,}" for step in best if kept[step]]
+    rest = int((kept > 0).sum()) - len(parts)
+    text = ", ".join(parts) + (f" and {rest:,} more" if rest > 0 else "")
+    steps = f"{int((kept > 0).sum()):,} of {len(kept):,} steps of {allocation.total // len(kept):,} cells"
+    print_rows([("clip", f"{steps}: {text}")])
 
 
 def _guided(coupling: Coupling) -> list[tuple[str, str]]:

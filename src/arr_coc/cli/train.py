@@ -22,7 +22,7 @@ WIDTH = 80
 """Columns of the descriptions, where the terminal isn't narrower."""
 
 
-def command(
+def train(
     recipe: Annotated[
         str,
         typer.Argument(

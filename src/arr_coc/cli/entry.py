@@ -1,24 +1,8 @@
-"""The command line `arr-coc`: each command checks its options, calls the library and prints the result.
+"""The entry point of `arr-coc`: the table of commands, plugins among them, and how a failure is reported.
 
-    arr-coc ask [IMAGE]... [QUESTION] answer from a fraction of the visual tokens, and draw which ones
-    arr-coc look [IMAGE]... [QUESTION] the allocation alone, all layers
-    arr-coc draw                      make sample pages with questions and answers
-    arr-coc app                       ask and look in a browser
-    arr-coc view TRACE...             saved traces as one page that opens anywhere
-    arr-coc space FOLDER              a Space for the Hub that shows the app
-    arr-coc info                      model, device, versions; --families
-    arr-coc train RECIPE              teach an allocator, or the guide
-    arr-coc adapt MODEL --data DIR    all of it: measure, teach, measure, card
-    arr-coc world FOLDER              render pages to teach the guide on
-    arr-coc eval                      methods x budgets on one model, a line per question
-    arr-coc report RESULT             table and Pareto plot, from a result file alone
-    arr-coc bench                     what a first token costs in every mode
-
-One file per command, each with a function `command`; a module of --import may add its own with
-`register_command`. Exit codes: 0 done, 1 failed, 2 bad use. Results go to
-stdout, everything else to stderr; with --json stdout holds exactly one object, of a folder of images one per
-line. Whatever can be refused is refused before a model is loaded. torch and transformers are imported only by
-the commands that need them, and by no completion of a shell.
+A command checks its options, calls the library and prints the result. Results go to stdout, everything else
+to stderr; with --json stdout holds one object, of a folder of images one per line. Whatever can be refused is
+refused before a model is loaded. Exit codes: 0 done, 1 failed, 2 bad use.
 """
 
 from __future__ import annotations
@@ -36,19 +20,61 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
-from arr_coc.cli import app, ask, info, look, space, terminal, train, view
-from arr_coc.cli.examples import EXAMPLES
+from arr_coc.cli import app, ask, info, look, terminal, train
 from arr_coc.files.paths import shorten
 from arr_coc.files.plugins import import_modules, missing, plugin, plugins
 
-__all__ = ["commands", "main", "register_command"]
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "ask": (
+        "arr-coc ask",
+        'arr-coc ask page.png "What is the invoice number?" --budget 0.25 --compare',
+        'arr-coc ask before.png after.png "What has changed?"',
+        'arr-coc ask paper.pdf --page 3 "Who wrote this?"',
+        'arr-coc ask scans "What is the total?" --json > totals.jsonl',
+        'cat page.png | arr-coc ask - "What is the title?"',
+    ),
+    "look": (
+        "arr-coc look",
+        'arr-coc look page.png "Where is the date?" --model bundled --mode sparse --out look.png',
+        'arr-coc look scans "What is the total?" --json > cells.jsonl',
+    ),
+    "info": ("arr-coc info", "arr-coc info --model Qwen/Qwen3-VL-2B-Instruct --dtype bfloat16"),
+    "draw": ("arr-coc draw", "arr-coc draw --count 20 --size 1280x960 --seed 100 --out pages"),
+    "app": ("arr-coc app", "arr-coc app trace.safetensors --port 8000"),
+    "view": ("arr-coc view trace.safetensors --out answer.html",),
+    "train": (
+        "arr-coc train list",
+        "arr-coc train distill steps=200 --out my-allocator",
+        "arr-coc train guide --pages pages --out my-guide",
+        "arr-coc train guide --stage relevance --from bundled --pages jsonl:mine --out my-guide",
+    ),
+    "adapt": (
+        "arr-coc adapt bundled --data pages --steps 20 --out my-allocator",
+        "arr-coc adapt Qwen/Qwen3-VL-2B-Instruct --data mine --minutes 60 --push me/my-allocator",
+    ),
+    "world": (
+        "arr-coc world pages --pages 2000 --documents 500",
+        "arr-coc world receipts --type receipt --pages 9 --show 9",
+        "arr-coc world mine --html my-app --views 500 --show 9",
+    ),
+    "eval": (
+        "arr-coc eval --questions 100 --methods full,arr-coc,random --budgets 273,64",
+        "arr-coc eval --data textvqa:TextVQA --out textvqa",
+    ),
+    "report": (
+        "arr-coc report arr-coc-eval.jsonl",
+        "arr-coc report part1.jsonl part2.jsonl --out whole",
+    ),
+    "bench": ("arr-coc bench", "arr-coc bench --modes stock,prune@64,sparse@64 --rounds 5"),
+    "space": ('arr-coc space my-space --title "What it reads"',),
+}
+"""By a command's name, the lines that its --help ends with."""
 
 
-class _Untyped:
-    """Help that names the type of a value, and none of a flag or an argument."""
+class _HelpColumns:
+    """Help that names the type of an option's value; flags and arguments have none."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, and --help."""
         params = super().get_params(ctx)  # ty: ignore[missing-attribute] (of the class it is mixed into)
         for param in params:
             if getattr(param, "is_flag", False) or param.param_type_name == "argument":
@@ -56,14 +82,14 @@ class _Untyped:
         return params
 
 
-class Command(_Untyped, TyperCommand):
-    """One command."""
+class _Command(_HelpColumns, TyperCommand):
+    """A command whose help ends with its examples."""
 
     def get_help(self, ctx: Any) -> str:
-        """Its help, and below it the examples, a line each (typer up to 0.25 joins an epilog to one)."""
         text = super().get_help(ctx)  # empty where typer has printed it already, which it does in colour
         if self.name not in EXAMPLES:
             return text
+        # Not the epilog of typer, which up to 0.25 joins its lines to one.
         examples = "\n".join(("Examples:", *(f"  {line}" for line in EXAMPLES[self.name])))
         console = Console(highlight=False)
         with console.capture() as printed:
@@ -71,18 +97,17 @@ class Command(_Untyped, TyperCommand):
         return "\n\n".join(filter(None, (text, printed.get().rstrip())))
 
 
-class Commands(_Untyped, TyperGroup):
-    """All of them."""
+class _Commands(_HelpColumns, TyperGroup):
+    """All commands; one of a distribution that is not installed is refused with how to install it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of a line; one of a distribution that is not installed is named."""
         if args and args[0] in ORDER and args[0] not in self.commands:
             raise ValueError(missing(f"command {args[0]!r}"))
         return super().resolve_command(ctx, args)
 
 
 commands = typer.Typer(
-    cls=Commands,
+    cls=_Commands,
     help="Answer questions about an image from a fraction of its visual tokens, and see which ones.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -106,20 +131,21 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
     text = (inspect.getdoc(function) or "").split("\nArgs:")[0].strip()
     # Lines are broken where the terminal ends, not where the source does.
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-    commands.command(name, cls=Command, help=escape(text))(function)
+    commands.command(name, cls=_Command, help=escape(text))(function)
 
 
+OWN = {
+    "ask": ask.ask,
+    "look": look.look,
+    "info": info.info,
+    "app": app.app,
+    "view": app.view,
+    "space": app.space,
+    "train": train.train,
+}
+"""The commands of this distribution."""
 ORDER = tuple("ask look info draw app view train adapt world eval report bench space".split())
 """The commands as the help lists them, what a daily user needs first; those of other distributions follow."""
-OWN = {
-    "ask": ask.command,
-    "look": look.command,
-    "info": info.command,
-    "app": app.command,
-    "view": view.command,
-    "train": train.command,
-    "space": space.command,
-}
 
 for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
     if _name in OWN or _name in plugins("commands"):
@@ -179,24 +205,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        usage = getattr(error, "format_message", None)
-        if usage:  # typer's own: an unknown option, a missing value
-            context = getattr(error, "ctx", None)
-            reason = usage().replace("Value error, ", "")  # the words of the library that checks types
-            terminal.complain(reason + (f" (see {context.command_path} --help)" if context else ""))
-            return 2
-        if isinstance(error, ValueError):
-            terminal.complain(str(error))
-            return 2
-        if isinstance(error, RecursionError):  # of a parser: JSON, TOML and headers nest as deep as they like
-            terminal.complain("a file among the inputs is nested too deeply to be read: correct it")
-            return 2
-        if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that is read-only
-            place = "a file" if error.filename is None else shorten(str(error.filename))
-            terminal.complain(
-                f"failed: {place}: {error.strerror}; make room there or choose another place (--debug shows "
-                "where)"
-            )
-            return 1
-        terminal.complain(f"failed: {type(error).__name__}: {error} (--debug shows where)")
-        return 1
+        code, message = _outcome(error)
+        terminal.complain(message)
+        return code
+
+
+def _outcome(error: Exception) -> tuple[int, str]:
+    """The exit code of a failure, and its line on stderr."""
+    usage = getattr(error, "format_message", None)
+    if usage:  # typer's own: an unknown option, a missing value
+        context = getattr(error, "ctx", None)
+        reason = usage().replace("Value error, ", "")  # the words of the library that checks types
+        return 2, reason + (f" (see {context.command_path} --help)" if context else "")
+    if isinstance(error, ValueError):
+        return 2, str(error)
+    if isinstance(error, RecursionError):  # of a parser: JSON, TOML and headers nest as deep as they like
+        return 2, "a file among the inputs is nested too deeply to be read: correct it"
+    shown = "(--debug shows where)"
+    if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that is read-only
+        place = "a file" if error.filename is None else shorten(str(error.filename))
+        return 1, f"failed: {place}: {error.strerror}; make room there or choose another place {shown}"
+    return 1, f"failed: {type(error).__name__}: {error} {shown}"
