@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.files.paths import base_settings, locate_base
-from arr_coc.files.saved import CONFIG_NAME
+from arr_coc.files.paths import CONFIG_NAME, base_settings, locate_base
 
 
 @pytest.fixture
@@ -41,17 +40,6 @@ def test_a_folder(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> No
     shutil.move(place.parent / "elsewhere", place / "mine")
     place.rename(place.parent / "second")  # both together
     assert locate_base(settings, place.parent / "second" / "mine") == str(place.parent / "second" / "my-vl")
-
-
-@pytest.mark.parametrize("name", ["./my-vl", "my-vl", "../my-vl"])
-def test_files_of_earlier_versions(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They hold what was typed, and it is tried from where we are, then from the allocator."""
-    settings, allocator = {"base_model": name}, place / "mine"
-    if not name.startswith(".."):
-        assert locate_base(settings, allocator) == str(Path(name))
-        shutil.move(place / "my-vl", allocator / "my-vl")
-    monkeypatch.chdir(place.parent)
-    assert Path(locate_base(settings, allocator)).samefile(allocator / name)
 
 
 @pytest.mark.parametrize("name", ["./no", "/no/such", "~nobody-at-all/x", "\\\\server\\share", "//server/x"])

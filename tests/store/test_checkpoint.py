@@ -27,6 +27,7 @@ from arr_coc.choose.stem import Stem, save_stem
 from arr_coc.choose.texture import Basis
 from arr_coc.files import atomic as whole
 from arr_coc.files.atomic import folder_lock
+from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
@@ -35,7 +36,7 @@ from arr_coc.seam.lora import COARSE, KINDS, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import allocator as store_allocator
 from arr_coc.store import checkpoint
-from arr_coc.store.checkpoint import CONFIG_NAME, WEIGHTS_NAME
+from arr_coc.store.checkpoint import WEIGHTS_NAME
 from eyes import set_constants
 from tiny import WIDTH, picture, save_tiny, tiny
 

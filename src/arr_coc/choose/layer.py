@@ -52,9 +52,8 @@ from arr_coc.choose.knowing import (
 )
 from arr_coc.choose.texture import CHANNEL_GROUPS, Basis, channel_groups, generate_texture_array
 from arr_coc.files.atomic import write_atomic
-from arr_coc.files.paths import shorten
+from arr_coc.files.paths import CONFIG_NAME, shorten
 from arr_coc.files.saved import (
-    CONFIG_NAME,
     PICKLES,
     check_finite,
     check_records,

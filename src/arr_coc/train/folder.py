@@ -18,7 +18,7 @@ from typing import Any
 
 from arr_coc.choose.layer import WEIGHTS_NAME
 from arr_coc.files.atomic import write_atomic
-from arr_coc.files.saved import CONFIG_NAME
+from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.train.recipe import DEFAULTS, Recipe
 
 RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"
