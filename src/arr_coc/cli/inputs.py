@@ -138,7 +138,7 @@ SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
 
 
-class Request(NamedTuple):
+class ImagesAndQuestion(NamedTuple):
     """What a line of `ask` or `look` is about.
 
     Attributes:
@@ -157,7 +157,7 @@ class Request(NamedTuple):
         return ", ".join(self.names) or "the built-in sample"
 
 
-def read_question(words: Sequence[str]) -> Request:
+def read_question(words: Sequence[str]) -> ImagesAndQuestion:
     """Names of images and the question behind them; the built-in sample's where there are no words.
 
     Raises:
@@ -168,7 +168,7 @@ def read_question(words: Sequence[str]) -> Request:
             raise ValueError(
                 "the built-in sample is missing from this installation: give an image and a question"
             )
-        return Request((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
+        return ImagesAndQuestion((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
     names, last = tuple(words[:-1]), words[-1]
     if len(words) == 2 and _is_file(last) and not _is_file(words[0]) and " " in words[0]:
         raise ValueError(f"the question {words[0]!r:.60} stands before the image: give {last!r} first")
@@ -188,10 +188,10 @@ def read_question(words: Sequence[str]) -> Request:
         )
     if names.count(STDIN) > 1:
         raise ValueError("standard input (-) holds one image: name it once")
-    return Request(names, question, local_path(folders[0]) if folders else None)
+    return ImagesAndQuestion(names, question, local_path(folders[0]) if folders else None)
 
 
-def open_pictures(request: Request, page: int | None, fps: float | None = None) -> list[Visual]:
+def open_pictures(request: ImagesAndQuestion, page: int | None, fps: float | None = None) -> list[Visual]:
     """The images and clips that are asked about together.
 
     Args:

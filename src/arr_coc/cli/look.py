@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 PICTURE = "arr-coc-look.png"
 
 
-class Look(NamedTuple):
+class LookResult(NamedTuple):
     """What was decided for one image, and what the guide said of it; None: it wasn't asked."""
 
     allocation: Allocation
     coupling: Coupling | None
 
 
-Looker = Callable[[Sequence["Visual"]], Sequence[Look]]
+Looker = Callable[[Sequence["Visual"]], Sequence[LookResult]]
 """Looks at images and clips that are asked about together."""
 
 
@@ -108,13 +108,13 @@ def look(
                 model, device, dtype, as_json, allocator=allocator, guide=guide, relevance=relevance
             )
 
-            def look(pictures: Sequence[Visual]) -> Sequence[Look]:
+            def look(pictures: Sequence[Visual]) -> Sequence[LookResult]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
                 prepared = session.prepared(request.question, budget=allowed, mode=mode)
                 couplings = prepared.couplings or (None,) * len(pictures)
-                return [Look(*each) for each in zip(prepared.allocations, couplings, strict=True)]
+                return [LookResult(*each) for each in zip(prepared.allocations, couplings, strict=True)]
 
-    def watched(pictures: Sequence[Visual]) -> Sequence[Look]:
+    def watched(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         with terminal.quiet_stdout(as_json), terminal.status("looking", as_json):
             return look(pictures)
 
@@ -153,9 +153,9 @@ def _guide(
             return choose_in_clip(selector, visual, question, allowed)
         return selector.decide(visual, question, allowed)
 
-    def look(pictures: Sequence[Visual]) -> Sequence[Look]:
+    def look(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         decisions = [decide(picture) for picture in pictures]
-        return [Look(decision.allocations[0], decision.couplings[0]) for decision in decisions]
+        return [LookResult(decision.allocations[0], decision.couplings[0]) for decision in decisions]
 
     return look
 
@@ -204,7 +204,7 @@ def _show(
     name: str,
     question: str,
     picture: Visual,
-    look: Look,
+    look: LookResult,
     as_json: bool,
     several: bool,
     boxes: Sequence[Box] = (),
@@ -232,7 +232,7 @@ def _show(
 
 def _draw(
     picture: Visual,
-    look: Look,
+    look: LookResult,
     question: str,
     target: Path | None,
     as_json: bool,

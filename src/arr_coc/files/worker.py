@@ -3,7 +3,7 @@
     worker = Worker(Path("script.py"), seconds=10, megabytes=512)  # script.py defines work(request)
     worker.ask({"a": 1})                                           # -> what work({"a": 1}) returned
 
-The child runs this file, too. It imports nothing of the package, so that a child starts in a tenth of a second.
+The child runs this file, too: it imports nothing of the package, and so starts in a tenth of a second.
 """
 
 from __future__ import annotations

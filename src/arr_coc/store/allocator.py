@@ -1,12 +1,10 @@
 """The allocator folder: everything learned for one base model.
 
-arr_coc_config.json, arr_coc.safetensors    the layer
-basis.safetensors                           components of the encoder, where the layer reads them
-stem.safetensors                            eyes before the encoder, if there are any
+arr_coc_config.json, arr_coc.safetensors    the layer, its settings and the name of its base model
+basis.safetensors, stem.safetensors         where the layer reads them: components of the encoder; the stem
 guide/guide.safetensors                     the guide, where it is not the bundled one
 conv4, conv16, tower4, tower16.safetensors  learned compressors, if there are any
-adapter_*                                   a LoRA of the language model, if one was trained with the layer
-partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for reading a gestalt, if any
+{., partial, coarse}/adapter_*              LoRAs for pruned prompts, encoding in part, reading a gestalt
 """
 
 from __future__ import annotations
@@ -67,14 +65,14 @@ def save_learned(
         base: the base model; its type, width and commit are written.
         folder: made if it is missing.
         base_name: the name to load the base model by.
-        guide: folder of a guide that goes with it; None: the bundled one, which doesn't.
+        guide: folder of a guide that is saved with it; None: the bundled one is used, and not saved.
         more: other files to write with them, by name.
 
     Raises:
         ValueError: the folder can't be made or written to, or holds an adapter that is no allocator's.
     """
     make_folder(folder)
-    _refuse_strangers(folder)
+    _refuse_other_adapter(folder)
     config = base.config
     named = {
         **base_settings(base_name, folder),
@@ -93,8 +91,8 @@ def save_learned(
                 write_atomic((guide / FILE).read_bytes(), make_folder(new / PLACE) / FILE)
             for name, content in (more or {}).items():
                 write_atomic(content, new / name)
-            # The settings last: they name the weights' digest, and the weights are the first. So files that
-            # a kill left half moved are refused.
+            # The settings last: they name the weights' digest, so files that a kill left half moved are
+            # refused when they are read.
             names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
             move_files(new, folder, names)
     except TimeoutError as error:
@@ -108,8 +106,8 @@ def save_learned(
         ) from error
 
 
-def _refuse_strangers(folder: Path) -> None:
-    """A ValueError where a folder holds a LoRA and nothing of an allocator, which would replace it."""
+def _refuse_other_adapter(folder: Path) -> None:
+    """A ValueError if a folder holds a LoRA and nothing else of an allocator, which would replace it."""
     names = [name for name in ALLOCATOR_FILES if (folder / name).exists()]
     if names and not set(names) - set(LORA_FILES):
         raise ValueError(
@@ -172,26 +170,24 @@ def bundled_stem(base: PreTrainedModel) -> Stem | None:
     return None if stem is None else stem.requires_grad_(False)
 
 
-# A fingerprint of learned weights, by which a result file names the weights it was measured with.
-
-WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
+_WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
 """What peft and torch.compile put into the names of a base model's weights."""
-ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")
+_ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")
 """Weights that peft puts beside them."""
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Sixteen hex digits that tell apart weights of the same names and shapes, by up to 64 values of each.
+    """Sixteen hex digits by which a result file names the weights it was measured with.
 
-    Adapters of peft in a model don't count, nor how they and torch.compile rename its weights: a base model
-    has one fingerprint, whatever was put into it. Nor does familiarity, which is fitted to a stem afterwards
-    and changes no answer: a stem has one fingerprint before and after.
+    They tell apart weights of the same names and shapes, by up to 64 values of each. Adapters of peft in a
+    base model don't count, nor how they and torch.compile rename its weights; nor does familiarity, which is
+    fitted to a stem afterwards and changes no answer.
     """
-    verdicts = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, Familiarity))
+    later = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, Familiarity))
     weights = {
-        WRAPPERS.sub("", name): values
+        _WRAPPERS.sub("", name): values
         for name, values in module.state_dict().items()
-        if not ADAPTERS.search(name) and not name.startswith(verdicts)
+        if not _ADAPTERS.search(name) and not name.startswith(later)
     }
     digest = hashlib.sha256()
     for name, values in sorted(weights.items()):
