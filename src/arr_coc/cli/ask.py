@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arr_coc.cli import inputs, options, terminal
-from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from arr_coc.answer import Answer
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
-    from arr_coc.session import Answer
     from arr_coc.trace.trace import ClipTrace, Trace
     from arr_coc.video.visuals import Visual
 
@@ -92,7 +91,7 @@ def ask(
         }
         if option := next((option for option, value in of_one.items() if value), None):
             raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
-        files, left_out = folder_images(request.folder)
+        files, left_out = inputs.folder_images(request.folder)
         with terminal.quiet_stdout(as_json):
             allowed = inputs.read_budget(budget, as_json)
             reply = partial(load().ask, question=request.question, budget=allowed, **how)
@@ -115,7 +114,7 @@ def ask(
         every = partial(loaded.ask, subject, request.question, mode="full", **length)
         ours = partial(loaded.ask, subject, request.question, budget=allowed, **how)
         with terminal.status("answering", as_json):
-            if compare:  # the first calls pay for what is set up only once, which is no one's cost
+            if compare:  # untimed first calls: they pay for what is set up only once
                 ours(max_new_tokens=1)
                 every(max_new_tokens=1)
             answer = ours()
@@ -164,7 +163,7 @@ def _trace(
     boxes: Sequence[Box],
     options: dict[str, Any],
 ) -> Trace | ClipTrace:
-    """The trace of an answer, which is made once more for it."""
+    """The trace of an answer, for which the question is asked once more."""
     session = model.session(list(pictures))
     if len(pictures) > 1 or session.has_clips:
         from arr_coc.trace.observe import observe_clips
@@ -195,18 +194,14 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
     from arr_coc.choose.stem import FOREIGN
 
     width = max(len(file.name) for file in files)
-    failures = foreign = 0
+    answered = foreign = 0
     notes: Counter[str] = Counter()
-    for file in files:
-        try:
-            picture = open_picture(str(file))
-        except ValueError as error:
-            failures += 1
-            if as_json:
-                terminal.print_json({"images": [str(file)], "error": str(error)})
-            else:
-                terminal.print_rows([(file.name, f"not answered: {error}")], width)
-            continue
+
+    def print_refusal(file: Path, error: ValueError) -> None:
+        terminal.print_rows([(file.name, f"not answered: {error}")], width)
+
+    for file, picture in inputs.open_each(files, as_json, print_refusal):
+        answered += 1
         with terminal.quiet_stdout(as_json), terminal.status(f"answering {len(files)} images", as_json):
             answer = reply(picture)
         foreign += answer.foreign
@@ -221,13 +216,13 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
         terminal.complain(f"{len(notes) - MOST_NOTES} other notes: --json has each beside its answer")
     if foreign:
         terminal.complain(f"{foreign} of {len(files)} images: {FOREIGN}")
-    if failures:
-        terminal.complain(f"{failures} of {len(files)} images could not be opened")
-    return 1 if failures else 0
+    if answered < len(files):
+        terminal.complain(f"{len(files) - answered} of {len(files)} images could not be opened")
+    return int(answered < len(files))
 
 
 def _notes(answer: Answer) -> list[str]:
-    """What is said beside an answer, but that its picture is foreign."""
+    """The notes on an answer, without the one that its picture is unlike those that were learned on."""
     from arr_coc.choose.stem import FOREIGN
 
     note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
     from arr_coc.video.visuals import Visual
 
-# Where images of the command line come from: files, a page of a PDF, standard input, or a folder.
-#
-#     open_picture("page.png")         any image file that `files.images` reads
-#     open_picture("-")                the bytes of one on standard input
-#     open_picture("paper.pdf", 3)     its third page, drawn as `files.pdf` does
-#     folder_images(Path("scans"))     the image files that lie in a folder, by name
-#
-# Nothing is fetched: an address is refused by name.
-
 STDIN = "-"
 IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What counts as an image among the files of a folder."""
@@ -38,17 +29,19 @@ MOST_KINDS = 4
 """Endings of a folder's other files that are told, those of most files."""
 MOST_BYTES = 2**28
 """Of an image on standard input; what a file may hold is limited by its pixels."""
+SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
+PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
+"""Endings of pictures that can be written."""
+
+# ---- images and questions -----------------------------------------------------------------------------
 
 
 def open_picture(name: str, page: int | None = None) -> Image.Image:
-    """Open an image by its name on the command line.
+    """Open an image by its name on the command line, RGB and upright.
 
     Args:
         name: a path, or "-" for standard input.
         page: of a PDF, from 1; None: its only one.
-
-    Returns:
-        In mode RGB and upright, as of `files.images.open_image`.
 
     Raises:
         ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
@@ -69,15 +62,26 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         raise
 
 
-def is_folder(name: str) -> bool:
-    """Whether a name on the command line is that of a folder."""
-    return name != STDIN and local_path(name).is_dir()
+def open_each(
+    files: Sequence[Path], as_json: bool, print_refusal: Callable[[Path, ValueError], None]
+) -> Iterator[tuple[Path, Image.Image]]:
+    """The images of a folder one by one; `print_refusal`, or --json a line, says which can't be opened."""
+    for file in files:
+        try:
+            picture = open_picture(str(file))
+        except ValueError as error:
+            if as_json:
+                terminal.print_json({"images": [str(file)], "error": str(error)})
+            else:
+                print_refusal(file, error)
+            continue
+        yield file, picture
 
 
 def folder_images(folder: Path) -> tuple[list[Path], str]:
-    """The image files that lie in a folder itself, by name, and in a line what else does; "" for nothing.
+    """The image files that lie in a folder itself, sorted, and a line about what was left out, or "".
 
-    Hidden files are left out without a word.
+    Subfolders, other files and links out of the folder are; hidden files aren't mentioned.
 
     Raises:
         ValueError: there is none, or the folder can't be read.
@@ -134,16 +138,12 @@ def _standard_input() -> bytes:
     return data
 
 
-SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
-PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
-
-
 class ImagesAndQuestion(NamedTuple):
     """What a line of `ask` or `look` is about.
 
     Attributes:
         names: of the images, as they were written; none: the built-in sample.
-        question: in one line or more, without space around it.
+        question: without space around it.
         folder: whose images are asked about one by one; None: the images of `names`, together.
     """
 
@@ -181,7 +181,7 @@ def read_question(words: Sequence[str]) -> ImagesAndQuestion:
             f'no question about {words[0]!r}: add one in quotes, for example "What is the title?"'
         )
     question = check_question(last).strip()
-    folders = [name for name in names if is_folder(name)]
+    folders = [name for name in names if name != STDIN and local_path(name).is_dir()]
     if folders and len(names) > 1:
         raise ValueError(
             f"{folders[0]!r} is a folder, whose images are asked about one by one: give it alone"
@@ -192,15 +192,10 @@ def read_question(words: Sequence[str]) -> ImagesAndQuestion:
 
 
 def open_pictures(request: ImagesAndQuestion, page: int | None, fps: float | None = None) -> list[Visual]:
-    """The images and clips that are asked about together.
-
-    Args:
-        request: with their names.
-        page: of a PDF.
-        fps: frames per second that are read of a video.
+    """The images and clips that are asked about together; `page` is of a PDF, `fps` of a video.
 
     Raises:
-        ValueError: one that can't be opened, or frames of no video.
+        ValueError: one that can't be opened, or `fps` where there is no video.
     """
     from arr_coc.video.visuals import is_clip
 
@@ -236,8 +231,11 @@ def _is_file(name: str) -> bool:
         return False
 
 
+# ---- places to write to -------------------------------------------------------------------------------
+
+
 def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequence[str] = ()) -> Path:
-    """Where to write, tried now, so that no answer is computed for nothing.
+    """Where to write, tried before anything is computed.
 
     Args:
         option: of the command line.
@@ -276,7 +274,7 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
 
     Args:
         out: the option's value.
-        usual: the file of a command that names none; with --json there is none.
+        usual: the file if --out is not given; with --json there is none.
         images: the user's own files, which are not to be written over.
         as_json: whether --json is given.
 
@@ -292,6 +290,9 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
     except ValueError as error:  # a folder that is read-only is no reason to give no answer
         terminal.complain(f"no picture will be drawn: {error}")
         return None
+
+
+# ---- boxes, budgets and models ------------------------------------------------------------------------
 
 
 def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tuple[Box, ...]:
@@ -324,7 +325,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
 
 
 def read_budget(text: str | None, quiet: bool) -> Budget | None:
-    """The budget that a text means; None, which leaves it to the model, where there is none.
+    """The budget that a text means; None, which leaves it to the model, if there is no text.
 
     Raises:
         ValueError: neither a count, a fraction nor "auto".
@@ -337,12 +338,12 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
 
 
 def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any) -> ARRCOCModel:
-    """Load a model with its allocator, and say so on a terminal.
+    """Load a model with its allocator, and say so on a terminal unless `quiet`.
 
     Args:
         name: of a model on the Hub, a folder or "bundled".
-        device: as `device.resolve_device` takes it.
-        dtype: as `device.resolve_dtype` takes it.
+        device: as `files.device.resolve_device` takes it.
+        dtype: as `files.device.resolve_dtype` takes it.
         quiet: no spinner and no progress bar of a download.
         settings: other arguments of `ARRCOCModel.from_pretrained`.
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from arr_coc.cli import inputs, options, terminal
-from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
@@ -27,14 +26,14 @@ PICTURE = "arr-coc-look.png"
 
 
 class LookResult(NamedTuple):
-    """What was decided for one image, and what the guide said of it; None: it wasn't asked."""
+    """The choice for one image, and what the guide found there; None: the guide wasn't asked."""
 
     allocation: Allocation
     coupling: Coupling | None
 
 
 Looker = Callable[[Sequence["Visual"]], Sequence[LookResult]]
-"""Looks at images and clips that are asked about together."""
+"""Chooses cells of images and clips that are asked about together."""
 
 
 def look(
@@ -90,7 +89,7 @@ def look(
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
     files, left_out = None, ""
     if request.folder is not None:
-        files, left_out = folder_images(request.folder)
+        files, left_out = inputs.folder_images(request.folder)
     names = request.names if files is None else tuple(map(str, files))
     pictures = inputs.open_pictures(request, page, fps) if files is None else []
     if files is not None and out is None:
@@ -102,28 +101,28 @@ def look(
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
-            look = _guide(request.question, allowed, guide, device, dtype, as_json)
+            choose = _guide(request.question, allowed, guide, device, dtype, as_json)
         else:
             loaded = inputs.load_model(
                 model, device, dtype, as_json, allocator=allocator, guide=guide, relevance=relevance
             )
 
-            def look(pictures: Sequence[Visual]) -> Sequence[LookResult]:
+            def choose(pictures: Sequence[Visual]) -> Sequence[LookResult]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
                 prepared = session.prepared(request.question, budget=allowed, mode=mode)
                 couplings = prepared.couplings or (None,) * len(pictures)
                 return [LookResult(*each) for each in zip(prepared.allocations, couplings, strict=True)]
 
-    def watched(pictures: Sequence[Visual]) -> Sequence[LookResult]:
+    def look_quietly(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         with terminal.quiet_stdout(as_json), terminal.status("looking", as_json):
-            return look(pictures)
+            return choose(pictures)
 
     if files is not None:
-        code = _look_each(files, targets, watched, request.question, as_json)
+        code = _look_each(files, targets, look_quietly, request.question, as_json)
         if left_out:
             terminal.complain(left_out)
         return code
-    looks = watched(pictures)
+    looks = look_quietly(pictures)
     if record_path:
         looks[0].allocation.save(record_path)
     titles = names or (request.title,)
@@ -136,7 +135,7 @@ def look(
 def _guide(
     question: str, budget: Budget | None, guide: str | None, device: str, dtype: str, quiet: bool
 ) -> Looker:
-    """The guide, which looks at each image alone."""
+    """A `Looker` without a model: the guide, which takes each image by itself."""
     with terminal.starting(quiet):
         from arr_coc.choose.attending import DEFAULT_BUDGET
         from arr_coc.guide.guide import load_guide
@@ -181,23 +180,19 @@ def _look_each(
     files: Sequence[Path], targets: Sequence[Path | None], look: Looker, question: str, as_json: bool
 ) -> int:
     """Look at every image of a folder by itself; the exit code."""
-    failures = 0
-    for file, target in zip(files, targets, strict=True):
-        try:
-            picture = open_picture(str(file))
-        except ValueError as error:
-            failures += 1
-            if as_json:
-                terminal.print_json({"images": [str(file)], "error": str(error)})
-            else:
-                terminal.print_rows([("image", str(file)), ("not opened", str(error))])
-            continue
+    seen, target_of = 0, dict(zip(files, targets, strict=True))
+
+    def print_refusal(file: Path, error: ValueError) -> None:
+        terminal.print_rows([("image", str(file)), ("not opened", str(error))])
+
+    for file, picture in inputs.open_each(files, as_json, print_refusal):
+        seen += 1
         (each,) = look([picture])
         _show(str(file), question, picture, each, as_json, True)
-        _draw(picture, each, question, target, as_json, True)
-    if failures:
-        terminal.complain(f"{failures} of {len(files)} images could not be opened")
-    return 1 if failures else 0
+        _draw(picture, each, question, target_of[file], as_json, True)
+    if seen < len(files):
+        terminal.complain(f"{len(files) - seen} of {len(files)} images could not be opened")
+    return int(seen < len(files))
 
 
 def _show(
