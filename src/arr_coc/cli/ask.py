@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from arr_coc.video.visuals import Visual
 
 PICTURE = "arr-coc-ask.png"
-MOST_NOTES = 3
-"""Notes of a folder's answers that are repeated, those of most images."""
+MOST_NOTES = 3  # notes of a folder's answers that are repeated, those of most images
 
 
 def ask(

@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 STDIN = "-"
 IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What counts as an image among the files of a folder."""
-MOST_KINDS = 4
-"""Endings of a folder's other files that are told, those of most files."""
-MOST_BYTES = 2**28
-"""Of an image on standard input; what a file may hold is limited by its pixels."""
+MOST_KINDS = 4  # endings of a folder's other files that are told, those of most files
+MOST_BYTES = 2**28  # of an image on standard input; what a file may hold is limited by its pixels
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
-PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
-"""Endings of pictures that can be written."""
+PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that can be written
 
 # ---- images and questions -----------------------------------------------------------------------------
 

@@ -162,8 +162,7 @@ AllocatorFolder = Annotated[
     ),
 ]
 DEFAULT_FOLDER = "arr-coc-allocator"
-INTERRUPTED = 130
-"""The exit code of a line that Ctrl-C ended."""
+INTERRUPTED = 130  # the exit code of a line that Ctrl-C ended
 
 
 def steps(text: str) -> Any:

@@ -34,16 +34,13 @@ if TYPE_CHECKING:
     from arr_coc.trace.evidence import Scored
     from arr_coc.video.visuals import Visual
 
-MOST_MESSAGE = 900
-"""Characters of a complaint; the middle of a longer one is left out."""
+MOST_MESSAGE = 900  # characters of a complaint; the middle of a longer one is left out
 MOST_QUESTION, MOST_WORDS = 400, 16
 """Characters of a question, and words of it that were recognised, which are repeated."""
-MOST_STEPS = 8
-"""Steps of a clip that a row names."""
+MOST_STEPS = 8  # steps of a clip that a row names
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
 """The note on an answer that was made from all tokens for want of a choice."""
-NAME_WIDTH = 13
-"""Columns of the names in front of values."""
+NAME_WIDTH = 13  # columns of the names in front of values
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
 _UNPRINTABLE = re.compile(
     # also: line separators, marks that reverse the order of what follows, halves of characters, tags

@@ -18,8 +18,7 @@ from arr_coc.files.plugins import plugin
 if TYPE_CHECKING:
     from arr_coc.train.recipe import Recipe
 
-WIDTH = 80
-"""Columns of the descriptions, where the terminal isn't narrower."""
+WIDTH = 80  # columns of the descriptions, where the terminal isn't narrower
 
 
 def train(

@@ -29,12 +29,9 @@ from uuid import uuid4
 
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
 """The system's file locks; Windows has no such module."""
-LOCK_FILE = "owner"
-"""The file in a temporary folder that its process keeps locked."""
-LOCK_SECONDS = 60.0
-"""How long to wait for a folder that another process reads or writes."""
-_PARTS = 4
-"""Usual names of a file's parts: so many writers at once leave nothing behind when they are killed."""
+LOCK_FILE = "owner"  # the file in a temporary folder that its process keeps locked
+LOCK_SECONDS = 60.0  # how long to wait for a folder that another process reads or writes
+_PARTS = 4  # usual names of a file's parts: so many writers at once leave nothing behind when they are killed
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
@@ -80,7 +77,7 @@ def atomic_file(path: Path) -> Generator[Path]:
 
 
 def _name_file(error: OSError, path: Path) -> None:
-    """Name the file that was to be written in an error of the system: a full disk names none."""
+    """Name the file that was to be written in an error of the system: one of a full disk names none."""
     if error.errno is not None:
         error.filename, error.filename2 = str(path), None
 
@@ -166,8 +163,6 @@ def temporary_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
         prefix: how its name begins, and those of the others.
         place: where; None: the folder for temporary files.
 
-    Raises:
-        OSError: none can be made there.
     """
     with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import torch
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""Names of dtypes that a base model can be loaded in."""
+DTYPES = ("float32", "bfloat16", "float16")  # names of dtypes that a base model can be loaded in
 
 
 def resolve_device(name: str | torch.device | None = "auto") -> torch.device:

@@ -11,18 +11,12 @@ import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
 
-LONGEST = 512
-"""The longest side of a picture in px."""
-ACCENT = np.array([255, 197, 49], dtype=np.float32)
-"""The colour of a kept cell of relevance 1."""
+LONGEST = 512  # the longest side of a picture in px
+ACCENT = np.array([255, 197, 49], dtype=np.float32)  # the colour of a kept cell of relevance 1
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
-    """The image with the dropped cells faded: RGB, at most `LONGEST` px.
-
-    Args:
-        image: of any size.
-        mask: bool [1, H, W], True where a cell was kept.
+    """The image with the dropped cells faded, RGB, at most `LONGEST` px; the mask is bool [1, H, W].
 
     Raises:
         ValueError: a mask of more than one frame.

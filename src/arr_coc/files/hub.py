@@ -43,14 +43,10 @@ def check_shared(name: str) -> None:
 
 
 def commit_of(name: str, revision: str | None = None) -> str:
-    """The hash of the commit of a revision of a model repository, from the Hub or the cache.
-
-    Args:
-        name: of a repository with a config.json.
-        revision: branch, tag or commit hash; None: the newest.
+    """The hash of the commit of a repository's revision: a branch, a tag or a hash; None: the newest.
 
     Raises:
-        ValueError: not there, not allowed or not reached.
+        ValueError: not there, not allowed or not reached, or the repository has no config.json.
     """
     try:
         return Path(hf_hub_download(name, "config.json", revision=revision)).parent.name
@@ -61,10 +57,7 @@ def commit_of(name: str, revision: str | None = None) -> str:
 def download(name: str, files: Sequence[str], revision: str | None = None) -> Path:
     """A folder with files of a model repository, all of one commit, downloaded or from the cache.
 
-    Args:
-        name: of the repository.
-        files: names or patterns; those that the repository lacks are left out.
-        revision: branch, tag or commit hash; None: the newest.
+    `files` are names or patterns; those that the repository lacks are left out.
 
     Raises:
         ValueError: not there, not allowed or not reached.
@@ -85,7 +78,7 @@ def upload(
         name: of the repository, USER/NAME; it is made if it is missing.
         files: names or patterns to upload; files of them in the repository that the folder lacks are deleted.
         private: whether a new repository is private; None: the account's default.
-        token: a token with write access, which no message holds; None: that of `hf auth login`.
+        token: one with write access; None: that of `hf auth login`.
 
     Raises:
         ValueError: a bad name, a token that may not write, or no connection.

@@ -35,22 +35,16 @@ HEAVY = ("JPEG2000", "WEBP")
 """Formats whose decoders take twice the memory of others for a pixel: half as many pixels are opened."""
 SLOW = ("ppm", "ppm_plain")
 """Decoders of Pillow that are written in Python: PPM as text, or with levels other than 8 or 16 bits."""
-SLOW_PIXELS = 2_000_000
-"""Of an image that one of these decodes: it takes about two microseconds a pixel."""
+SLOW_PIXELS = 2_000_000  # of an image that one of these decodes: it takes about two microseconds a pixel
 MAX_SCANS = 64
 """Of a JPEG: each passes over all its pixels, however few bytes it has. Programs write about ten."""
 SMALL_TILES = 2**24
 """Pixels of the tiles of a TIFF that are decoded however small the image is that they cover."""
-MAX_BYTES = 2**30
-"""Of an image that is read from a file object."""
-MAX_ASPECT = 200
-"""The processors of the Qwen-VL family refuse an image longer than 200 times its width."""
-MIN_SIDE = 4
-"""Arrays with a side of 1 or 3 can be mistaken for channels by image processors."""
-CHANNELS = (1, 3, 4)
-"""Of an array: gray, RGB, and RGB with opacity."""
-SLACK = 1e-3
-"""How far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level."""
+MAX_BYTES = 2**30  # of an image that is read from a file object
+MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer than 200 times its width
+MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
+CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
+SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level
 TWELVE_BITS = (4095, 65535)
 """Largest values of gray of 12 and of 16 bits: scanners and medical devices save 12 in files for 16."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO")

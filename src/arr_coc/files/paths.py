@@ -12,10 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-BUNDLED_NAME = "bundled"
-"""The name of the base model inside the package, which is on no Hub."""
-CONFIG_NAME = "arr_coc_config.json"
-"""The file of an allocator folder that names its base model."""
+BUNDLED_NAME = "bundled"  # the name of the base model inside the package, which is on no Hub
+CONFIG_NAME = "arr_coc_config.json"  # the file of an allocator folder that names its base model
 _UNUSABLE = {errno.ENAMETOOLONG: "is too long for a file's name", errno.ELOOP: "is a link to itself"}
 
 

@@ -28,12 +28,9 @@ from arr_coc.files.paths import input_file, local_path, shorten
 from arr_coc.files.plugins import install_line
 from arr_coc.files.worker import Worker
 
-PIXELS_PER_POINT = 2.0
-"""144 to the inch, so that a page of A4 has 1190 x 1684."""
-MOST_SIDE = 4096
-"""Pixels along a page's side: some pages claim to be metres long."""
-SECONDS, MEGABYTES = 20.0, 1536
-"""What the child process of `first_page` may take."""
+PIXELS_PER_POINT = 2.0  # 144 to the inch, so that a page of A4 has 1190 x 1684
+MOST_SIDE = 4096  # pixels along a page's side: some pages claim to be metres long
+SECONDS, MEGABYTES = 20.0, 1536  # what the child process of `first_page` may take
 
 
 def can_draw() -> bool:

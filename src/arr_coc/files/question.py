@@ -9,8 +9,7 @@ def check_question(question: object) -> str:
     """A question as it is; any text with a word in it is one, with control characters and NUL too.
 
     Raises:
-        ValueError: not a text, empty or blank, or with half of a character (a lone surrogate), which no
-            tokenizer takes.
+        ValueError: not a text, empty or blank, or with half of a character (a lone surrogate).
     """
     if not isinstance(question, str):
         raise ValueError(f"the question is {kind_of(question)}: give a text, such as 'What is it?'")
@@ -61,7 +60,7 @@ def check_history(history: object) -> list[str]:
 
 
 def _listed(texts: object) -> list[object]:
-    """Several texts as a list; empty for what isn't several."""
+    """A collection of texts as a list; empty for anything else."""
     return [] if isinstance(texts, str) or not isinstance(texts, Collection) else list(texts)
 
 

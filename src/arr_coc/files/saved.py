@@ -30,14 +30,10 @@ BUNDLED = Path(__file__).parents[1] / "bundled"
 """The folder with the model, the allocator and the sample inside the package."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 """Files of weights that can run code, which are never loaded."""
-MOST_BYTES = 1_000_000
-"""The most bytes of a file with settings."""
-LONGEST = 80
-"""The most characters of a value that a message shows."""
-MOST_NESTED = 64
-"""The most levels that objects and lists of a JSON file may lie inside of one another."""
-MOST_RUNS = 32
-"""The most training runs that a layer's record holds."""
+MOST_BYTES = 1_000_000  # the most bytes of a file with settings
+LONGEST = 80  # the most characters of a value that a message shows
+MOST_NESTED = 64  # the most levels that objects and lists of a JSON file may lie inside of one another
+MOST_RUNS = 32  # the most training runs that a layer's record holds
 
 M = TypeVar("M", bound=BaseModel)
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -51,10 +47,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = LONGEST - 6
 def parse_json(content: bytes, where: str, remedy: str) -> Any:
     """A JSON text of UTF-8, with or without a byte order mark, read more strictly than `json.loads` does.
 
-    Args:
-        content: the text.
-        where: the file and, where there is one, the line, for the message.
-        remedy: what to do about a bad text.
+    `where` (the file, and the line if there is one) and `remedy` are for the message.
 
     Raises:
         ValueError: it is not UTF-8 or not JSON (NaN and Infinity are not), an object has a name twice, or it
@@ -158,10 +151,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def reading(what: str, remedy: str) -> Generator[None, None, None]:
     """Turn whatever a parser of a file raises inside the block into "WHAT (the error's message); REMEDY".
 
-    Args:
-        what: with the file's name: "the stem in 'a' can't be read".
-        remedy: what to do about it.
-
     Raises:
         ValueError: any error was raised but lack of memory, which is no fault of a file.
     """
@@ -179,10 +168,7 @@ def reading(what: str, remedy: str) -> Generator[None, None, None]:
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
     """Write tensors of any device and layout as one safetensors file, completely or not at all.
 
-    Args:
-        tensors: by name; no two share memory.
-        path: in a folder that exists.
-        metadata: texts to keep in the file's header.
+    `metadata` are texts to keep in the file's header.
 
     Raises:
         OSError: as of `write_atomic`.
@@ -201,11 +187,7 @@ def check_finite(weights: Mapping[str, Tensor]) -> None:
 
 
 def make_folder(folder: Path) -> Path:
-    """A folder that exists, made with those above it if it was missing.
-
-    Raises:
-        ValueError: it is a file, or can't be made.
-    """
+    """Make a folder and those above it, unless they exist; a ValueError if it can't be made, or is a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # FileExistsError and NotADirectoryError where a file has the name
@@ -215,11 +197,7 @@ def make_folder(folder: Path) -> Path:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read the settings of an allocator folder.
-
-    Raises:
-        ValueError: no such file, or no valid one.
-    """
+    """The settings of an allocator folder; a ValueError if there are none, or no valid ones."""
     path = folder / CONFIG_NAME
     with reading(
         f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read",

@@ -32,8 +32,7 @@ PROCESSOR_FILES = (
     "tokenizer_config.json",
 )
 OTHER_SETTINGS = ("special_tokens_map.json", "added_tokens.json", "chat_template.json")
-TEMPLATES = "additional_chat_templates"
-"""The folder of further chat templates in a model folder."""
+TEMPLATES = "additional_chat_templates"  # the folder of further chat templates in a model folder
 SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")
 """The name of a file of weights: no folders, nothing that a file system reads in its own way."""
 
@@ -77,14 +76,12 @@ IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
 
 MOST_SETTINGS_BYTES, MOST_DEPTH = 8_000_000, 20
 """Of a file with settings, and of objects within objects in it."""
-MOST_FILE_BYTES = 200_000_000
-"""Of any file but those of weights; tokenizers have up to 40 MB."""
+MOST_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers have up to 40 MB
 MOST_TENSORS, MOST_LAYERS = 200_000, 1000
 USUAL_COUNT = 4096
 """A number of heads, experts and the like may be this, or the longest side of a tensor in the weights."""
 MOST_LENGTH, MOST_BEAMS = 2**21, 64
-MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768
-"""Of a list of settings, and of one of tokens."""
+MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # of a list of settings, and of one of tokens
 
 
 class Vetted(NamedTuple):
@@ -186,11 +183,7 @@ def check_weights(folder: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        ValueError: it is no file, too large, no JSON or too deep, or holds something else.
-    """
+    """The object in a JSON file; a ValueError if there is none, or it is too large or nested too deep."""
     again = "copy it again, or save it again with save_pretrained"
     with reading(f"{str(path)!r} can't be read", again):
         if not path.is_file():

@@ -17,8 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-MOST_ANSWER = 64 * 2**20
-"""Bytes of one answer of a child."""
+MOST_ANSWER = 64 * 2**20  # bytes of one answer of a child
 
 
 class Worker:

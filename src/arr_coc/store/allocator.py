@@ -37,8 +37,7 @@ from arr_coc.store.checkpoint import (
     load_layer,
 )
 
-SAVING = ".saving-"
-"""How the name of the folder begins into which an allocator is written first."""
+SAVING = ".saving-"  # how the name of the folder begins into which an allocator is written first
 
 
 def save_learned(
@@ -172,8 +171,7 @@ def bundled_stem(base: PreTrainedModel) -> Stem | None:
 
 _WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
 """What peft and torch.compile put into the names of a base model's weights."""
-_ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")
-"""Weights that peft puts beside them."""
+_ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")  # weights that peft puts beside them
 
 
 def fingerprint(module: nn.Module) -> str:

@@ -33,8 +33,7 @@ from arr_coc.store.checkpoint import (
 )
 
 CARD = "README.md"
-SHARED = (*ALLOCATOR_FILES, CARD)
-"""All that may go to the Hub, by name."""
+SHARED = (*ALLOCATOR_FILES, CARD)  # all that may go to the Hub, by name
 MADE = "<!-- Made by arr-coc. Without this line the file is yours, and saving again leaves it as it is. -->"
 TAGS = ("arr-coc", "visual-token-pruning", "relevance-realization", "vision-language-model")
 LORAS = {

@@ -55,8 +55,7 @@ a stretch. Its LoRA for coarse views was taught beyond."""
 _BUILDING = Lock()
 """transformers changes global state while it builds a model: of two threads, one would lack weights."""
 
-GUIDE = f"{PLACE}/{FILE}"
-"""The file of a guide that an allocator brings."""
+GUIDE = f"{PLACE}/{FILE}"  # the file of a guide that an allocator brings
 ALLOCATOR_FILES = (
     CONFIG_NAME,
     WEIGHTS_NAME,
@@ -327,8 +326,7 @@ USUAL_SETTINGS = {
 """Settings that change what a model returns, and what each is in ordinary models."""
 
 _WORKER = Worker(Path(__file__).with_name("trial_work.py"), SECONDS, MEGABYTES, IDLE)
-_passed: set[bytes] = set()
-"""Digests of the files that passed."""
+_passed: set[bytes] = set()  # digests of the files that passed
 
 
 def _start_trial(folder: Path) -> None:

@@ -22,12 +22,9 @@ PROBE = (
     " 🙂👩‍👩‍👧 e\u0301 ﬁ ½ ﷺ\n" + "a" * 60 + "!" + " " * 60 + "1" * 60 + "\n"
 )
 """A text of many scripts, and of runs, in which a bad pattern tries every way to divide them."""
-MOST_TOKENS, MOST_LETTERS = 8, 32
-"""Tokens and decoded letters of the probe, for each byte of it."""
-LONGEST_TOKEN = 1000
-"""Letters of a token, or of a text of a normalizer, decoder or template."""
-MOST_STEPS = 1000
-"""Settings of a normalizer, pre-tokenizer, post-processor or decoder."""
+MOST_TOKENS, MOST_LETTERS = 8, 32  # tokens and decoded letters of the probe, for each byte of it
+LONGEST_TOKEN = 1000  # letters of a token, or of a text of a normalizer, decoder or template
+MOST_STEPS = 1000  # settings of a normalizer, pre-tokenizer, post-processor or decoder
 MOST_GROWTH = 64
 """Times that the replacements of a normalizer or decoder may lengthen a text, one after another."""
 TABLE = "precompiled_charsmap"
