@@ -118,16 +118,12 @@ def _refuse_other_adapter(folder: Path) -> None:
 def load_learned(
     folder: Path | None, base: PreTrainedModel, guide: str | Path | None = None
 ) -> dict[str, Any]:
-    """Read an allocator folder; the base model is not changed.
+    """Read an allocator folder as keyword arguments of `ARRCOCModel`; the base model is not changed.
 
     Args:
         folder: of `save_learned`; None: nothing was learned.
         base: the model that it was learned for.
         guide: folder of a guide in place of the one that comes with it; None: that one.
-
-    Returns:
-        layer, stem, convs, loras and guide by name: arguments of `ARRCOCModel`; for the bundled base model,
-        whose world the bundled stem knows, that one as `familiarity_stem` if `stem` can't tell it.
 
     Raises:
         ValueError: something in it doesn't fit the base model, is damaged, or is a link to somewhere else.
@@ -151,17 +147,18 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
     loras = LoRAs(base)
     loras.load(folder)
     stem = load_stem(folder, dim)
+    # The bundled stem knows which pictures the bundled model was taught on, if the allocator's own doesn't.
     return {
         "layer": layer,
         "stem": stem,
-        "familiarity_stem": None if stem and stem.familiarity else bundled_stem(base),
+        "familiarity_stem": None if stem and stem.familiarity else _bundled_stem(base),
         "convs": load_convs(folder, dim),
         "loras": loras,
         "guide": folder / PLACE if guide is None and (folder / GUIDE).is_file() else guide,
     }
 
 
-def bundled_stem(base: PreTrainedModel) -> Stem | None:
+def _bundled_stem(base: PreTrainedModel) -> Stem | None:
     """The stem of the bundled allocator, for the bundled base model; None for any other."""
     if base.config.name_or_path != str(BUNDLED_MODEL):
         return None

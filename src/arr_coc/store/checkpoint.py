@@ -154,10 +154,6 @@ def load_base(
 def load_processor(source: str, folder: Path) -> Any:
     """Load the processor of a model folder that was vetted, after a trial; render its chat template once.
 
-    Args:
-        source: what the user calls the model, for messages.
-        folder: its folder.
-
     Raises:
         ValueError: files of it are missing or damaged, need too much, or the template doesn't render.
     """
@@ -232,7 +228,7 @@ def base_revision(model: PreTrainedModel) -> str | None:
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise a ValueError if a folder is not an ordinary model folder with safetensors."""
+    """Raise a ValueError if a folder is not a model folder with safetensors."""
     if not folder.is_dir():
         raise ValueError(
             f"model folder {str(folder)!r} doesn't exist; give a folder, a Hub name, or bundled for the "
@@ -336,11 +332,7 @@ def _start_trial(folder: Path) -> None:
 
 
 def try_processor(source: str, folder: Path) -> None:
-    """Try the tokenizer and the processor of a model folder that was vetted, before this process loads them.
-
-    Args:
-        source: what the user calls the model, for messages.
-        folder: its folder.
+    """Try the tokenizer and the processor of a vetted model folder; `source` is its name for messages.
 
     Raises:
         ValueError: they can't be loaded or used, or not within the bounds.
@@ -364,11 +356,7 @@ def _digest(folder: Path) -> bytes:
 
 
 def try_question(model: Any, source: str) -> None:
-    """Ask a model about a small picture, for two tokens: settings that make no sense fail here.
-
-    Args:
-        model: an `ARRCOCModel`, on the device where it stays.
-        source: what the user calls the model, for messages.
+    """Ask an `ARRCOCModel` about a small picture, for two tokens: settings that make no sense fail here.
 
     Raises:
         ValueError: the question fails.
@@ -376,15 +364,16 @@ def try_question(model: Any, source: str) -> None:
     device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
     if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
         return  # no numbers to ask, or it would take as long as the user's own first question
-    odd = "; ".join(
+    unusual = "; ".join(
         f"{key} is {short(getattr(config, key))}"
         for config in (model.base.config, model.base.config.get_text_config(), model.base.generation_config)
         for key, usual in USUAL_SETTINGS.items()
         if getattr(config, key, None) not in (None, usual)
     )
+    listed = f" ({unusual})" if unusual else ""
     with reading(
         f"{source!r} can't answer a question about a picture",
-        f"correct the settings there{f' ({odd})' if odd else ''}, or save it again with save_pretrained",
+        f"correct the settings there{listed}, or save it again with save_pretrained",
     ):
         # All tokens: what goes wrong in choosing is a fallback, and is said beside the user's own answers.
         picture = Image.effect_noise((61, 47), 64).convert("RGB")
