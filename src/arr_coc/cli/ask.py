@@ -120,8 +120,8 @@ def ask(
             full = every() if compare else None
         if trace_path:
             with terminal.status("looking closer", as_json):
-                options = length | {"budget": allowed, "gestalt": gestalt}
-                _trace(loaded, pictures, request.question, boxes, options).save(trace_path)
+                same = length | {"budget": allowed, "gestalt": gestalt}
+                _trace(loaded, pictures, request.question, boxes, same).save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
@@ -136,21 +136,7 @@ def ask(
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
-        from PIL import Image
-
-        from arr_coc.trace.evidence import Guidance
-        from arr_coc.trace.picture import draw_allocation, with_note
-        from arr_coc.video.filmstrip import filmstrip
-
-        allocations = answer.allocations
-        guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
-        drawings = [
-            draw_allocation(picture, allocation, request.question, answer.text, boxes, guidance)
-            if isinstance(picture, Image.Image)
-            else filmstrip(picture, allocation)
-            for picture, allocation, guidance in zip(pictures, allocations, guided, strict=True)
-        ]
-        drawing = with_note(_below_each_other(drawings), answer.note)
+        drawing = _drawing(pictures, request.question, answer, boxes)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
     return 0
 
@@ -173,19 +159,30 @@ def _trace(
     return observe(session, question, evidence=boxes, **options)
 
 
-def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:
-    """One picture of several."""
-    if len(drawings) == 1:
-        return drawings[0]
+def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: Sequence[Box]) -> Image.Image:
+    """What an answer was made from: the drawings of its images and clips, one below the other."""
     from PIL import Image
 
+    from arr_coc.trace.evidence import Guidance
+    from arr_coc.trace.picture import draw_allocation, with_note
+    from arr_coc.video.filmstrip import filmstrip
+
+    guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
+    drawings = [
+        draw_allocation(picture, allocation, question, answer.text, boxes, guidance)
+        if isinstance(picture, Image.Image)
+        else filmstrip(picture, allocation)
+        for picture, allocation, guidance in zip(pictures, answer.allocations, guided, strict=True)
+    ]
+    if len(drawings) == 1:
+        return with_note(drawings[0], answer.note)
     width, height = max(d.width for d in drawings), sum(d.height for d in drawings)
     sheet = Image.new("RGB", (width, height), "white")
     top = 0
     for drawing in drawings:
         sheet.paste(drawing, (0, top))
         top += drawing.height
-    return sheet
+    return with_note(sheet, answer.note)
 
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:

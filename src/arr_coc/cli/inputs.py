@@ -267,13 +267,9 @@ def optional_path(
 
 
 def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bool) -> Path | None:
-    """Where to draw: where --out says; else to the usual file, or nowhere if that can't be written.
+    """Where to draw: where --out says; without it to the usual file, or nowhere if that can't be written.
 
-    Args:
-        out: the option's value.
-        usual: the file if --out is not given; with --json there is none.
-        images: the user's own files, which are not to be written over.
-        as_json: whether --json is given.
+    With --json nothing is drawn unless --out says where. `images` are not to be written over.
 
     Raises:
         ValueError: as `output_path`, for a place that the user named.
