@@ -3,7 +3,7 @@
     vetted(folder) -> Vetted: the settings of its config.json, and the safetensors files of its weights
 
 What files can make transformers do was looked up in its release 5.23. What tokenizers, processors and chat
-templates do can't be told from files: `store.checkpoint` and `seam.question` try them in a child process.
+templates do can't be told from files: `store.checkpoint` and `seam` try them in a child process.
 """
 
 from __future__ import annotations
