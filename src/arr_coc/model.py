@@ -172,8 +172,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         parts = load_learned(source.allocator, base, guide)
         parts |= {"base_name": source.base, "relevance": relevance}
         model = cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
-        if (source.base, source.allocator) != (checkpoint.BUNDLED, checkpoint.BUNDLED_ALLOCATOR):
-            own = source.base != checkpoint.BUNDLED
+        if (source.base, source.allocator) != (checkpoint.BUNDLED_NAME, checkpoint.BUNDLED_ALLOCATOR):
+            own = source.base != checkpoint.BUNDLED_NAME
             try_question(model, source.base if own else str(source.allocator))
         return model
 

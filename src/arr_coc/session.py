@@ -27,6 +27,7 @@ from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
+from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.question import check_history, check_question, check_questions
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import image_pixels
@@ -53,7 +54,7 @@ from arr_coc.seam.decoding import (
     setting,
 )
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
-from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
+from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual, first_picture, open_visuals, size_text
 
@@ -310,7 +311,7 @@ class Session:
                 new = self._read(prepared, *how)
         watch.settle()
         self._answers += 1
-        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED
+        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED_NAME
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if taught else None
         return Answer(
             text=self._text(new),

@@ -10,7 +10,7 @@ from arr_coc import __version__
 from arr_coc.cli import inputs, options, terminal
 
 
-def command(
+def info(
     model: options.Model = options.DEFAULT_MODEL,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",

@@ -18,7 +18,6 @@ from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
     from arr_coc.choose.attending import Budget
-    from arr_coc.choose.budget import Budget
     from arr_coc.guide.deciding import Cues
     from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
     from arr_coc.seam import FamilyAdapter

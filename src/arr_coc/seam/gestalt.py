@@ -28,7 +28,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.files.saved import check_finite, made_folder, reading, write_tensors
+from arr_coc.files.saved import check_finite, make_folder, reading, write_tensors
 from arr_coc.seam.assembly import CROP_GRIDS, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
@@ -266,7 +266,7 @@ MOST_BLOCKS, MOST_CELLS = 1000, 1000
 
 def save_convs(convs: Convs, folder: str | Path) -> None:
     """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
-    place = made_folder(Path(folder))
+    place = make_folder(Path(folder))
     for name, conv in convs.items():
         weights = {key: value.to(torch.bfloat16) for key, value in conv.state_dict().items()}
         numbers = None

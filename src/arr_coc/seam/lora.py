@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.files.saved import MOST_BYTES, check_finite, made_folder, reading, write_tensors
+from arr_coc.files.saved import MOST_BYTES, check_finite, make_folder, reading, write_tensors
 from arr_coc.seam.loaded import hook_device
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
@@ -307,7 +307,7 @@ class LoRAs(nn.Module):
     def save(self, folder: Path) -> None:
         """Write each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
         for kind in self.kinds:
-            place = made_folder(folder / FOLDERS[kind])
+            place = make_folder(folder / FOLDERS[kind])
             weights = {PREFIX + _file_key(key): matrix.weight for key, matrix in self._matrices(kind).items()}
             write_tensors(weights, place / WEIGHTS_NAME, {"format": "pt"})
             config = self._configs[kind]

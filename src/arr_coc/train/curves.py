@@ -11,7 +11,7 @@ import numpy as np
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.train.folder import CURVE, claim
 from arr_coc.train.interruption import mean_of_all
 from arr_coc.train.recipe import Recipe
@@ -36,7 +36,7 @@ class Curve(TrainerCallback):
         """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
         if state.is_world_process_zero:
             lines = "".join(json.dumps(line) + "\n" for line in state.log_history)
-            write_whole(lines.encode(), self.out / CURVE)
+            write_atomic(lines.encode(), self.out / CURVE)
 
 
 class Window(TrainerCallback, ExportableState):
@@ -94,4 +94,4 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylim(bottom=0)
     content = io.BytesIO()
     figure.savefig(content, dpi=130, format=path.suffix[1:])
-    write_whole(content.getvalue(), path)
+    write_atomic(content.getvalue(), path)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.choose.layer import WEIGHTS_NAME
-from arr_coc.files.atomic import write_whole
-from arr_coc.files.saved import CONFIG_NAME
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.train.recipe import DEFAULTS, Recipe
 
 RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"
@@ -114,7 +114,7 @@ def opened(out: Path) -> Generator[None]:
 
 def claim(out: Path, recipe: Recipe) -> None:
     """Write the recipe of a run into its folder, whole or not at all."""
-    write_whole((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
+    write_atomic((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
 
 
 def last_checkpoint(out: Path) -> Path | None:

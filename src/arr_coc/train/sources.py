@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 from arr_coc.data import Example, open_data
 from arr_coc.files.plugins import plugin
-from arr_coc.files.saved import plain
+from arr_coc.files.saved import record_name
 from arr_coc.train.fields import MARKS, PARTS
 from arr_coc.train.folder import is_main_process
 from arr_coc.train.recipe import Recipe
@@ -84,7 +84,7 @@ class Turns(Dataset[ImageRows]):
         counts: dict[str, int] = {}
         for name, source in self.sources.items():
             items = -(-self.length * self.turns.count(name) // len(self.turns))
-            kind = plain(name.partition(":")[0])
+            kind = record_name(name.partition(":")[0])
             counts[kind] = counts.get(kind, 0) + min(items, source.images)
         return counts
 

@@ -31,12 +31,11 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.files.atomic import move_files, own_folder
+from arr_coc.files.atomic import move_files, temporary_folder
 from arr_coc.files.device import resolve_device
-from arr_coc.files.hub import BUNDLED
-from arr_coc.files.paths import is_local
+from arr_coc.files.paths import BUNDLED_NAME, is_local
 from arr_coc.files.plugins import install_line
-from arr_coc.files.saved import MOST, plain, write_tensors
+from arr_coc.files.saved import MOST_RUNS, record_name, write_tensors
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import SAVING, load_learned
@@ -74,7 +73,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
     if recipe.init is None or blind:
         layer = layer_class(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
-        folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
+        folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED_NAME else Path(recipe.init)
         parts = load_learned(folder, base)
         start = parts.pop("layer")
         layer = layer_class(replace(start.config, **changes))
@@ -82,13 +81,13 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         layer.trained, layer.trained_on = start.trained, start.trained_on
         layer.basis = start.basis
     if needs_basis(layer):
-        plain = ARRCOCModel(base, processor, base_name=recipe.model)
+        untaught = ARRCOCModel(base, processor, base_name=recipe.model)
         items = open_rows(recipe)
-        layer.basis = fit_coarse_basis(plain, (items[i].image for i in range(min(PICTURES, len(items)))))
+        layer.basis = fit_coarse_basis(untaught, (items[i].image for i in range(min(PICTURES, len(items)))))
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
     learner = PartsLearner(model, recipe) if recipe.stage in PARTS else Learner(model, recipe)
     if blind and recipe.init is not None:
-        learner.layer.load(None if recipe.init == checkpoint.BUNDLED else Path(recipe.init))
+        learner.layer.load(None if recipe.init == checkpoint.BUNDLED_NAME else Path(recipe.init))
     return learner
 
 
@@ -169,7 +168,7 @@ def train(
 
         weights = whole_weights(learner.model.base, keep=main)
     if main and ends:
-        record = {"recipe": plain(name or recipe.stage), "steps": steps, "images": data.images()}
+        record = {"recipe": record_name(name or recipe.stage), "steps": steps, "images": data.images()}
         write_learned(learner, out, record, weights)
         if whole:
             finish(out, history)
@@ -246,12 +245,21 @@ def write_learned(
         learner.layer.save(out)
         return
     learner.layer.trained |= recipe.stage not in PARTS
-    base = recipe.model if recipe.model == BUNDLED or not is_local(recipe.model) else model.config.model_type
-    record = {"target": recipe.target, "eyes": recipe.eyes, "base": plain(base), "seed": recipe.seed} | record
-    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
+    base = (
+        recipe.model
+        if recipe.model == BUNDLED_NAME or not is_local(recipe.model)
+        else model.config.model_type
+    )
+    record = {
+        "target": recipe.target,
+        "eyes": recipe.eyes,
+        "base": record_name(base),
+        "seed": recipe.seed,
+    } | record
+    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST_RUNS:]
     if recipe.top_layers:  # another base model: it is written whole
         out.mkdir(parents=True, exist_ok=True)
-        with own_folder(SAVING, out) as new:
+        with temporary_folder(SAVING, out) as new:
             model.base.save_pretrained(new / "base", state_dict=weights)
             model.processor.save_pretrained(new / "base")
             files = {path.relative_to(new) for path in (new / "base").rglob("*") if path.is_file()}

@@ -147,7 +147,7 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
         ValueError: no such file, no such weights, or of another width.
     """
     if path is None:
-        if model.base_name != checkpoint.BUNDLED or not BUNDLED_SCORER.is_file():
+        if model.base_name != checkpoint.BUNDLED_NAME or not BUNDLED_SCORER.is_file():
             return None
         path = BUNDLED_SCORER
     file = input_file(path)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from safetensors import safe_open
 from torch import Tensor, nn, optim
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import check_records, reading, write_tensors
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FORMAT, Guide
@@ -76,7 +76,7 @@ def check(out: Path, recipe: GuideRecipe) -> None:
 def claim(out: Path, recipe: GuideRecipe) -> None:
     """Write the settings of a run into its folder."""
     settings = {"recipe": MARK, **recipe.to_dict()}
-    write_whole((json.dumps(settings, indent=1) + "\n").encode(), out / RECIPE)
+    write_atomic((json.dumps(settings, indent=1) + "\n").encode(), out / RECIPE)
 
 
 def cut_curve(out: Path, stages: tuple[str, ...], progress: Progress | None) -> None:
@@ -103,7 +103,7 @@ def cut_curve(out: Path, stages: tuple[str, ...], progress: Progress | None) -> 
             return place <= (stages.index(progress.stage), progress.step)
 
     left = [line for number, line in enumerate(lines, 1) if kept(number, line)]
-    write_whole("".join(f"{line}\n" for line in left).encode(), curve)
+    write_atomic("".join(f"{line}\n" for line in left).encode(), curve)
 
 
 def _is_json(line: str) -> bool:

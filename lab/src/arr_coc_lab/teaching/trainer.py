@@ -22,7 +22,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import TrainerState
 
 from arr_coc.files.device import resolve_device
-from arr_coc.files.saved import MOST
+from arr_coc.files.saved import MOST_RUNS
 from arr_coc.guide.guide import Guide, fast_dtype
 from arr_coc.train.folder import opened
 from arr_coc.train.interruption import Interruption
@@ -183,7 +183,7 @@ class Run:
         stages = self.recipe.stages[: self.recipe.stages.index(place.stage) + 1]
         records = [{"recipe": f"guide {stage}", "seed": self.recipe.seed} for stage in stages]
         records[-1]["steps"] = place.step
-        return [*self.records, *records][-MOST:]
+        return [*self.records, *records][-MOST_RUNS:]
 
     def _step(
         self, stage: Stage, lessons: list[Any], step: int, optimizer: optim.Optimizer, log: Log
