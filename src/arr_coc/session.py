@@ -37,8 +37,9 @@ from arr_coc.modes.crops import looks_at_crops
 from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
 from arr_coc.modes.notes import NO_NUMBERS, joined, too_large
 from arr_coc.seam import PROMPT_NAMES
+from arr_coc.seam.base import as_frames
 from arr_coc.seam.batching import left_padded, with_answer
-from arr_coc.seam.clips import StepPixels, as_frames, with_whole_pixels
+from arr_coc.seam.clips import StepPixels, with_whole_pixels
 from arr_coc.seam.decoding import (
     FirstLogits,
     KeptPrompts,

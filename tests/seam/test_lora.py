@@ -21,9 +21,9 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
+from arr_coc.seam.loaded import CAPTURING
 from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS, LoRAs, check_patterns
 from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
-from arr_coc.seam.twin import CAPTURING
 from eyes import set_constants
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny
 

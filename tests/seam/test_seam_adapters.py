@@ -310,7 +310,7 @@ class TestQuestionMask:
         assert self.read(built, plain)[0].replace(" ", "") == "Countto3."
 
     def test_a_template_that_refuses_is_survived(self, caplog: pytest.LogCaptureFixture) -> None:
-        from arr_coc.seam.question import template_markers
+        from arr_coc.seam.prompt import template_markers
 
         class Picky:
             chat_template = "x"

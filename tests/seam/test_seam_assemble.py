@@ -19,9 +19,8 @@ from arr_coc.seam import (
     VisualFeatures,
     compact_columns,
     gather_columns,
-    gestalt_columns,
-    gestalt_positions,
 )
+from arr_coc.seam.assembly import gestalt_columns, gestalt_positions
 from arr_coc.seam.decoding import heeding_positions
 from tiny import (
     KINDS,

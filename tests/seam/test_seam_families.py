@@ -23,7 +23,8 @@ from arr_coc import ARRCOCModel
 from arr_coc.families import adapter_for, offers, registry
 from arr_coc.families.registry import ABSENT, is_served, model_class
 from arr_coc.seam import FamilyAdapter
-from arr_coc.seam.clips import as_frames, step_times, with_whole_pixels
+from arr_coc.seam.base import as_frames
+from arr_coc.seam.clips import step_times, with_whole_pixels
 from arr_coc.video import open_clip
 from tiny import picture, prompts, save_tiny, some_cells, tiny
 

@@ -13,8 +13,16 @@ from transformers.vision_utils import get_vision_window_index
 from arr_coc.families import ADAPTERS, adapter_for
 from arr_coc.families.qwen import PaddleOCRVLAdapter, cells_in_raster
 from arr_coc.seam import FamilyAdapter, VisualFeatures
-from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
-from arr_coc.seam.pixels import coarse_grid, shrink, to_patches, to_picture
+from arr_coc.seam.pixels import (
+    coarse_grid,
+    kept_seqlens,
+    kept_windows,
+    numbered_cells,
+    patch_rows,
+    shrink,
+    to_patches,
+    to_picture,
+)
 from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, tokens of standard deviation 1 to 3

@@ -146,7 +146,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     from arr_coc.modes import find_mode
     from arr_coc.modes.call import runs_as
     from arr_coc.modes.crops import crops_of, looks_at_crops
-    from arr_coc.seam.clips import as_frames
+    from arr_coc.seam.base import as_frames
 
     adapter = session.model.adapter
     ran, _ = runs_as(adapter, find_mode(session.model.mode if not mode else mode))

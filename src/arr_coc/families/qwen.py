@@ -20,13 +20,16 @@ from transformers.vision_utils import (
 )
 
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
-from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.pixels import (
     REMEDY,
     coarse_grid,
     coarse_views,
+    kept_seqlens,
+    kept_windows,
+    numbered_cells,
     patch_map,
     patch_map_rows,
+    patch_rows,
     shrink,
     to_patches,
     to_picture,

@@ -20,8 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from arr_coc.families.tiles import placeholder_runs
 from arr_coc.seam.assembly import Layout
 from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
-from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.pixels import coarse_views, to_pictures
+from arr_coc.seam.pixels import coarse_views, numbered_cells, to_pictures
 
 
 class Mistral3Adapter(FamilyAdapter):

@@ -37,8 +37,8 @@ from arr_coc.seam.assembly import (
     without_crops,
 )
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
-from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.question import TemplateMarkers
+from arr_coc.seam.pixels import numbered_cells
+from arr_coc.seam.prompt import TemplateMarkers
 
 MOST_TIMES = 3
 """The most crops along each side of a picture."""

@@ -38,8 +38,7 @@ from arr_coc.families.tiles import (
 )
 from arr_coc.seam.assembly import handing_back, image_spans
 from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
-from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.pixels import REMEDY, to_picture
+from arr_coc.seam.pixels import REMEDY, numbered_cells, to_picture
 
 
 class TiledAdapter(FamilyAdapter):

@@ -26,7 +26,7 @@ What a file of a folder could do, looked up in transformers 5.23, and what is do
   tokenizers. Files that tokenizer_config.json names (`vocab_file`, `fast_tokenizer_files` ...) must be in the
   folder. Sizes in pixels are bounded. What they make of a picture is tried in a child (`store.checkpoint`).
 - chat templates may loop, or make texts without end: they run in a child process that has only so much time
-  and memory (`seam.question`).
+  and memory (`seam.prompt`).
 - tokenizer.json is parsed by the tokenizers library, and read a text with, in a child before
   (`store.checkpoint`).
   A pattern that is slow with another text than that is not found.

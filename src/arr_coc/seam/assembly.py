@@ -12,6 +12,7 @@ newline tokens, always stay).
 
 from __future__ import annotations
 
+import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,8 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from arr_coc.choose.allocation import Grid
-from arr_coc.seam.loaded import attention_window, warn_of_window
+
+logger = logging.getLogger(__name__)
 
 # Data classes of the seam: the layout of visual tokens, encoded images, and the compacted prompt.
 #
@@ -493,17 +495,69 @@ def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 
     return longer
 
 
+WINDOWED = (
+    ("sliding_attention", "sliding_window"),
+    ("chunked_attention", "attention_chunk_size"),
+    ("indexed_attention", "index_topk"),
+    ("indexed_attention", "indexer_budget"),
+)
+"""Kinds of layers that read so many columns at most, near or picked, and the setting that says how many."""
+
+
+def attention_window(config: Any) -> int | None:
+    """The fewest columns that a layer of a language model reads at most, itself included; None: no limit.
+
+    Args:
+        config: configuration of a loaded model; its text part is read.
+    """
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    widths = [getattr(text, name, None) for kind, name in WINDOWED if kinds is None or kind in kinds]
+    return min((width for width in widths if width), default=None)
+
+
+def has_recurrence(config: Any) -> bool:
+    """Whether some layers of a language model read the prompt with a state or a convolution.
+
+    Args:
+        config: configuration of a loaded model; its text part is read.
+    """
+    kinds = getattr(config.get_text_config(), "layer_types", None) or ()
+    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in kinds)
+
+
+def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
+    """Log a warning, once, that tokens are dropped from a prompt that is longer than an attention window.
+
+    Args:
+        window: its width in columns; None: there is none.
+        length: columns of the whole prompt.
+        warned: windows that were warned of; this one is added.
+    """
+    if window is None or length <= window or window in warned:
+        return
+    warned.add(window)
+    logger.warning(
+        "the prompt has %d tokens and some layers of the language model see %d: they count tokens, so "
+        "with some dropped they reach others than in the whole prompt",
+        length,
+        window,
+    )
+
+
 class PromptAssembly(ABC):
     """Base class of what makes compacted prompts; a family's adapter is one.
 
     Attributes:
         model: the loaded transformers model.
+        processor: its processor, or None.
         visual_names: processor outputs that belong to the images, not to the prompt.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
         text_row: above three-row positions the model takes a row that numbers the columns.
     """
 
     model: Any
+    processor: Any
     visual_names: tuple[str, ...]
     plain_positions: bool
     text_row: bool = True

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from arr_coc.seam.twin import refresh, twin, twin_key, with_configs
+from arr_coc.seam.loaded import refresh, twin, twin_key, with_configs
 
 Part = Literal["language", "vision"]
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]

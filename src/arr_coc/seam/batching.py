@@ -7,7 +7,7 @@ left_padded(rows, visual, adapter)       the batch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,6 @@ from torch import Tensor
 
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES, Compacted, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
-
-if TYPE_CHECKING:
-    from arr_coc.seam.base import FamilyAdapter
 
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:

@@ -31,20 +31,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.seam import (
+from arr_coc.seam.assembly import (
     GESTALT,
     PAD,
     PROMPT_NAMES,
     Compacted,
-    FamilyAdapter,
     Grid,
     Layout,
     VisualFeatures,
+    continued_prompt,
     gather_columns,
     image_spans,
 )
-from arr_coc.seam.assembly import continued_prompt
 from arr_coc.seam.attention import attention_modules, attention_rows, watch_attention
+from arr_coc.seam.base import FamilyAdapter
 
 PER_PROMPT = ("position_ids", "labels")
 """Other tensors over the prompt; they are left out of a prompt that is rewritten."""

@@ -10,7 +10,7 @@ Each kind is for a part of the model and a purpose:
     coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
     tower4, tower16   vision tower; for merging patches half-way (`seam.tower_compressor`)
 
-They are put into twins of the base (`seam.twin`): modules of their own over the same weights, one twin for
+They are put into twins of the base (`seam.loaded`): modules of their own over the same weights, one twin for
 each combination. So nothing about the base depends on which of them is active, and any number of threads may
 use any combinations at once. Adapters that the user has in the base stay active beside them.
 """
@@ -34,9 +34,8 @@ from transformers import PreTrainedModel
 
 from arr_coc.choose.knowing import same_start
 from arr_coc.files.saved import MOST_BYTES, check_finite, made_folder, reading, write_tensors
-from arr_coc.seam.loaded import hook_device
+from arr_coc.seam.loaded import adapter_state, hook_device, refresh, twin, twin_key
 from arr_coc.seam.tower_compressor import TOWERS
-from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
 
 # Files of a LoRA in peft's format, read as settings and matrices and as nothing else.
 #

@@ -1,4 +1,4 @@
-"""What the child process of `seam.question` runs: one chat template, one chat, in jinja's sandbox.
+"""What the child process of `seam.prompt` runs: one chat template, one chat, in jinja's sandbox.
 
 The sandbox is that of transformers' own chat templates: no files, no code, no private names.
 """

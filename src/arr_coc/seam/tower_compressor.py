@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from arr_coc.choose.knowing import same_start
 from arr_coc.seam.assembly import VisualFeatures
-from arr_coc.seam.twin import refresh, twin
+from arr_coc.seam.loaded import refresh, twin
 
 # The net of learned compressors: strided convolutions that halve the sides of a grid.
 
@@ -69,7 +69,7 @@ class Halvings(nn.Module):
 #     lower(pixel_values, grid_thw=...).pooler_output     per cell its patches side by side, unmerged
 #     upper(patches, grid_thw=...)                        as the whole tower, from patches of that depth
 #
-# Both are twins of the tower (`seam.twin`): modules of their own over the same weights, run by the tower's
+# Both are twins of the tower (`seam.loaded`): modules of their own over the same weights, run by the tower's
 # own `forward`. Only what is at their ends differs: the lower half has no merger, the upper half takes
 # patches as they are.
 

@@ -39,7 +39,7 @@ from arr_coc.guide.guide import FILE, PLACE
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import FOLDERS
-from arr_coc.seam.question import check_template
+from arr_coc.seam.prompt import check_template
 from arr_coc.seam.tower_compressor import TOWERS
 
 # A trial of a model folder while it is loaded: its processor in a child process, then a question.
