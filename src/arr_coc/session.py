@@ -42,9 +42,9 @@ from arr_coc.seam.batching import left_padded, with_answer
 from arr_coc.seam.clips import StepPixels, with_whole_pixels
 from arr_coc.seam.decoding import (
     FirstLogits,
+    KeptPrompt,
     KeptPrompts,
     NewTokens,
-    Prefix,
     after,
     check_keeping,
     check_length,
@@ -120,7 +120,7 @@ class Session:
         self.model = model
         self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
-        self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
+        self._prefixes: dict[tuple[str, str | None], KeptPrompt | None] = {}
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
         self._prompt = VisualPrompt(processor, self.images, model.adapter.image_token_id)

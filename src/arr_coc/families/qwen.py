@@ -348,7 +348,7 @@ def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor
 #
 # Its own `generate` counts positions along the columns that it is given, whatever positions it is given, so
 # a
-# view of the model without that rule generates (`seam.decoding.heeding_positions`).
+# view of the model without that rule generates (`seam.decoding.use_given_positions`).
 
 
 class Exaone4_5Adapter(Qwen2_5VLAdapter):

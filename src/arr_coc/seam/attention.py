@@ -1,14 +1,9 @@
 """Observation of attention: the queries and keys of a loaded model, without changing it or what it computes.
 
     with watch_attention(model, "language", observe) as watched: watched(**inputs)
-    attention_rows(query, key, scaling, mask) -> probabilities [B, H, R, S]
-    attention_received(query, key, scaling) -> [S]
 
-The watched twin computes what the model computes under sdpa, bit for bit; the model itself is not changed.
-Fused attention kernels never form the probabilities, so the observer gets queries and keys, and
-`attention_rows` computes the rows that are needed: those of the model's own eager attention.
-
-Shapes: B batch, H query heads, G key heads (H is a multiple of G), Q queries, S keys, d head width.
+Fused kernels never form the probabilities, so observers get queries and keys and compute the rows they need.
+Shapes: B batch, H query heads, G key heads (H a multiple of G), Q queries, S keys, d head width.
 """
 
 from __future__ import annotations
@@ -44,10 +39,7 @@ def _watched_attention(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention by sdpa, after a call of the module's observer if it has one.
-
-    Scores that the model squeezes into a range (`softcap`, Gemma 2), which sdpa can't, are formed here.
-    """
+    """Attention by sdpa, after a call of the module's observer if it has one."""
     if module in (watching := _watching.get({})):
         layer, observe = watching[module]
         causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
@@ -64,7 +56,7 @@ def _watched_attention(
 def _softcapped(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
 ) -> Tensor:
-    """Attention whose scores stay within -softcap to softcap: [B, Q, H, d]. No mask: causal."""
+    """Attention whose scores stay within -softcap to softcap (Gemma 2), which sdpa can't: [B, Q, H, d]."""
     groups = query.shape[1] // key.shape[1]
     keys, values = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -108,26 +100,20 @@ def watch_attention(
 ) -> Generator[PreTrainedModel, None, None]:
     """Yield a twin of a model that calls `observe` at every attention of one of its parts.
 
-    `observe` is called with the queries and keys that the attention uses, after rotary positions and with
-    the keys of the cache, right before the attention itself. The layer counts the part's attention modules
-    from 0 (so recurrent layers have no number). None as a mask says that every query sees every key; causal
-    attention always comes with its mask. The tensors are the model's own: copy what should outlive the call
-    and don't write into them. An exception raised by `observe` ends the twin's call.
+    `observe` gets the queries and keys that the attention uses, after rotary positions and with the keys of
+    the cache. The layer counts the part's attention modules from 0. None as a mask: every query sees every
+    key; causal attention always has its mask. The tensors are the model's own: don't write into them. A
+    vision tower may call it for each image or window in each layer (Qwen), or once per layer for all
+    pictures (CLIP, SigLIP).
 
-    A vision tower may call it for each image or window in each layer, with the patches of that one alone
-    (Qwen, in the order of its windows), or once per layer for all pictures (CLIP and SigLIP, with the class
-    token first where there is one).
-
-    The twin shares the model's weights (see `twin`) and runs sdpa in that part: a model configured for sdpa
-    computes the same bits, one configured for eager or flash attention the same up to rounding. The
-    model itself is not changed: other calls of it, in this thread or another, are neither observed nor
-    changed. Calls of the twin are observed only in the context (`contextvars`) that opened the watch, so any
-    number of threads may watch one model. To watch both parts, watch the yielded twin again.
+    The twin runs sdpa in that part: a model configured for sdpa computes the same bits. Only calls in the
+    context (`contextvars`) that opened the watch are observed. To watch both parts, watch the yielded twin
+    again.
 
     Args:
-        model: a loaded image-text-to-text model.
+        model: a loaded image-text-to-text model; it is not changed.
         part: "language" or "vision".
-        observe: see `Observer`.
+        observe: see `Observer`. An exception that it raises ends the twin's call.
 
     Raises:
         ValueError: an unknown or missing part.
@@ -147,6 +133,7 @@ def watch_attention(
 
 
 _TWINS: weakref.WeakKeyDictionary[nn.Module, dict[Part, tuple[Any, PreTrainedModel]]]
+"""By model and part its watched twin, and the `twin_key` that it was made under."""
 _TWINS = weakref.WeakKeyDictionary()
 """By model and part its watched twin, and the `twin_key` that it was made under."""
 
@@ -162,7 +149,6 @@ def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
 
 
 def _watched_config(config: Any) -> None:
-    """Set the attention implementation of a configuration to `WATCHED`."""
     config._attn_implementation = {"": WATCHED}  # {"": ...}: this configuration, not the ones inside it
 
 
@@ -172,17 +158,16 @@ def _part(model: Any, part: Part) -> Any:
 
 
 def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
-    """Attention probabilities of some queries.
+    """Attention probabilities of some queries: float32 [B, H, R, S].
+
+    A row sums to 1, or is 0 where its query attends to no key.
 
     Args:
         query: [B, H, R, d], any R of the observed queries.
         key: [B, G, S, d]; each key head serves H / G query heads.
-        scaling: Factor of the products before softmax.
-        mask: [B or 1, 1 or H, R, S], the same R rows of the observed mask: bool (True: attended) or float
-            (added). Or [B, S], True or non-zero where all queries attend to a key. None: all keys attended.
-
-    Returns:
-        float32 [B, H, R, S]. A row sums to 1, or is 0 where its query attends to no key.
+        scaling: factor of the products before softmax.
+        mask: [B or 1, 1 or H, R, S] of these rows, bool (True: attended) or float (added); or [B, S] of keys;
+            None: all keys attended.
 
     Raises:
         ValueError: the query heads are no multiple of the key heads.
@@ -203,16 +188,14 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
 
 
 def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
-    """The attention each key receives, mean over heads and queries, without a mask.
+    """The attention that each key receives, mean over heads and queries, without a mask: float32 [S], sums
+    to 1.
 
     Args:
         query: [H, Q, d].
         key: [G, S, d].
-        scaling: Factor of the products before softmax.
-        rows: Queries at a time: at most H x rows x S probabilities are held.
-
-    Returns:
-        float32 [S], sums to 1.
+        scaling: factor of the products before softmax.
+        rows: queries at a time: at most H x rows x S probabilities are held.
 
     Raises:
         ValueError: `rows` is below 1, or the query heads are no multiple of the key heads.

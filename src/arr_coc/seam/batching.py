@@ -1,8 +1,4 @@
-"""Several prompts about the same images as one batch, padded on the left.
-
-with_answer(row, ids)                    a prompt that goes on with an answer, and its labels
-left_padded(rows, visual, adapter)       the batch
-"""
+"""Several prompts about the same images as one batch, and how likely their answers are from some cells."""
 
 from __future__ import annotations
 
@@ -18,13 +14,7 @@ from arr_coc.seam.base import FamilyAdapter
 
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
-    """A prompt of one row that goes on with the ids of an answer; `labels` are -100 but at these.
-
-    Args:
-        row: the prompt.
-        ids: of the answer.
-        kind: of the answer's tokens, beside those of the prompt's.
-    """
+    """A prompt of one row that goes on with an answer's ids of this `kind`; `labels` elsewhere are -100."""
     longer = dict(row)
     new = longer["input_ids"].new_tensor([list(ids)])
     longer["labels"] = torch.cat([torch.full_like(longer["input_ids"], -100), new], 1)
@@ -39,7 +29,7 @@ def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> di
 def left_padded(
     rows: Sequence[Mapping[str, Any]], visual: Mapping[str, Any], adapter: FamilyAdapter
 ) -> dict[str, Any]:
-    """One batch of prompts of one row each about the same images, without their pixels.
+    """One batch, padded on the left, of prompts of one row each about the same images, without their pixels.
 
     Args:
         rows: the prompts, all with labels or none.
@@ -67,8 +57,6 @@ def left_padded(
     return batch
 
 
-# How likely answers are from some cells of an image: their cross-entropy under the base model.
-
 IGNORED = -100
 """The label of columns that are no part of an answer."""
 
@@ -79,7 +67,7 @@ def answer_costs(
     """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
 
     Args:
-        adapter: on the model that predicts the answers: that of a mode, or a watched twin.
+        adapter: on the model that predicts the answers.
         inputs: of `Session.batch` with answers.
         features: one image per row; a gradient may come back through them.
         keep: per row the kept cells [K].
@@ -95,10 +83,7 @@ def compacted_costs(adapter: FamilyAdapter, compacted: Compacted) -> Tensor:
 def hinted_costs(adapter: FamilyAdapter, compacted: Compacted, tail: int) -> tuple[Tensor, Tensor]:
     """As `compacted_costs`, and the cost of the answer's first token in the prompt's last columns: [B] each.
 
-    Args:
-        adapter: as of `answer_costs`.
-        compacted: a prompt with answers.
-        tail: so many columns, the one that predicts the answer's first token among them; at least 1.
+    `tail` is how many columns, the one that predicts the answer's first token among them; at least 1.
     """
     logits, answers = _last_logits(adapter, compacted, tail - 1)
     begin = (answers != IGNORED).long().argmax(1)  # the column that predicts an answer's first token

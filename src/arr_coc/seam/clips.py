@@ -1,9 +1,10 @@
-"""Clips: processor inputs with videos, written as inputs in which each frame is an image.
+"""Clips in a vision-language prompt: their steps, made when they are read, and the times of these.
 
-A Qwen tower attends within frames, and each frame of a clip stands in the prompt by itself: encoded alone it
-is what it is in the clip, to the last bit. So a clip is as many images at the positions of its frames, and
-whoever drops tokens of images drops those of clips. A frame is one step of the temporal grid, two pictures of
-the clip; the language model reads one token for both.
+A step is one entry of the temporal grid: two frames of the clip, read by the language model as one.
+
+    steps = ClipSteps(processor.video_processor, clip, (T, h, w))    frames scaled as read, held as uint8
+    steps.rows(t)       float [h*w, d]: rows of `pixel_values_videos` of step t, to the last bit
+    steps.picture(t)    float [3, h', w'] in [0, 1]: what choosing looks at
 """
 
 from __future__ import annotations
@@ -24,18 +25,6 @@ from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.video import FrameSource
 from arr_coc.video.source import FPS, LEAST_FRAMES
 
-# The steps of a clip as a processor makes them, in the memory that the model's own view of it takes.
-#
-#     steps = ClipSteps(processor.video_processor, clip, (T, h, w))      read a frame at a time, held as
-# uint8
-#     steps.rows(t)       float [h*w, d]: the rows of `pixel_values_videos` of step t, to the last bit
-#     steps.picture(t)    float [3, h', w'] in [0, 1]: what choosing looks at
-#
-# A frame is scaled to the model's size as it is read, and the large one let go. Its floating-point pixels,
-# four
-# times as many bytes, are made by the processor itself when a step is read: of a clip of which few cells are
-# kept, those of the steps in which they lie, and of these no more than one at a time.
-
 logger = logging.getLogger(__name__)
 
 Grid = tuple[int, int, int]
@@ -49,14 +38,9 @@ def outline(clip: FrameSource, frames: int) -> Tensor:
 
 
 def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
-    """What a clip that was sampled faster than by default lost in cells of each step; None: nothing.
+    """The note that a clip sampled faster than by default has smaller steps; None if it hasn't.
 
     A processor that shares its pixels among all frames of a clip scales each down where there are more.
-
-    Args:
-        reader: the video processor, one that `takes_steps`.
-        clip: as it was sampled.
-        grid: that the processor made of it.
     """
     seconds = clip.times[-1] - clip.times[0]
     usual = max(LEAST_FRAMES, int(FPS * seconds) + 1)
@@ -75,7 +59,7 @@ def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
 
 
 def takes_steps(processor: Any) -> bool:
-    """Whether a video processor makes of each step alone what it makes of it within a clip, to the last bit.
+    """Whether a video processor makes of each step alone, to the last bit, what it makes of it within a clip.
 
     It is tried with a few pixels. One that fails at that takes no steps.
     """
@@ -92,7 +76,6 @@ def takes_steps(processor: Any) -> bool:
 
 
 def _same_alone(processor: Any) -> bool:
-    """Whether some frames, and their outline, become the same by steps as at once."""
     patch, frames = processor.patch_size, 2 * processor.temporal_patch_size
     side = 4 * patch * getattr(processor, "merge_size", 1)
     clip = torch.randint(
@@ -118,8 +101,7 @@ class ClipSteps:
     Attributes:
         grid: as above.
         frames: uint8 [steps * frames of a step, 3, h, w].
-        looked: per step the number in `frames` of the picture that choosing looks at: the one that shows
-            more that is new.
+        looked: per step the number in `frames` of its picture: the frame that shows more that is new.
     """
 
     def __init__(self, processor: Any, clip: FrameSource | Tensor, grid: Grid) -> None:
@@ -135,7 +117,6 @@ class ClipSteps:
         self.looked = self._look()
 
     def __len__(self) -> int:
-        """Steps."""
         return self.grid[0]
 
     def rows(self, step: int) -> Tensor:
@@ -199,12 +180,7 @@ class Step(NamedTuple):
 
 
 class StepPixels:
-    """Clips in the place of a processor's `pixel_values_videos`; `whole()` is that tensor.
-
-    Args:
-        clips: in the order of the prompt.
-        device: of what is made.
-    """
+    """Clips in the place of a processor's `pixel_values_videos`; `whole()` is that tensor [rows, d]."""
 
     def __init__(self, clips: Sequence[ClipSteps], device: torch.device | str = "cpu") -> None:
         self.clips, self.device = list(clips), torch.device(device)
@@ -214,7 +190,6 @@ class StepPixels:
         return StepPixels(self.clips, device)
 
     def whole(self) -> Tensor:
-        """The pixels of all clips, float [rows, d]."""
         steps = (Step(clip, number) for clip in self.clips for number in range(len(clip)))
         return StepRows(list(steps), self.device).whole()
 
@@ -246,17 +221,12 @@ class StepRows:
         return torch.cat(made)
 
     def split(self, counts: Sequence[int]) -> Iterator[Tensor]:
-        """The rows of each image or step, one after another.
-
-        Raises:
-            ValueError: other counts than there are.
-        """
+        """The rows of each image or step, one after another; a ValueError for other counts than there are."""
         if list(counts) != self.counts:
             raise ValueError(f"images and steps of {self.counts} rows can't be read as {list(counts)}")
         return map(self._rows, self.parts)
 
     def whole(self) -> Tensor:
-        """All rows, [n, d]."""
         return torch.cat(list(self.split(self.counts)))
 
     def pictures(self, adapter: Any, grids: Tensor) -> Pictures:
@@ -291,7 +261,6 @@ class Pictures(Sequence[Tensor]):
         self.makers = list(makers)
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.makers)
 
     @overload
@@ -299,7 +268,6 @@ class Pictures(Sequence[Tensor]):
     @overload
     def __getitem__(self, place: slice) -> Pictures: ...
     def __getitem__(self, place: int | slice) -> Tensor | Pictures:
-        """One picture, or some that are not made yet."""
         if isinstance(place, slice):
             return Pictures(self.makers[place])
         maker = self.makers[place]
@@ -324,12 +292,6 @@ def _tensors(clip: FrameSource | Tensor) -> Iterator[Tensor]:
     return (torch.from_numpy(pixels.copy()).permute(2, 0, 1) for pixels in clip.arrays())
 
 
-# The times of a clip's steps, as the processor wrote them into the prompt or beside it.
-#
-# Qwen3-VL and Qwen3.5 write the middle of each step ahead of it, GLM-4V its start behind it; Qwen2.5-VL says
-# how long a step lasts. Qwen2-VL says nothing.
-
-
 TIME = re.compile(
     r"<(?P<middle>\d+(?:\.\d+)?) seconds>(?=<\|vision_start\|>)"  # Qwen3-VL: ahead of a step
     r"|(?<=<\|end_of_image\|>)(?P<start>\d+(?:\.\d+)?)(?: seconds)?"
@@ -343,10 +305,13 @@ def step_times(
 ) -> tuple[tuple[float, ...] | None, ...]:
     """Per image or clip the seconds at which its steps begin; None of an image, or where they are not told.
 
+    Qwen3-VL and Qwen3.5 write each step's middle ahead of it, GLM-4V its start behind it, Qwen2.5-VL says how
+    long a step lasts, Qwen2-VL nothing.
+
     Args:
         family: adapter of the model's family.
         inputs: processor inputs with clips.
-        frames: of how many steps each image or clip consists, in order of appearance, 1 for an image.
+        frames: steps of each image or clip, in order of appearance, 1 for an image.
     """
     steps = [int(grid[0]) for grid in inputs["video_grid_thw"]]
     seconds = inputs.get("second_per_grid_ts")
@@ -369,9 +334,8 @@ def step_times(
 def _begins(written: Sequence[float]) -> tuple[float, ...]:
     """When the steps of a clip begin whose middles, or beginnings, are written; ascending as these are.
 
-    The first one begins at 0, or half a step early where it is too late for that: in a part of a clip. All
-    others begin as much before what is written, but at most half of the time to their neighbours, for frames
-    of a screen that was recorded, or of an animation, are not evenly apart.
+    The first one begins at 0, or half a step early in a part of a clip. All others begin as much before what
+    is written, but at most half of the time to their neighbours: recorded screens aren't evenly spaced.
     """
     gaps = [after - time for time, after in pairwise(written)]
     first = written[0]

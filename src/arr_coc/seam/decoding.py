@@ -1,10 +1,9 @@
 """`generate` on a compacted prompt, with the results of an ordinary `generate` on the whole prompt.
 
-Returned sequences begin with the whole prompt, length limits count it, callbacks (stopping criteria, logits
-processors, `prefix_allowed_tokens_fn`, streamers) get it before the new tokens, and arguments that can't be
-honoured while tokens are dropped raise a ValueError that names them.
+Returned sequences begin with the whole prompt, length limits count it and callbacks get it. Arguments that
+can't be honoured while tokens are dropped raise a ValueError that names them.
 
-Shapes: whole prompts are [B, S], compacted ones [B, S'].
+Shapes: whole prompts [B, S], compacted [B, S'], running [R, S' + new], R a multiple of B, copies adjacent.
 """
 
 from __future__ import annotations
@@ -41,14 +40,6 @@ from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepPixels
 from arr_coc.seam.pixels import REMEDY, reading
 
-# Callbacks of `generate`: wrappers that give them the whole prompt's ids, and a streamer of new tokens.
-#
-# Stopping criteria, logits processors, `prefix_allowed_tokens_fn` and streamers are wrapped where a prompt
-# is
-# compacted. Shapes: whole prompts are [B, S], compacted ones [B, S'], rows of a running generation
-# [R, S' + new] with R a multiple of B (beams, returned sequences), the copies of a prompt next to each
-# other.
-
 PROMPT_COUNTS: dict[type, str] = {
     stopping_criteria.MaxLengthCriteria: "max_length",
     logits_process.MinLengthLogitsProcessor: "min_length",
@@ -62,12 +53,7 @@ PROMPT_COUNTS: dict[type, str] = {
 
 
 class WholeIds:
-    """Replaces the compacted prompts by the whole ones in the ids of a running generation.
-
-    Args:
-        prompts: long [B, S].
-        length: S' of the compacted prompts.
-    """
+    """Replaces the compacted prompts (of length S') by the whole ones [B, S] in a generation's ids."""
 
     def __init__(self, prompts: Tensor, length: int) -> None:
         self._prompts = prompts
@@ -90,7 +76,6 @@ class WholeCriterion(stopping_criteria.StoppingCriteria):
         self._whole = whole
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
-        """Called by `generate` after each new token."""
         return self._criterion(self._whole(input_ids), scores, **kwargs)
 
 
@@ -102,16 +87,14 @@ class WholeProcessor(logits_process.LogitsProcessor):
         self._whole = whole
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Called by `generate` before each new token."""
         return self._processor(self._whole(input_ids), scores)
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
     """Stopping criteria or logits processors, made ready for `generate` on the compacted prompt.
 
-    Instances of transformers' own classes are not wrapped, because in `generate` they override the settings
-    that make an instance of the same class. Those that count the prompt (`PROMPT_COUNTS`) are copied with the
-    compacted prompt's count; the others don't depend on what is dropped.
+    Instances of transformers' own classes are not wrapped: `generate` replaces its own of the same class by
+    them. Those that count the prompt (`PROMPT_COUNTS`) are copied with the compacted prompt's count.
 
     Args:
         callbacks: stopping criteria or logits processors.
@@ -134,14 +117,7 @@ def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wra
 
 
 def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length: int, copies: int) -> Any:
-    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt.
-
-    Args:
-        allowed: the caller's function, from the number of a row and its ids [S + new] to allowed tokens.
-        prompts: long [B, S].
-        length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences, in some releases).
-    """
+    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt; see `show_whole_prompt`."""
 
     def compacted(row: int, ids: Tensor) -> Any:
         return allowed(row, torch.cat([prompts[row // copies].to(ids), ids[length:]]))
@@ -157,13 +133,12 @@ class WholePrompt(BaseStreamer):
         self._whole: WholeIds | None = whole
 
     def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompts [R, S'], then with the new token of each row [R]."""
+        """Called with the prompts [R, S'], then with the new token of each row [R]."""
         if self._whole is not None:
             value, self._whole = self._whole.prompts(len(value)).cpu(), None
         self._streamer.put(value)
 
     def end(self) -> None:
-        """Called by `generate` at the end."""
         self._streamer.end()
 
 
@@ -194,15 +169,14 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
 class FirstLogits(logits_process.LogitsProcessor):
     """A logits processor that changes nothing, and records whether a model's first logits are numbers.
 
-    A model with NaN among its weights generates as any other does: the first token of the vocabulary, again
-    and again. Nothing is read back from the device before `numbers` is asked for, after the answer.
+    With NaN among its weights a model generates the vocabulary's first token for ever. The device is read
+    only when `numbers` is asked for, after the answer.
     """
 
     def __init__(self) -> None:
         self._lacking: Tensor | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Called by `generate` before each new token."""
         if self._lacking is None:
             self._lacking = scores.isnan().any()
         return scores
@@ -233,7 +207,6 @@ class NewTokens(BaseStreamer):
         self._ids: list[int] = []
 
     def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompt and then with each new token."""
         if len(self._arrivals) < 2:
             self._arrivals.append(self._now())
         if self._on_text is not None and len(self._arrivals) == 2:
@@ -241,26 +214,18 @@ class NewTokens(BaseStreamer):
             self._on_text(self._decode(self._ids))
 
     def end(self) -> None:
-        """Called by `generate` at the end; nothing to do."""
+        """Nothing to do."""
 
     def arrived(self) -> float:
         """The time of the first new token, in seconds of the clock."""
         return self._arrivals[-1]
 
 
-# Key/value caches of a call: their name in this release of transformers, and which of them can be continued.
-#
-# A call that dropped tokens leaves a cache with fewer columns than the prompt that the caller holds.
-# Nothing in
-# it says so, so such caches are marked, and refused where the whole prompt would be continued.
-
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
-"""The argument, and the output, that is a key/value cache: `cache` since transformers 5.24, which deprecates
-the older name, `past_key_values`.
-"""
+"""The argument and output that is a key/value cache: renamed in transformers 5.24."""
 
 LACKING = "arr_coc_lacks_tokens"
-"""The attribute of a key/value cache whose call dropped tokens."""
+"""The attribute that marks a key/value cache whose call dropped tokens: it is shorter than the prompt."""
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:
@@ -270,27 +235,20 @@ def cache_of(arguments: Mapping[str, Any]) -> Any:
 
 
 def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
-    """Check a call's key/value cache.
-
-    Args:
-        inputs: arguments of the call.
-        stock: whether it runs as the stock model.
+    """Check a call's key/value cache, for the stock model or a call that drops tokens.
 
     Raises:
         ValueError: a stock call continues a cache that lacks tokens; another one continues any cache.
     """
-    past = cache_of(inputs)
-    if stock:
-        refuse_pruned_cache(past)
-        return
-    refuse_cache(past)
+    check = refuse_pruned_cache if stock else refuse_cache
+    check(cache_of(inputs))
 
 
 def refuse_cache(past: Any) -> None:
-    """Check that a key/value cache passed by the caller is empty.
+    """Check that a caller's cache is empty: a call that drops tokens can't continue a filled one.
 
     Raises:
-        ValueError: it is filled; a call that drops tokens can't continue it, with or without new images.
+        ValueError: it is filled.
     """
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(
@@ -301,10 +259,10 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Mark the key/value caches of a call that dropped tokens of the prompt, for `refuse_pruned_cache`.
+    """Mark the caches of a call that dropped tokens of the prompt, for `refuse_pruned_cache`.
 
     Args:
-        output: returned by the base model; the caches in it, if any, are marked.
+        output: returned by the base model.
         past: the cache that the caller passed to be filled, or None.
         columns: long [B, S'], `Compacted.columns` of the call.
         length: S of the whole prompt.
@@ -318,10 +276,7 @@ def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Check, for mode "full", that a cache is not of a call that dropped tokens (see `mark_caches`).
-
-    Such a cache has fewer columns than the prompt that the caller holds, so the stock model would read the
-    prompt's end again or skip some of it. A mark on a cache that was emptied since is removed.
+    """Check, for mode "full", that a cache is not of a call that dropped tokens; unmark an emptied one.
 
     Raises:
         ValueError: it is of such a call.
@@ -338,36 +293,23 @@ def refuse_pruned_cache(past: Any) -> None:
     )
 
 
-# Kept prompts: keys and values of whole prompts about the same images, for the prompts that begin alike.
-#
-#     kept = KeptPrompts()
-#     kept.read_image(base, adapter, compacted)      once: every column up to the last visual token
-#     compacted = kept.continued(adapter, compacted)  later: only what the prompt doesn't share is still to
-# read
-#     kept.keep(ids, compacted)                      after `generate`: the answer may begin the next prompt
-#
-# What a server calls its prefix cache. Images stand first in a chat, so all questions about them share their
-# columns, and the turns of one conversation all but the last words. Nothing may be dropped from such a
-# prompt:
-# its answers are those of the stock model, up to rounding.
-#
-# P columns that are kept, S of a prompt.
-
 PER_COLUMN = (*PROMPT_NAMES, "position_ids")
 """Arguments of the base model with a value for every column of the prompt."""
 
 
 @dataclass(frozen=True)
 class KeptPrompt:
-    """One prompt that was read.
+    """The first P columns of a prompt of one row, read by the language model.
 
     Attributes:
-        ids: long [P], its token ids.
+        ids: long [P], their token ids.
         cache: their keys and values; never continued itself, see `beginning`.
+        gestalt: number of gestalt tokens among them.
     """
 
     ids: Tensor
     cache: DynamicCache
+    gestalt: int = 0
 
     @property
     def divisible(self) -> bool:
@@ -386,15 +328,29 @@ class KeptPrompt:
         if not self.divisible:
             return copy.deepcopy(self.cache)  # states are written in place
         part = copy.copy(self.cache)
-        part.layers = [
-            copy.copy(layer) for layer in self.cache.layers
-        ]  # they grow by cat: tensors are shared
-        part.crop(length - len(self.ids))
+        part.layers = [copy.copy(layer) for layer in self.cache.layers]  # growing makes new tensors
+        if length < len(self.ids):
+            part.crop(length - len(self.ids))
         return part
 
 
+def _read_columns(
+    base: Any, kwargs: Mapping[str, Any], length: int, visual: dict[str, Any], gestalt: int = 0
+) -> KeptPrompt:
+    """Run the language model on the first columns of a prompt of one row."""
+    shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
+    cache = DynamicCache(config=base.config.get_text_config())
+    base(**shared, mm_encoder_outputs=visual, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
+    return KeptPrompt(kwargs["input_ids"][0, :length], cache, gestalt)
+
+
 class KeptPrompts:
-    """The images, and the last prompt that went on from them; any number of threads may use it."""
+    """A session's prefix cache: its images, and the last prompt that went on from them.
+
+    Images stand first in a chat, so all questions about them share their columns, and the turns of a
+    conversation all but the last words. Nothing is dropped: answers are the stock model's, up to rounding.
+    Threads may share it.
+    """
 
     def __init__(self) -> None:
         self._image: KeptPrompt | None = None
@@ -407,21 +363,12 @@ class KeptPrompts:
 
     @torch.no_grad()
     def read_image(self, base: Any, adapter: FamilyAdapter, compacted: Compacted) -> None:
-        """Read a prompt up to its last visual token, and keep that.
-
-        Args:
-            base: the model that reads.
-            adapter: of its family.
-            compacted: one row with every token of its images.
-        """
-        kwargs = _explicit(adapter, compacted.kwargs)
+        """Read a prompt of one row and all tokens up to the last visual one, and keep that."""
+        kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         length = int((ids == adapter.image_token_id).nonzero()[-1]) + 1
-        shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
-        cache = DynamicCache(config=base.config.get_text_config())
-        visual = compacted.kwargs["mm_encoder_outputs"]
-        base(**shared, mm_encoder_outputs=visual, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
-        self._image, self._last = KeptPrompt(ids[:length], cache), None
+        self._image = _read_columns(base, kwargs, length, compacted.kwargs["mm_encoder_outputs"])
+        self._last = None
 
     def continued(self, adapter: FamilyAdapter, compacted: Compacted) -> Compacted:
         """A prompt of one row and all tokens that goes on from what is kept.
@@ -429,7 +376,7 @@ class KeptPrompts:
         Raises:
             ValueError: no image is kept, or the prompt doesn't begin with it.
         """
-        kwargs = _explicit(adapter, compacted.kwargs)
+        kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         image, kept = self._image, [one for one in (self._last, self._image) if one is not None]
         best = max(kept, key=lambda one: one.shared(ids), default=None)
@@ -438,11 +385,8 @@ class KeptPrompts:
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
-        """Keep a prompt that was continued, in place of the last one.
-
-        Args:
-            ids: long [S + new], the prompt and its answer.
-            compacted: of `continued`; its cache was filled by `generate`.
+        """Keep a prompt with its answer, ids [S + new], in place of the last one; `generate` filled its
+        cache.
         """
         cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
@@ -452,11 +396,7 @@ class KeptPrompts:
 
 
 def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
-    """Check after how many questions images are to be kept.
-
-    Args:
-        count: None for never.
-        adapter: of the model.
+    """Check after how many questions images are to be kept; None: never.
 
     Raises:
         ValueError: it is no count, or the family's images see the question, so that there is nothing to keep.
@@ -480,11 +420,8 @@ def unread(compacted: Compacted) -> dict[str, Any]:
     return kwargs | {name: kwargs[name][..., start:] for name in names}
 
 
-def _explicit(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments without images, which columns that were read don't need again, and with their positions.
-
-    The model counts positions by the images where it does so at all; plain ones it counts right by itself.
-    """
+def _without_images(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments without images, which columns that were read don't need again, and with their positions."""
     own = {name: value for name, value in kwargs.items() if name not in adapter.visual_names}
     own.pop("mm_encoder_outputs", None)
     if not adapter.plain_positions:
@@ -496,30 +433,6 @@ def _explicit(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, An
     return own
 
 
-# Prefix caching: keys and values of the columns that all questions about one image share.
-#
-# A gestalt comes first in the prompt and depends on no question, so its keys and values (and those of the
-# words
-# before it) are computed once: each new question then costs its saccades and its words alone. Answers are
-# those
-# of the whole prompt, up to rounding.
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The first P columns of a prompt with their keys and values.
-
-    Attributes:
-        ids: long [P], their token ids.
-        coarse: number of gestalt tokens among them.
-        cache: their keys and values; copied for every use.
-    """
-
-    ids: Tensor
-    coarse: int
-    cache: DynamicCache
-
-
 def shared_columns(compacted: Compacted) -> int:
     """The number of first columns that depend on no question, for one row and image; 0 without a gestalt."""
     columns = compacted.columns
@@ -528,40 +441,35 @@ def shared_columns(compacted: Compacted) -> int:
 
 
 @torch.no_grad()
-def read_prefix(base: Any, compacted: Compacted) -> Prefix | None:
+def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
     """Run the language model on the columns that all questions share; None where there is no gestalt."""
     length = shared_columns(compacted)
     if not length:
         return None
-    kwargs = compacted.kwargs
-    coarse = int((compacted.columns[0] == GESTALT).sum())
-    cache = DynamicCache(config=base.config.get_text_config())
-    shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
-    shared["mm_encoder_outputs"] = _tokens(kwargs, slice(0, coarse))
-    base(**shared, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
-    return Prefix(kwargs["input_ids"][0, :length], coarse, cache)
+    gestalt = int((compacted.columns[0] == GESTALT).sum())
+    visual = _tokens(compacted.kwargs, slice(0, gestalt))
+    return _read_columns(base, compacted.kwargs, length, visual, gestalt)
 
 
-def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
-    """The prompt with the prefix's cache; unchanged where its first columns differ."""
+def after(prefix: KeptPrompt | None, compacted: Compacted) -> Compacted:
+    """The prompt with the cache of its first columns; unchanged where these differ from the prefix's."""
     if prefix is None or shared_columns(compacted) != len(prefix.ids):
         return compacted
     if not torch.equal(compacted.kwargs["input_ids"][0, : len(prefix.ids)], prefix.ids):
         return compacted
-    rest = {"mm_encoder_outputs": _tokens(compacted.kwargs, slice(prefix.coarse, None))}
-    if not len(rest["mm_encoder_outputs"]["image"].pooler_output[0]):
-        del rest["mm_encoder_outputs"]
     kwargs = {name: value for name, value in compacted.kwargs.items() if name != "mm_encoder_outputs"}
-    return replace(compacted, kwargs=kwargs | rest | {CACHE: copy.deepcopy(prefix.cache)})
+    rest = _tokens(compacted.kwargs, slice(prefix.gestalt, None))
+    if len(rest["image"].pooler_output[0]):
+        kwargs["mm_encoder_outputs"] = rest
+    return replace(compacted, kwargs=kwargs | {CACHE: prefix.beginning(len(prefix.ids))})
 
 
 def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
     """A value of `mm_encoder_outputs` with a part of the image's tokens, in every level."""
     visual = kwargs["mm_encoder_outputs"]["image"]
-    own = visual.pooler_output
-    # Packed tokens are pieces of one token each.
-    packed = isinstance(own, Tensor)
-    fields: dict[str, Any] = {"pooler_output": own[part] if packed else [tokens[part] for tokens in own]}
+    own = visual.pooler_output  # packed tokens are pieces of one token each
+    one = own[part] if isinstance(own, Tensor) else [tokens[part] for tokens in own]
+    fields: dict[str, Any] = {"pooler_output": one}
     if getattr(visual, "deepstack_features", None):
         fields["deepstack_features"] = [
             [tokens[part] for tokens in level] for level in visual.deepstack_features
@@ -596,22 +504,22 @@ REFUSED = {
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
 
 CHUNKED_PREFILL = Version("5.23")
-"""The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.
-Stock 5.18 to 5.22 fail or answer wrongly with images, whether tokens are dropped or not.
-"""
+"""The first transformers whose `prefill_chunk_size` gives each chunk its own images' features."""
 
 NUMBERED_BY_PROMPT = Version("5.24")
-"""The first transformers that gives `prefix_allowed_tokens_fn` the number of the prompt in every case;
-before, returned sequences without beams were numbered apart.
+"""The first transformers whose `prefix_allowed_tokens_fn` always gets the prompt's number, not the
+sequence's.
 """
 
-FORGETFUL = ("exaone4_5",)
-"""Model types whose `generate` counts positions along the columns, in place of those that it is given."""
+COUNTS_OWN_POSITIONS = ("exaone4_5",)
+"""Model types whose `generate` counts positions along the columns instead of using those that it is given."""
 
 
-def heeding_positions(model: Any) -> Any:
-    """The model, or a view of one that is `FORGETFUL`, with the same modules, whose `generate` isn't."""
-    if model.config.model_type not in FORGETFUL:
+def use_given_positions(model: Any) -> Any:
+    """The model, or for `COUNTS_OWN_POSITIONS` a view of it whose `generate` uses the position ids it is
+    given.
+    """
+    if model.config.model_type not in COUNTS_OWN_POSITIONS:
         return model
     view: Any = copy.copy(model)
     prepare = GenerationMixin.prepare_inputs_for_generation
@@ -622,21 +530,16 @@ def heeding_positions(model: Any) -> Any:
 def named_arguments(
     call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call of the base model by name, the prompt as `input_ids`.
-
-    Stock `generate` and `forward` take positional arguments, the prompt first (`generate` calls it `inputs`).
+    """The arguments of a call of the base model by name, a prompt that came first or as `inputs` as
+    `input_ids`.
 
     Args:
         call: the base model's `generate` or `forward`.
         args: positional arguments.
         kwargs: arguments by name.
 
-    Returns:
-        All of them by name. A prompt that came as `inputs` is `input_ids`.
-
     Raises:
-        ValueError: too many positional arguments, an argument given twice, or a prompt that isn't ids, such
-            as a picture or all processor inputs in one object.
+        ValueError: too many positional arguments, one given twice, or a prompt that isn't ids.
     """
     name = getattr(call, "__name__", "the call")
     if args:
@@ -660,9 +563,8 @@ def named_arguments(
 
 
 def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator: the signature of a function that takes any arguments names these, each None by default.
-
-    transformers' Trainer reads it: what it doesn't name is left out of the data, and labels aren't found.
+    """A decorator: a function that takes any arguments names these in its signature, for transformers'
+    Trainer.
     """
 
     def named(function: Callable[..., T]) -> Callable[..., T]:
@@ -676,12 +578,7 @@ def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
 
 
 def _check_ids(prompt: Any, name: str) -> None:
-    """Raise a ValueError where something else than ids stands in the place of a call's prompt.
-
-    Args:
-        prompt: what does; None: nothing.
-        name: of the call.
-    """
+    """Raise a ValueError where something else than ids stands in the place of a call's prompt."""
     if prompt is None or isinstance(prompt, Tensor):
         return
     kind = type(prompt).__name__
@@ -704,17 +601,9 @@ def check_length(count: object) -> None:
 
 
 def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `generate` with the attention mask that stock `generate` infers where none is given.
+    """The arguments of `generate` with the mask that stock `generate` infers where none is given.
 
-    A padding token in the prompt is padding, unless it also ends sequences (it could then be text). With no
-    padding token in the prompt nothing is added. `forward` infers nothing, neither here nor in stock.
-
-    Args:
-        base: the base model; its generation_config has the token ids that the call lacks.
-        kwargs: arguments of `generate`, `input_ids` [B, S] among them.
-
-    Returns:
-        The same arguments, with `attention_mask` long [B, S] where one is inferred.
+    A padding token in the prompt is padding, unless it also ends sequences (it could then be text).
     """
     ids = kwargs.get("input_ids")
     pad, eos = (setting(base, kwargs, f"{name}_token_id") for name in ("pad", "eos"))
@@ -746,10 +635,7 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
 
 
 def refuse_arguments(arguments: Mapping[str, Any]) -> None:
-    """Check arguments or settings for those that can't be honoured while tokens are dropped.
-
-    Args:
-        arguments: arguments or settings by name.
+    """Check arguments or settings, by name, for those that can't be honoured while tokens are dropped.
 
     Raises:
         ValueError: names the argument, the reason and the remedy.
@@ -769,9 +655,6 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
-# ---- the call --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Generated:
     """The result of `generate(..., return_allocation=True)`.
@@ -781,7 +664,7 @@ class Generated:
         allocations: one per image, in order of appearance; empty in mode "full".
         fallback: whether the allocation failed and all tokens were used.
         mode: the name of the mode that ran.
-        note: what of the call was not followed to the letter, and why; None where all was.
+        note: what of the call was not followed to the letter, and why; or None.
         details: the base model's own output where `return_dict_in_generate=True`, else None.
     """
 
@@ -804,8 +687,8 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
         more: further arguments of `generate`.
 
     Returns:
-        The output of `base.generate`, with sequences [B * num_return_sequences, S + new] that begin with the
-        whole prompts. A cache in it is marked where tokens were dropped (`mark_caches`).
+        The output of `base.generate`, with sequences [B * num_return_sequences, S + new]. A cache in it is
+        marked where tokens were dropped (`mark_caches`).
     """
     kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
     length = compacted.columns.shape[1]
@@ -822,8 +705,8 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
     apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
     copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
     show_whole_prompt(kwargs, ids, length, copies)
-    heeding = base if kwargs.get("position_ids") is None else heeding_positions(base)
-    output = heeding.generate(**kwargs)
+    model = base if kwargs.get("position_ids") is None else use_given_positions(base)
+    output = model.generate(**kwargs)
     mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)
@@ -850,11 +733,9 @@ GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_th
 
 
 def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Check what a caller passes beside its images, before anything is encoded.
+    """Check a call's prompt, what stands beside it, and its images, before anything is encoded.
 
-    Args:
-        adapter: of the model's family.
-        inputs: processor inputs, and other arguments of the base model.
+    Mode "full" is the stock model: its inputs aren't checked.
 
     Raises:
         ValueError: what is missing, or doesn't fit the prompt or the pixels, in one line with the remedy.
@@ -867,21 +748,13 @@ def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
 
 
 def check_without_images(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Check a prompt that comes without images.
-
-    Raises:
-        ValueError: it has placeholders of images or clips.
-    """
+    """Check a prompt that comes without images: a ValueError if it has placeholders of any."""
     if inputs.get("input_ids") is not None:
         _check_placeholders(adapter, inputs)
 
 
 def check_prompt(inputs: Mapping[str, Any]) -> None:
-    """Check that a call has its prompt beside its images.
-
-    Raises:
-        ValueError: there are no `input_ids`, or not rows of them.
-    """
+    """Check that a call has rows of `input_ids` beside its images, else a ValueError."""
     ids = inputs.get("input_ids")
     if ids is None:
         raise ValueError(
@@ -896,7 +769,7 @@ def check_by_token(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
     """Check the arguments that have a value per token of the prompt.
 
     Raises:
-        ValueError: one of another shape than the ids, or one that nobody knows how to shorten.
+        ValueError: one of another shape than the ids, or one that can't be shortened with them.
     """
     shape = tuple(inputs["input_ids"].shape)
     for name in BY_TOKEN:
@@ -959,10 +832,7 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) 
 
 
 def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Raise a ValueError where a prompt has placeholders of no image or clip, or images without any.
-
-    How many an image has is compared where the family knows before anything is encoded.
-    """
+    """Raise a ValueError where a prompt has placeholders of no image or clip, or images without any."""
     ids = inputs["input_ids"]
     image, clip = adapter.image_token_id, getattr(adapter.model.config, "video_token_id", None)
     if inputs.get("pixel_values_videos") is not None:

@@ -1,17 +1,9 @@
-"""The gestalt: a coarse view of the whole image in few tokens, whatever the question (the COC of ARR-COC).
+"""The gestalt: the whole image in few tokens, whatever the question (the COC of ARR-COC).
 
-    compress(name, adapter, inputs, features, convs) -> VisualFeatures of coarse cells alone
-
-    resize          the encoded tokens of a scaled-down view, at most 256; nothing fine needs encoding
-    pool4, pool16   the average of each 2x2 or 4x4 block of encoded cells
-    conv4, conv16   that average plus what one or two strided convolutions learned to add to it
-    tower4, tower16 tokens of 4 or 16 cells each from a vision tower that merges patches half-way, in the
-                    manner of DeepSeek-OCR's 4096 -> 256 (Wei et al. 2025, arXiv 2510.18234); most of the
-                    tower runs on few patches (`seam.tower_compressor`)
-
-No image influences another. Every deepstack level is compressed too. Coarse token (i, j) of an h x w grid is
-at the middle of the i-th of h and the j-th of w parts of the fine grid (`middles`). Tokens that are no cell
-(base views, newline tokens) are not compressed: they belong to the prompt, not to the gestalt.
+resize          the encoded tokens of a scaled-down picture, at most 256; nothing fine is encoded
+pool4, pool16   the average of each 2x2 or 4x4 block of encoded cells
+conv4, conv16   that average plus what one or two strided convolutions learned to add to it
+tower4, tower16 tokens of 4 or 16 cells from a tower that merges patches half-way (`tower_compressor`)
 """
 
 from __future__ import annotations
@@ -34,7 +26,7 @@ from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
 
 CELLS = 256
-"""Most cells of the coarse view that `resize` encodes."""
+"""Most cells of the scaled-down picture that `resize` encodes."""
 LEAST = 4
 """Cells of that of a frame, however many frames a clip has."""
 WIDTH, LEVEL_WIDTH = 128, 48
@@ -49,11 +41,8 @@ Coarsening = Callable[[Tensor], Tensor]
 
 
 def middles(fine: Grid, coarse: Grid) -> Tensor:
-    """The middles of coarse tokens in fine cells: float32 [h * w, 2] of (y, x), raster order.
-
-    Args:
-        fine: (T, H, W) of the cells; the middle of cell 0 is at 0.0.
-        coarse: (t, h, w) of the gestalt.
+    """The middles of gestalt tokens (t, h, w) in cells (T, H, W), cell 0 at 0.0: float32 [h * w, 2] of (y,
+    x).
     """
     y, x = (
         (torch.arange(few) + 0.5) * (many / few) - 0.5 for many, few in zip(fine[1:], coarse[1:], strict=True)
@@ -62,17 +51,11 @@ def middles(fine: Grid, coarse: Grid) -> Tensor:
 
 
 def pool(x: Tensor, factor: int) -> Tensor:
-    """The average of each block of cells, in the dtype of `x`.
+    """The average of each block of 4 or 16 cells, in the dtype of `x`: [T, D, H, W] -> [T, D, ceil(H /
+    side), ...].
 
     Where a side doesn't divide, blocks overlap by a cell instead of running over the edge, so that the
     middle of a block is within half a cell of its token's (`middles`).
-
-    Args:
-        x: [T, D, H, W].
-        factor: 4 or 16, cells of a block.
-
-    Returns:
-        [T, D, ceil(H / 2), ceil(W / 2)] for 4; ceil(H / 4), ceil(W / 4) for 16.
     """
     side = SIDES[factor]
     size = (ceil(x.shape[-2] / side), ceil(x.shape[-1] / side))
@@ -124,14 +107,11 @@ class ConvCompressor(nn.Module):
 
 
 def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> VisualFeatures:
-    """Reduce the grid of cells of every image to a coarse one.
+    """Reduce the grid of cells of every image to a coarse one, in raster order; other tokens are left out.
 
     Args:
         features: the encoded images, all their cells.
         coarsenings: one for the tokens, then one for each deepstack level.
-
-    Returns:
-        Features of the coarse cells alone, in raster order.
 
     Raises:
         ValueError: some cells of an image have been dropped.
@@ -165,16 +145,14 @@ def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
     return coarsen(features, [lambda x: pool(x, factor)] * (1 + len(features.levels)))
 
 
-# ---- the compressors by name --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Compressor:
     """Properties of a compressor.
 
     Attributes:
-        factor: how many cells become one token; None: it encodes a coarse view instead, of as many as asked
-            for. learned: whether it needs trained weights. inside: it compresses inside the vision tower.
+        factor: how many cells become one token; None: a scaled-down picture of any size is encoded instead.
+        learned: whether it needs trained weights.
+        inside: it compresses inside the vision tower.
     """
 
     factor: int | None
@@ -197,11 +175,7 @@ COMPRESSORS: dict[str, Compressor] = {
 
 
 def find_compressor(name: str) -> Compressor:
-    """A compressor by its name.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """A compressor by its name; a ValueError if it is unknown."""
     if name not in COMPRESSORS:
         raise ValueError(f"compressor {name!r} is unknown; use one of {', '.join(COMPRESSORS)}")
     return COMPRESSORS[name]
@@ -215,22 +189,19 @@ def compress(
     convs: Convs | None = None,
     frames: Sequence[int] = (),
 ) -> VisualFeatures:
-    """Make the gestalt of every image of a call.
+    """Make the gestalt of every image of a call: coarse tokens, all of them cells of the coarse `grids`.
 
     Args:
         name: one of `COMPRESSORS`.
         adapter: the base model's adapter; for a compressor inside the tower, on the twin with its LoRA.
-        inputs: ordinary processor inputs with images.
+        inputs: processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
         convs: trained compressors by name, as returned by `load_convs`.
         frames: how many images in a row each image or clip consists of: the frames of a clip share what
             `resize` encodes of one image. Empty: all are images.
 
-    Returns:
-        The coarse tokens and levels: `grids` are the coarse grids, and every token is a cell.
-
     Raises:
-        ValueError: an unknown name, no trained weights, or a family that can't encode a coarse view.
+        ValueError: an unknown name, no trained weights, or a family that can't encode a scaled-down picture.
     """
     compressor = find_compressor(name)
     if compressor.factor is None and not (adapter.sparse or adapter.by_tiles or CROP_GRIDS in inputs):
@@ -252,14 +223,6 @@ def compress(
     return convs[name](features) if compressor.learned and convs else pooled(features, compressor.factor)
 
 
-# Files of learned compressors in an allocator's folder: `<name>.safetensors` each, in bfloat16.
-#
-#     save_convs(convs, folder)
-#     load_convs(folder, dim)     frozen, by name; those without a file are left out
-#
-# A compressor inside the tower says in the file's metadata after how many blocks it works, and on which
-# windows.
-
 MOST_BLOCKS, MOST_CELLS = 1000, 1000
 """Of the lower half of a tower, and along each side of its windows."""
 
@@ -276,14 +239,8 @@ def save_convs(convs: Convs, folder: str | Path) -> None:
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
-    """Load the trained compressors of an allocator's folder, frozen; every weight must be there and fit.
-
-    Args:
-        folder: the one given to `save_convs`.
-        dim: D, width of the base model's tokens.
-
-    Returns:
-        By name; those without a file are left out.
+    """Load the trained compressors of an allocator's folder, frozen, by name; `dim` is the base model's
+    width D.
 
     Raises:
         ValueError: a file that is no safetensors, or whose weights are missing, left over or of other shapes.
@@ -320,16 +277,6 @@ def _inside(weights: dict[str, Tensor], numbers: dict[str, str], factor: int) ->
     return TowerCompressor(len(weights["norm.weight"]), factor, first, window)
 
 
-# Features of a vision encoder on a coarse view of a picture, for the texture group "components".
-#
-#     coarse_features(adapter, inputs) -> per image [1, F, h, w]      the vision-language model's own
-#     VisionTower.from_pretrained("openai/clip-vit-base-patch32")(pictures [B, 3, h, w]) -> [B, F, h', w']
-#
-# The basis of either is fitted once, on some hundred pictures, and saved where the user likes:
-#
-#     fit_basis(tower(picture) for picture in pictures).save("basis.safetensors")
-
-
 def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
     """The tokens of a gestalt as maps: per image [1, D, h, w], in their own dtype.
 
@@ -346,18 +293,9 @@ def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
 
 @torch.no_grad()
 def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[Tensor]:
-    """What a vision-language model's own encoder makes of a coarse view of each image of a call.
+    """What the model's own encoder makes of each image as a gestalt: maps [1, D, h, w] in the model's dtype.
 
-    The view is the gestalt of mode "saccade": the scaled-down picture of at most 256 cells, or, in a family
-    whose tower takes one input size, the encoded cells averaged 2x2. A call that has a gestalt already passes
-    it to `gestalt_features` and pays nothing.
-
-    Args:
-        adapter: of the model.
-        inputs: processor inputs with still images.
-
-    Returns:
-        Per image [1, D, h, w], in the dtype of the model.
+    It is the gestalt of mode "saccade": `resize`, or `pool4` where the tower takes one input size.
 
     Raises:
         ValueError: a clip among the images.

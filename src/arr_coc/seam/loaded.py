@@ -1,4 +1,8 @@
-"""Properties of a loaded model: the device of its calls, its narrowest attention window, its recurrence."""
+"""A loaded model, used and never changed: its twin, its device, its freezing, the model inside wrappers.
+
+A twin is a second tree of modules over the same parameters and buffers: adapters put into it, or another
+attention implementation, are no change of the model, even while that is in use.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +49,8 @@ def plain_model(model: Any) -> PreTrainedModel:
 def execution_device(model: PreTrainedModel) -> torch.device:
     """The device on which the calls of a model run.
 
-    Weights that accelerate keeps elsewhere (offloaded to the CPU's memory or the disk) are on "meta" between
-    calls, and so is `model.device`; the hooks that fetch them hold the device. A model that is on "meta"
-    without such hooks has no weights, and its device is "meta".
+    Weights that accelerate keeps elsewhere are on "meta" between calls; the hooks that fetch them hold the
+    device.
     """
     if model.device.type != "meta":
         return model.device
@@ -63,25 +66,17 @@ def hook_device(module: nn.Module) -> torch.device | None:
     return None
 
 
-# Properties of a wrapped base model that other libraries read of a model object.
-
-
 class BaseProperties:
-    """Properties of the base model that `transformers.pipeline` and training loops read of a model.
-
-    For a class that holds its base model as `base`.
-    """
+    """Properties of the base model, `base`, that `transformers.pipeline` and training loops read."""
 
     base: Any
 
     @property
     def config(self) -> Any:
-        """The base model's configuration."""
         return self.base.config
 
     @property
     def generation_config(self) -> Any:
-        """The base model's settings of `generate`."""
         return self.base.generation_config
 
     @property
@@ -91,7 +86,6 @@ class BaseProperties:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the base model's weights."""
         return self.base.dtype
 
     @property
@@ -106,7 +100,6 @@ class BaseProperties:
 
     @property
     def output_modalities(self) -> Any:
-        """The kinds of output of the base model."""
         return self.base.output_modalities
 
     def can_generate(self) -> bool:
@@ -114,23 +107,13 @@ class BaseProperties:
         return True
 
     def activation_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: the base model stays in evaluation mode, in which transformers keeps every activation.
-
-        Raises:
-            ValueError: always.
-        """
+        """Refused with a ValueError: in evaluation mode transformers keeps every activation anyway."""
         raise ValueError(
             "gradient_checkpointing has no effect on a frozen base model: leave it out, or train with "
             "`arr-coc train ... checkpointing=true`"
         )
 
     gradient_checkpointing_enable = activation_checkpointing_enable
-
-
-# Freezing of a base model, and its inverse.
-#
-# freeze(model, holder)     no parameter learns, every module is in evaluation mode
-# restore(model, holder)    both as before the first `freeze`, once nobody else needs it frozen
 
 
 class Before(NamedTuple):
@@ -148,16 +131,10 @@ class Before(NamedTuple):
 
 
 _BEFORE: weakref.WeakKeyDictionary[nn.Module, Before] = weakref.WeakKeyDictionary()
-"""Models that are frozen."""
 
 
 def freeze(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
-    """Freeze a model and put it into evaluation mode; its flags before the first time are stored.
-
-    Args:
-        model: the model.
-        holder: who needs it frozen, until `restore`.
-    """
+    """Freeze a model and put it into evaluation mode, as `holder` needs it until `restore`."""
     training = frozenset(name for name, module in model.named_modules() if module.training)
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     _BEFORE.setdefault(model, Before(training, frozen, weakref.WeakSet())).holders.add(holder)
@@ -165,12 +142,7 @@ def freeze(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
 
 
 def restore(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
-    """Undo `freeze` where nobody else needs it; a model that wasn't frozen by it is left unchanged.
-
-    Args:
-        model: the model.
-        holder: who needs it frozen no more.
-    """
+    """Undo `freeze` where no other holder needs it; a model that wasn't frozen by it is left unchanged."""
     before = _BEFORE.get(model)
     if before is None:
         return model
@@ -184,15 +156,6 @@ def restore(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
     return model
 
 
-# Twins: a second tree of modules over the weights of a loaded model.
-#
-#     twin(model) -> PreTrainedModel of the same class, with the same parameters and buffers
-#
-# A change of the twin's modules (an adapter put in, another attention implementation) is no change of the
-# model: its modules, state dict, class, forward and configuration stay as they are, even while it is in use.
-# Weights are shared, so a twin takes hardly any memory, and a change of the model's weights is one of the
-# twin's, too.
-
 Module = TypeVar("Module", bound=nn.Module)
 
 SHARED = (
@@ -203,27 +166,22 @@ SHARED = (
     "_forward_pre_hooks_with_kwargs",
     "merged_adapters",
 )
-"""Attributes of a module that its twin shares, as the same objects: moving, casting or loading weights
-changes both, and so do options of hooks, and merging an adapter of peft's into weights that they share."""
+"""Attributes of a module that its twin shares, as the same objects: moving, casting, loading or merging
+weights changes both, and so do options of hooks.
+"""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
 """What `gradient_checkpointing_enable` sets in the layers of a model."""
 CAPTURING = "transformers.utils.output_capturing"
-"""Hooks of this Python module collect hidden states and attentions; they are not mirrored, or the twin would
-collect everything twice."""
+"""Hooks of this module collect hidden states; mirrored, the twin would collect everything twice."""
 
 
 _MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
 _MIRRORS = weakref.WeakKeyDictionary()
-"""The mirror of each twin, by its root."""
 
 
 class HookMirror:
-    """Copies the hooks of a tree of modules to its twin, and removes those that were removed.
-
-    Args:
-        pairs: modules of the first tree and their twins.
-    """
+    """Copies the hooks of a tree of modules to its twin, and removes those that were removed."""
 
     def __init__(self, pairs: Iterable[tuple[nn.Module, nn.Module]]) -> None:
         both = [(vars(old), vars(new), hasattr(old, CHECKPOINTING[0])) for old, new in pairs]
@@ -233,9 +191,8 @@ class HookMirror:
         self._mirrored: set[int] = set()
 
     def update(self) -> None:
-        """Give the twin the current hooks of the first tree beside its own; fast while there are none.
-
-        Gradient checkpointing, which is a mark on the layers, is mirrored too.
+        """Give the twin the current hooks and gradient checkpointing of the first tree; fast while there are
+        none.
         """
         for old, new in self._layers:
             new.update((name, old[name]) for name in CHECKPOINTING if name in old)
@@ -258,16 +215,11 @@ def refresh(root: Module) -> Module:
 
 
 def twin(module: Module) -> Module:
-    """Make a second tree of modules over the same parameters and buffers.
+    """Make a second tree of modules over the same parameters and buffers; `module` is not changed.
 
-    Lists, dictionaries and sets that a module holds are copied, other attributes (its configuration among
-    them) are shared. Hooks on modules of the first tree run in the second as well, see `refresh`. Methods
-    that were bound to a module of the first tree, as accelerate's hooks are, become methods of its twin. What
-    `torch.compile` has compiled runs uncompiled in the twin: compiled code runs the modules of the first
-    tree, without what was put into the twin.
-
-    Args:
-        module: the root of the first tree; it is not changed.
+    Lists, dictionaries and sets that a module holds are copied, other attributes shared. Hooks of the first
+    tree run in the second as well (`refresh`). Methods bound to a module of the first tree, as accelerate's
+    hooks are, become methods of its twin. What `torch.compile` compiled runs uncompiled in the twin.
     """
     made: dict[int, nn.Module] = {}
 
@@ -318,12 +270,7 @@ def twin(module: Module) -> Module:
 
 
 def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
-    """Give each module of a tree a copy of its configuration, changed; one copy for each configuration.
-
-    Args:
-        module: the root of the tree.
-        change: changes a copy.
-    """
+    """Give each module of a tree a copy of its configuration, changed; one copy for each configuration."""
     copies: dict[int, Any] = {}
     for part in module.modules():
         config = vars(part).get("config")
@@ -338,18 +285,14 @@ def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
 def twin_key(model: PreTrainedModel) -> tuple[Any, ...]:
     """A key of what a twin copies of a model and a user may change later; a twin of another key is stale.
 
-    It holds the size of the vocabulary, since resizing the embeddings replaces their module, and
-    `adapter_state`.
+    Resizing the embeddings replaces their module, so it holds the vocabulary's size.
     """
     embeddings: Any = model.get_input_embeddings()
     return tuple(embeddings.weight.shape), adapter_state(model)
 
 
 def adapter_state(model: nn.Module) -> tuple[Any, ...]:
-    """A key of the user's own adapters in a model: names, the active ones, whether disabled, the merged ones.
-
-    A twin has the adapters that the model had when it was made, so one of another state is stale.
-    """
+    """The user's own adapters in a model: names, active ones, whether disabled, merged ones; or ()."""
     named: Mapping[str, Any] = vars(model).get("peft_config") or {}
     if not named:
         return ()

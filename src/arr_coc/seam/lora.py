@@ -1,18 +1,11 @@
 """LoRAs for a base model that is never changed (Hu et al. 2021, arXiv 2106.09685).
 
-    loras = LoRAs(base); loras.load(folder)
-    loras.model_for(("partial", "own")) -> a twin of the base with these active
-
-Each kind is for a part of the model and a purpose:
-
     own      language model; trained with the layer, active in every mode but "full"
     partial  vision tower; for encoding some cells alone ("sparse" and "saccade")
     coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
     tower4, tower16   vision tower; for merging patches half-way (`seam.tower_compressor`)
 
-They are put into twins of the base (`seam.loaded`): modules of their own over the same weights, one twin for
-each combination. So nothing about the base depends on which of them is active, and any number of threads may
-use any combinations at once. Adapters that the user has in the base stay active beside them.
+`LoRAs.model_for(kinds)` is a twin of the base (`seam.loaded.twin`) with these active; the user's stay active.
 """
 
 from __future__ import annotations
@@ -37,22 +30,6 @@ from arr_coc.files.saved import MOST_BYTES, check_finite, made_folder, reading, 
 from arr_coc.seam.loaded import adapter_state, hook_device, refresh, twin, twin_key
 from arr_coc.seam.tower_compressor import TOWERS
 
-# Files of a LoRA in peft's format, read as settings and matrices and as nothing else.
-#
-#     config, weights = read_lora(folder)
-#
-#     adapter_config.json           which layers, which rank, which scale
-#     adapter_model.safetensors     the matrices A and B of each layer
-#
-# A file may come from anybody, and peft's settings can do much more than choose layers (looked up in peft
-# 0.21): `megatron_core` is a module that is imported, `init_lora_weights` may write into the base model's
-# weights ("pissa", "olora") or take hours ("eva"), `layer_replication` and `trainable_token_indices` change
-# the
-# model, `target_modules` as one text is a regular expression, as are `exclude_modules` and the keys of
-# `rank_pattern` and `alpha_pattern`. So every setting but those of an ordinary LoRA must have its default,
-# and
-# patterns have names, a few `.*` and a few choices between names, which take no text long.
-
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 FILES = (CONFIG_NAME, WEIGHTS_NAME)
@@ -66,18 +43,18 @@ ORDINARY = (
     *("revision", "runtime_config", "task_type", "use_rslora", *PATTERNS),
 )
 """Settings that may differ from peft's defaults. Some name a repository or a module: those that read them are
-not called, or only with another setting that may not differ."""
+not called, or only with another setting that may not differ.
+"""
 PLAIN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
 CHOICE = re.compile(r"\(([^()]*)\)")
 MOST_STARS, MOST_CHOICES, MOST_LENGTH = 3, 2, 2000
 
 
 def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
-    """Read a LoRA.
+    """Read a LoRA of anybody's: its `peft.LoraConfig`, and its matrices by "layer.lora_A.weight" or "lora_B".
 
-    Returns:
-        Its `peft.LoraConfig`, and its matrices by the name of the layer and ".lora_A.weight" or
-        ".lora_B.weight".
+    peft's settings can do more than choose layers (import a module, write into the base model, take hours,
+    match regular expressions), so all but those of an ordinary LoRA must have their default.
 
     Raises:
         ImportError: peft is missing.
@@ -112,14 +89,7 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
 
 
 def check_patterns(settings: dict[str, Any]) -> None:
-    """Refuse patterns that could take long, or that are none.
-
-    Args:
-        settings: of an adapter_config.json.
-
-    Raises:
-        ValueError: names the setting.
-    """
+    """Refuse, with a ValueError, patterns of an adapter_config.json that could take long."""
     for name in PATTERNS:
         value = settings.get(name)
         texts: Iterable[Any] = value if isinstance(value, list | dict) else [value]
@@ -151,10 +121,7 @@ TARGETS = {
     PARTIAL: _TOWER,
     COARSE: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)",
 } | dict.fromkeys(TOWERS, _TOWER)
-"""Which layers a new LoRA of each kind adapts: attention of the language model; attention, feed-forward
-layers and mergers of the vision tower; attention and feed-forward layers of the language model; those of
-the vision
-tower again."""
+"""Which layers a new LoRA of each kind adapts. Names of layers are of the families: their rows' to say."""
 
 
 _MAKING = threading.Lock()
@@ -163,10 +130,7 @@ _MAKING = threading.Lock()
 
 @contextmanager
 def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
-    """Keep which parameters learn while peft works inside the block, and its warning of other adapters away.
-
-    peft freezes the parameters of what it changes, and unfreezes the adapters that it activates.
-    """
+    """Keep which parameters learn while peft works inside the block, and silence its warning."""
     flags = [(p, p.requires_grad) for module in modules for p in module.parameters()]
     try:
         with warnings.catch_warnings():
@@ -180,8 +144,8 @@ def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
 class LoRAs(nn.Module):
     """The LoRAs that were learned for one base model, and the twins of the base with them put in.
 
-    It is a module, so that their weights are moved, cast, trained and saved with the model they belong to;
-    the base model is not among its submodules.
+    A module, so that their weights are moved, cast, trained and saved with the model they belong to; the base
+    model is not among its submodules. Any number of threads may use any combinations at once.
 
     Args:
         base: the base model; it is not changed.
@@ -211,13 +175,9 @@ class LoRAs(nn.Module):
         """The weights of one kind."""
         return [part.weight for part in self._matrices(kind).values()]
 
-    # ---- use ------------------------------------------------------------------------------------------
-
     def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
-        """A twin of the base model with some kinds active; the base itself where it has none of them.
-
-        Args:
-            kinds: some of `KINDS`; those that weren't added or loaded are ignored.
+        """A twin of the base model with some kinds active, unknown ones ignored; the base itself if it has
+        none.
         """
         base = self._base[0]
         active = tuple(kind for kind in kinds if kind in self)
@@ -258,8 +218,6 @@ class LoRAs(nn.Module):
             name.removeprefix(start): part for name, part in self.weights.items() if name.startswith(start)
         }
 
-    # ---- making, saving, loading ----------------------------------------------------------------------
-
     def add(self, kind: str, rank: int) -> None:
         """Add a new LoRA of this rank, trainable, which leaves the model's outputs as they are until trained.
 
@@ -274,16 +232,11 @@ class LoRAs(nn.Module):
         self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS[kind]))
 
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """Make the matrices of one kind, as peft would put them into the base.
-
-        Args:
-            kind: one of `KINDS`.
-            config: peft's configuration of it.
-            weights: values of all matrices by name; None: peft's initial ones.
+        """Make the matrices of one kind, as peft would put them into the base, with these weights or peft's
+        initial.
 
         Raises:
-            ValueError: weights are missing, left over or of another shape, or the configuration makes other
-                weights than matrices A and B, such as biases.
+            ValueError: weights are missing, left over or of another shape, or the configuration makes others.
         """
         model: Any = twin(self._base[0])
         _settle_merged(model)
@@ -331,7 +284,6 @@ class LoRAs(nn.Module):
         self.requires_grad_(False)
 
     def _load(self, kind: str, folder: Path) -> None:
-        """Read one kind from its folder."""
         with reading(
             f"the LoRA in {str(folder)!r} can't be loaded", "use the base model that it was trained for"
         ):
@@ -350,11 +302,7 @@ def _file_key(key: str) -> str:
 
 
 def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict]:
-    """Let peft put a LoRA into a twin.
-
-    Returns:
-        By "path of the layer/A or B", where the layer holds its matrices by the names of adapters.
-    """
+    """Let peft put a LoRA into a twin: by "path of the layer/A or B", where the layer holds its matrices."""
     from peft import inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
@@ -370,8 +318,8 @@ def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict
 def _settle_merged(model: nn.Module) -> None:
     """Let a twin take adapters that the user has merged into the weights for a part of them.
 
-    Else peft would take them out, of the base as well, before it puts another in. Those that are disabled
-    are taken out, which the base's own next call would do.
+    Else peft would take them out, of the base as well, before it puts another in. Disabled ones are taken
+    out, which the base's own next call would do.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -383,10 +331,7 @@ def _settle_merged(model: nn.Module) -> None:
 
 
 def _fetch(model: nn.Module, kind: str, config: Any) -> None:
-    """Give the matrices of layers whose weights accelerate keeps elsewhere their place and initial values.
-
-    peft puts them where the weights of their layer are, which is "meta" between calls.
-    """
+    """Give matrices of layers whose weights accelerate keeps elsewhere device and initial values."""
     from peft.tuners.lora import LoraLayer
 
     for module in model.modules():

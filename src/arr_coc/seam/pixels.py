@@ -1,10 +1,8 @@
-"""Pictures in [0, 1] from preprocessed pixels: detection of normalisation, and its inverse.
+"""Preprocessed pixels: undoing normalisation, patches of pictures and of kept cells, scaled-down pictures.
 
-A processor rescales 8-bit pixels to k / 255 and then, unless a call says `do_normalize=False`, maps them to
-(k / 255 - mean) / std. Pixels below 0 or above 1 are normalised. Where all lie in [0, 1] (a pale picture, or
-one that was not normalised) the 256 levels decide: after the inverse, normalised pixels are whole levels.
-
-These are functions of tensors alone; pictures are [3, h, w], of any size.
+Functions of tensors alone; pictures are [3, h, w]. Qwen's processors write patches of p x p px block by block
+of m x m: the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A cell's rows in
+`pixel_values` are therefore consecutive, and any number of cells can be encoded alone.
 """
 
 from __future__ import annotations
@@ -24,14 +22,18 @@ SLACK = 1e-3
 """How far a pixel may lie outside [0, 1] by rounding."""
 OFF_LEVEL = 0.1
 """Mean distance to the nearest level, in levels, above which pixels aren't whole levels. Measured on random
-pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bfloat16 under both."""
+pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bfloat16 under both.
+"""
 
 
 def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True) -> bool:
-    """Whether preprocessed pictures were normalised.
+    """Whether preprocessed pictures [3, h, w] were mapped to (k / 255 - mean) / std.
+
+    Pixels outside [0, 1] are normalised. Where all lie inside (a pale picture) the 256 levels decide: of the
+    right hypothesis, pixels are whole levels.
 
     Args:
-        pictures: float32 [3, h, w] each, of one call of a processor.
+        pictures: float32, of one call of a processor.
         mean: [3, 1, 1], of the processor.
         std: [3, 1, 1].
         usual: whether the processor normalises by default; decides where the pixels don't.
@@ -54,44 +56,26 @@ def off_level(pictures: Sequence[Tensor]) -> float:
 def undo_normalisation(
     pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True
 ) -> list[Tensor]:
-    """Pictures in [0, 1] from preprocessed ones; those that were not normalised are only clamped.
-
-    Args:
-        pictures: float32 [3, h, w] each, of one call of a processor.
-        mean: [3, 1, 1], of the processor.
-        std: [3, 1, 1].
-        usual: as in `are_normalised`.
+    """Pictures in [0, 1] from preprocessed ones, those not normalised only clamped; arguments of
+    `are_normalised`.
     """
     if not are_normalised(pictures, mean, std, usual):
         return [picture.clamp(0.0, 1.0) for picture in pictures]
     return [p.mul(std.to(p)).add_(mean.to(p)).clamp_(0.0, 1.0) for p in pictures]
 
 
-# Conversion of pictures to patches in Qwen's merge-block order and back, and scaled-down pictures.
-#
-# Qwen's image processors cut a picture into patches of p x p px and write them block by block of m x m
-# patches:
-# the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A still image is repeated in
-# all `frames` frames of a patch. `to_patches(to_picture(rows, ...), ...)` equals `rows`.
-#
-# These are functions of tensors alone; pictures are [3, h, w] with h and w whole cells of m*p px.
-
-
 def to_picture(
     rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int, frame: int = 0
 ) -> Tensor:
-    """The picture that patches were cut from.
+    """The picture [3, h*patch, w*patch] that patches were cut from; `to_patches` undoes it.
 
     Args:
         rows: [t*h*w, 3 * frames * patch**2].
         grid: the patch grid (t, h, w).
         merge: patches along each side of a cell.
         patch: px along each side of a patch.
-        frames: frames of a patch.
-        frame: which of them; those of a still are all the same.
-
-    Returns:
-        [3, h*patch, w*patch].
+        frames: frames of a patch, all the same for a still.
+        frame: which of them.
     """
     t, h, w = grid
     m, p = merge, patch
@@ -101,15 +85,7 @@ def to_picture(
 
 
 def to_pictures(rows: Tensor, grids: Sequence[Grid], merge: int, patch: int, frames: int) -> list[Tensor]:
-    """The pictures that patches, one picture's behind the other's, were cut from; as `to_picture`.
-
-    Args:
-        rows: [patches of all pictures, 3 * frames * patch**2], or with the three sides of a patch apart.
-        grids: the patch grid (t, h, w) of each picture.
-        merge: patches along each side of a cell; 1 where they stand row by row.
-        patch: px along each side of a patch.
-        frames: frames of a patch.
-    """
+    """The pictures that patches were cut from, one picture's rows behind the other's; as `to_picture`."""
     pictures = rows.flatten(1).split([t * h * w for t, h, w in grids])
     return [to_picture(*each, merge, patch, frames) for each in zip(pictures, grids, strict=True)]
 
@@ -124,16 +100,7 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
 
 
 def patch_map(cells: Tensor, grid: Grid, merge: int) -> Tensor:
-    """The patches of cells as a map.
-
-    Args:
-        cells: [T*H*W, merge**2 * D], raster order, the patches of each side by side.
-        grid: (T, H, W) of the cells.
-        merge: patches along each side of a cell.
-
-    Returns:
-        [T, D, H * merge, W * merge].
-    """
+    """The patches of cells [T*H*W, merge**2 * D] (raster order) as a map [T, D, H * merge, W * merge]."""
     t, h, w = grid
     blocks = cells.view(t, h, w, merge, merge, -1).permute(0, 5, 1, 3, 2, 4)  # (T, D, H, m, W, m)
     return blocks.reshape(t, -1, h * merge, w * merge)
@@ -149,8 +116,8 @@ def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
     """The largest grid of at most `cells` cells with the shape of a grid of height x width.
 
-    One side is any whole number, the other is the nearest one that keeps the shape. The result is never
-    larger than the grid, and never empty (a strip that is too long for that loses its shape).
+    One side is any whole number, the other the nearest that keeps the shape. Never larger than the grid,
+    never empty (a strip that is too long for that loses its shape).
 
     Raises:
         ValueError: `cells` is below 1.
@@ -184,9 +151,6 @@ def coarse_views(
         grids: (1, H, W) cells of each.
         cells: the most cells of a view, or of that of each picture.
         side: px along each side of a cell.
-
-    Raises:
-        ValueError: `cells` is below 1.
     """
     most = [cells] * len(grids) if isinstance(cells, int) else cells
     views = []
@@ -195,8 +159,6 @@ def coarse_views(
         views.append(picture if (h, w) == (height, width) else shrink(picture, (h * side, w * side)))
     return views
 
-
-# What a model raises of pixels that it cannot read with a prompt, as one ValueError with the remedy.
 
 REMEDY = "pass all that the model's own processor makes of a prompt and its images, unchanged"
 OUTSIDE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
@@ -215,14 +177,7 @@ MISFITS = (
 
 @contextmanager
 def reading(model_type: str) -> Generator[None]:
-    """Turn what goes wrong in reading a call's pixels into a ValueError: they, or the prompt, don't fit.
-
-    Args:
-        model_type: of the model that reads, for the message.
-
-    Raises:
-        ValueError: names the error that it comes from.
-    """
+    """Turn what goes wrong in reading a call's pixels into a ValueError that names it and the remedy."""
     try:
         yield
     except (*OUTSIDE, NotImplementedError):
@@ -246,21 +201,8 @@ def _is_own(error: BaseException) -> bool:
     return name.startswith("arr_coc.")
 
 
-# Encoding of some cells alone: the patches of kept cells, and their attention segments in the vision tower.
-#
-# A Qwen tower takes patches in any number and order; their positions, and the segments within which they
-# attend
-# to each other, are tensors that it would compute from the grid. Here they are computed for the whole grid
-# by
-# transformers' own helpers and then indexed: every kept patch keeps its position and its segment, and
-# segments
-# without a kept patch vanish. With every cell kept they equal the stock ones.
-#
-# Cells are numbered over all images of a call, in order; a cell is m*m consecutive rows of `pixel_values`.
-
-
 def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
-    """Number the kept cells over all images: long [K], rising.
+    """Number the kept cells over all images of a call: long [K], rising.
 
     Args:
         layout: grids of the images.
@@ -298,14 +240,14 @@ def patch_rows(cells: Tensor, unit: int) -> Tensor:
 
 
 def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Boundaries of the attention segments of kept rows.
+    """The attention segments of kept rows: each patch stays in its own, segments without one vanish.
 
     Args:
         rows: long [R], rising.
         cu_seqlens: [n + 1], boundaries of the segments of all rows.
 
     Returns:
-        int32 [n' + 1], n' <= n: segments without a kept row vanish.
+        int32 [n' + 1], n' <= n.
     """
     ends = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # kept rows before each boundary
     return ends.unique_consecutive()
@@ -322,7 +264,7 @@ def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) ->
 
     Returns:
         Long [K], the kept cells (numbered among the kept) in the order of their windows, and int32 [n' + 1],
-        the boundaries of their windows in patches.
+        the boundaries of these in patches.
     """
     places = order.to(cells.device).argsort()[cells]  # of each kept cell, in that order
     ordered, index = places.sort()

@@ -1,17 +1,10 @@
-"""Prompts about images and clips, as the family's own processor writes them, with each processed once.
+"""Prompts about images and clips: written by the chat template, expanded by the processor, once per image.
 
     prompt = VisualPrompt(processor, [image])
     prompt.inputs("What is the title?") -> the outputs of processor(images=..., text=...)
 
-A processor replaces an image's one token in the text by an expansion: one placeholder per visual token, and
-in many families also frames, rows of tiles or line breaks around them, and between the frames of a clip the
-time. So the first prompt goes through the whole processor, and its expansion is put in the place of that
-token for every question. With several images or a clip, or where an expansion merges with the text beside it,
-the text of all expansions is put in its place; where that doesn't make the processor's own prompt, every
-question goes through the processor.
-
-Of a clip the processor gets the outline alone: its frames are read one at a time, and what is made of them
-is made a step at a time (`steps`). One that needs all frames for that gets them all.
+A processor replaces an image's one token by an expansion (placeholders, row breaks, times of frames). The
+first prompt goes through the whole processor; its expansion then takes the token's place for every question.
 """
 
 from __future__ import annotations
@@ -68,7 +61,7 @@ def chat_prompt(
     Args:
         processor: with the template.
         question: the one to answer.
-        visuals: they stand before the first question; how many images, or what each is: "image" or "video".
+        visuals: how many images stand before the first question, or what each is: "image" or "video".
         history: earlier questions of the conversation with their answers.
 
     Raises:
@@ -85,13 +78,7 @@ def chat_prompt(
 
 
 def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, Any]:
-    """The arguments of a processor for images and clips.
-
-    Args:
-        visuals: the images and clips.
-        reader: the processor's part that reads clips.
-        outlines: give the outlines of clips alone instead of all frames.
-    """
+    """The processor's arguments for images and clips; of clips the outlines alone where it takes steps."""
     images, clips = [one for one in visuals if isinstance(one, Image.Image)], _clips(visuals)
     media: dict[str, Any] = {}
     if images:
@@ -111,12 +98,7 @@ def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, 
 
 
 def _about(clip: FrameSource, count: int) -> dict[str, Any]:
-    """What a processor is told of a clip, from which it works out the second of each frame.
-
-    Args:
-        clip: of any times.
-        count: frames that the processor gets; more than the clip's: its last one again.
-    """
+    """What a processor is told of a clip of `count` frames, from which it works out the second of each."""
     numbers, rate, total = list(clip.numbers), clip.rate, clip.total
     drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
     if drift > DRIFT:  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
@@ -127,17 +109,19 @@ def _about(clip: FrameSource, count: int) -> dict[str, Any]:
 
 
 def _clips(visuals: Sequence[Visual]) -> list[FrameSource]:
-    """The clips among images and clips."""
     return [one for one in visuals if not isinstance(one, Image.Image)]
 
 
 def _words(words: str) -> list[dict[str, Any]]:
-    """The content of a message of words alone."""
     return [{"type": "text", "text": words}]
 
 
 class VisualPrompt:
     """Processor inputs for any question about the same images and clips.
+
+    With several images or a clip, or where an expansion would merge with the text beside it, the text of all
+    expansions is put in its place; where that isn't the processor's own prompt, each question goes through
+    the processor. Of a clip it gets the outline alone: frames are read one at a time (`ClipSteps`).
 
     Args:
         processor: of the model, with a chat template.
@@ -145,13 +129,11 @@ class VisualPrompt:
         token: id of the model's placeholder of images, where it isn't the one that the processor names.
 
     Attributes:
-        visual: the processor's outputs for them (`pixel_values` and what goes with it); of clips
-            `StepPixels` where the processor takes steps.
-        note: of clips, what their many frames cost each of them; None: nothing.
+        visual: the processor's outputs for them (`pixel_values` and what goes with it).
+        note: what their many frames cost each of them; or None.
 
     Raises:
-        ValueError: a chat template that doesn't write all of them into a prompt, or a processor that takes no
-            clips.
+        ValueError: a chat template that doesn't write all of them, or a processor that takes no clips.
     """
 
     def __init__(self, processor: Any, visuals: Sequence[Visual], token: int | None = None) -> None:
@@ -204,11 +186,9 @@ class VisualPrompt:
         return inputs
 
     def _count_placeholders(self, ids: Tensor) -> int:
-        """The tokens of a prompt that are the placeholder of images, if it has a name."""
         return 0 if self._token is None else int((ids == self._token).sum())
 
     def _inputs(self, text: str) -> dict[str, Any]:
-        """What `inputs` returns for the text of a prompt, unchecked."""
         expansion = self._expansion
         if isinstance(expansion, TextExpansion) and text.count(expansion.before) == 1:
             return self._as_prompt(text.replace(*expansion)) | self.visual
@@ -226,7 +206,6 @@ class VisualPrompt:
         return prompt | self.visual
 
     def _check_processor(self) -> None:
-        """Raise a ValueError where there is a clip and the processor takes none."""
         if "video" in self._kinds and getattr(self._processor, "video_processor", None) is None:
             raise ValueError(
                 f"{type(self._processor).__name__} takes no clips: ask about images, or load a model that "
@@ -247,13 +226,8 @@ class VisualPrompt:
                 )
 
     def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
-        """The expansions of all images and clips as text; None where prompts can't be made of it.
-
-        They are what two texts differ in: that of the template, and that of the processor's prompt.
-
-        Args:
-            text: of the template, with a placeholder for each.
-            prompt: the processor's tensors [S] for it.
+        """What the template's text and the processor's whole prompt differ in; None if prompts can't be made
+        of it.
         """
         marks = [mark for mark in self._marks.values() if mark and mark in text]
         if not marks:
@@ -284,13 +258,11 @@ class VisualPrompt:
         return {name: tensors[name] for name in self._names if name in tensors}
 
     def _process(self, text: str) -> Any:
-        """The processor's outputs for a text and the images and clips."""
         return self._processor(
             text=[text], return_tensors="pt", add_special_tokens=self._adds(text), **self._media
         )
 
     def _tokenize(self, text: str) -> list[int]:
-        """The token ids of a text, in which the image is still one token."""
         return self._processor.tokenizer(text, add_special_tokens=self._adds(text))["input_ids"]
 
     def _adds(self, text: str) -> bool:
@@ -307,15 +279,14 @@ def _kinds_by_id(prompt: dict[str, Tensor], name: str) -> dict[int, int]:
 
 
 def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:
-    """The expansion of the image's token, by comparison of a text without it and with it.
+    """The expansion of the image's token: what the processor's ids have where the text's ids have that token.
 
-    None where more than that one token was replaced; where the expansion begins or ends with an ordinary
-    token, which might merge with the text beside it; or where the processor's other tensors have values
-    around it other than 1 (attention mask) and 0.
+    None where more than that token was replaced, where an ordinary token at its ends might merge with the
+    text beside it, or where other tensors aren't 1 (attention mask) or 0 around it.
 
     Args:
         plain: ids [S] of the text, in which the image is still one token.
-        prompt: the processor's tensors [S'] for the same text, with the image expanded.
+        prompt: the processor's tensors [S'] for the same text.
         added: ids of the tokens that the tokenizer never merges with others.
     """
     ids = prompt["input_ids"].tolist()
@@ -340,20 +311,12 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
 
 
 def template_mark(processor: Any, kind: str) -> str | None:
-    """The text that a chat template writes for an image, or a video; None where the processor names none.
-
-    In most families it is the placeholder of a visual token; Qianfan-OCR has a mark of its own.
-    """
+    """The text that a chat template writes for an image, or a video; None where the processor names none."""
     return getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token", None)
 
 
 def placeholders(processor: Any, token: int) -> list[str]:
-    """The texts that stand for an image, clip or sound in a template's text, or a part of it in a prompt.
-
-    Args:
-        processor: of the model.
-        token: id of the model's placeholder of images.
-    """
+    """The texts that stand for an image, clip or sound in a template's text, or a part of it in a prompt."""
     marks = [template_mark(processor, kind) for kind in ("image", "video")]
     names = ("image_token", "video_token", "audio_token", "audio_bos_token")  # the last: a sound must follow
     marks += [getattr(processor, name, None) for name in names]
@@ -364,14 +327,7 @@ def placeholders(processor: Any, token: int) -> list[str]:
 
 
 def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequence[str]) -> None:
-    """Raise a ValueError where a text holds what stands for an image, clip or sound in a prompt.
-
-    Args:
-        processor: of the model.
-        token: id of the model's placeholder of images.
-        question: the question.
-        earlier: the texts of the turns before it.
-    """
+    """Raise a ValueError where a question or earlier turn holds what stands for an image, clip or sound."""
     for mark in placeholders(processor, token):
         for what, texts in (("question", [question]), ("history", earlier)):
             if any(mark in text for text in texts):
@@ -379,14 +335,7 @@ def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequ
 
 
 def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError:
-    """The error of a prompt of `longest` positions for a model of `limit`.
-
-    Args:
-        question: the question.
-        turns: whether there are turns before it.
-        longest: positions of the prompt.
-        limit: of the model.
-    """
+    """The error of a prompt of `longest` positions for a model of `limit`; `turns`: with earlier ones."""
     remedy = "leave out the oldest turns, or " if turns else ""
     return ValueError(
         f"the question is too long: image and {'history, ' if turns else ''}question take "
@@ -404,27 +353,18 @@ def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError
 # tools,
 # and the labels of images ("Picture 1: ").
 
-# Chat templates of a checkpoint, rendered within bounds: they are programs, and a checkpoint is untrusted.
-#
-#     render(processor, turns) -> the text of processor.apply_chat_template(turns,
-# add_generation_prompt=True)
-#
-# transformers renders templates in jinja's sandbox, which keeps them from files and code, but not from
-# looping
-# for ever or from doubling a text forty times. Here they run in the same sandbox in a child process, which
-# has
-# only so much time and memory (`template_worker`).
-#
-# A processor with an `apply_chat_template` of its own is the user's code, and is called.
 
 MOST_LETTERS = 100_000
 """Of a template; those of the families supported have up to about ten thousand."""
 WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
-"""The child of this process, started with the first rendering; one of a large template takes milliseconds."""
+"""The child process that renders templates, started with the first one."""
 
 
 def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
     """The text of a chat, with the beginning of the model's answer.
+
+    Templates are programs of an untrusted checkpoint: they run in jinja's sandbox in a child process of
+    bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called.
 
     Args:
         processor: has a chat template.
@@ -459,11 +399,7 @@ def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -
 
 
 def check_template(processor: Any) -> None:
-    """Render a processor's chat template once, if it has one, for a question about an image.
-
-    Raises:
-        ValueError: as in `render`.
-    """
+    """Render a processor's chat template once, if it has one; a ValueError as of `render`."""
     if getattr(processor, "chat_template", None) is not None:
         content = [{"type": "image"}, {"type": "text", "text": "What?"}]
         render(processor, [{"role": "user", "content": content}])
@@ -494,8 +430,8 @@ class TemplateMarkers(NamedTuple):
     Attributes:
         opening: right before a user's words.
         closing: right after them.
-        tool: right before and right after the reply of a tool; None: replies can't be told from a user's
-            words, or the template refuses them.
+        tool: right before and after the reply of a tool; None: these look as a user's words do, or are
+            refused.
         label: of an image or clip, ahead of it ("Picture 1: "); None: it writes none.
     """
 
@@ -506,7 +442,7 @@ class TemplateMarkers(NamedTuple):
 
 
 def template_markers(processor: Any) -> TemplateMarkers | None:
-    """The markers of a processor's chat template; None if it has none or can't be rendered."""
+    """The markers of a processor's chat template, found by rendering probe words; None if that fails."""
     if getattr(processor, "chat_template", None) is None:
         return None
     first, answer, second, *_ = PROBES
@@ -592,20 +528,15 @@ def _label(processor: Any, opening: str) -> re.Pattern[str] | None:
 
 
 def _common_start(a: str, b: str) -> str:
-    """The longest common prefix of two texts."""
     return "".join(x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def _common_end(a: str, b: str) -> str:
-    """The longest common suffix of two texts."""
     return _common_start(a[::-1], b[::-1])[::-1]
 
 
 def asides(text: str, markers: TemplateMarkers | None) -> list[tuple[int, int]]:
-    """Start and end of what is no user's words in the text of a prompt, also where it lies in a user's turn.
-
-    These are replies of tools, labels of images and the times of frames.
-    """
+    """Start and end of replies of tools, labels of images and times of frames in the text of a prompt."""
     spans = [match.span() for match in TIME.finditer(text)]
     if markers is None:
         return spans
@@ -634,10 +565,9 @@ _SPECIAL: WeakKeyDictionary[Any, tuple[tuple[int, ...], frozenset[int]]] = WeakK
 
 
 def special_tokens(tokenizer: Any) -> frozenset[int]:
-    """The ids of a tokenizer's special tokens, those that were added among them; none without a tokenizer.
+    """The ids of a tokenizer's special tokens, added ones among them; asked anew only when it has grown.
 
-    It is asked anew when it has grown: listing added tokens takes a millisecond and more, and tokenizers
-    0.23.1 leaves 0.6 kB behind each time.
+    Listing added tokens takes a millisecond and more, and tokenizers 0.23.1 leaks 0.6 kB each time.
     """
     if tokenizer is None:
         return frozenset()
@@ -658,7 +588,7 @@ def question_tokens(
     processor: Any = None,
     markers: TemplateMarkers | None = None,
 ) -> Tensor:
-    """The mask of the content tokens of the last user turn that has any, of one prompt.
+    """The content tokens of the last user turn that has any, of one prompt: bool [S].
 
     Args:
         ids: [S].
@@ -669,7 +599,7 @@ def question_tokens(
         markers: the template's text around the user's words.
 
     Returns:
-        bool [S]; all attended text that is not special if the turn can't be located.
+        All attended text that is not special if the turn can't be located.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
     special = {*special_ids, *special_tokens(tokenizer)}

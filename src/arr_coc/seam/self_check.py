@@ -1,11 +1,8 @@
 """A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
 
-Two drawn pictures go through the model's own processor, each in one piece, as a large one must that is not
-read. Each prompt must hold a placeholder for every encoded token; the pixels must show the picture; most
-tokens must change the most where the picture does, which the queries of a resampler don't. With all cells
-kept the logits must be the stock model's to the last bit; with some dropped they must be those of the stock
-model with the dropped columns masked, as far as its numbers go; and `generate` must go on from there as
-`forward` does on a prompt that is a token longer.
+Two drawn pictures go through its processor, each in one piece. Each encoded token must have a placeholder,
+pixels show the picture, and most tokens change the most where it does. With all cells kept the logits must be
+the stock model's, with some dropped the masked ones', and `generate` must agree with `forward`.
 """
 
 from __future__ import annotations
@@ -43,19 +40,11 @@ STEPS = {
     "return_dict_in_generate": True,
     "output_logits": True,
 }
-"""Arguments of the `generate` that is checked."""
 
 
 @torch.no_grad()
 def self_check(adapter: FamilyAdapter) -> None:
-    """Run the check.
-
-    Args:
-        adapter: of the model, with its processor.
-
-    Raises:
-        ValueError: what doesn't hold, in one line.
-    """
+    """Run the check; a ValueError says in one line what doesn't hold. The adapter must have its processor."""
     model = adapter.model
     kind = model.config.model_type
     if adapter.processor is None:

@@ -1,7 +1,4 @@
-"""What the child process of `seam.prompt` runs: one chat template, one chat, in jinja's sandbox.
-
-The sandbox is that of transformers' own chat templates: no files, no code, no private names.
-"""
+"""What the child process of `seam.prompt` runs: one chat template, one chat, in jinja's sandbox."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ MOST_TEXT, TEXT_PER_LETTER = 1_000_000, 10
 
 
 def work(request: dict[str, str]) -> str:
-    """The text of a chat.
-
-    Args:
-        request: "source", the template, and "names", what it may read, as JSON.
+    """The text of a chat; `request` holds "source", the template, and "names", what it may read, as JSON.
 
     Raises:
         ValueError: it is longer than any chat.
