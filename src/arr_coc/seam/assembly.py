@@ -14,6 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -150,11 +151,7 @@ class VisualFeatures:
         return replace(self, tokens=pick(self.tokens), levels=levels, cells=[])
 
     def ahead_of(self, others: VisualFeatures) -> VisualFeatures:
-        """Each image's tokens before those of `others`, in every level; `cells` of the result are empty.
-
-        Raises:
-            ValueError: the two differ in their number of images or of deepstack levels.
-        """
+        """Each image's tokens before those of `others`, in every level; `cells` of the result are empty."""
         shapes = [(len(part.tokens), len(part.levels)) for part in (self, others)]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -214,6 +211,8 @@ def handing_back(output: Any) -> type:
     return BaseModelOutputWithPooling if set(needed) - {"pooler_output"} else type(output)
 
 
+# ---- compaction: functions of tensors alone
+
 Span = tuple[int, Tensor]
 """One image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
 
@@ -222,9 +221,7 @@ PAD, GESTALT, CROP = -1, -2, -3
 
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
-    """Divide the image columns of a batch among its images, in order of appearance.
-
-    `is_image` is bool [B, S], `counts` the visual tokens of each image. Returns (row, columns [n]) per image.
+    """Divide the image columns of a batch [B, S] among its images of `counts` tokens, in order of appearance.
 
     Raises:
         ValueError: the prompt holds another number of visual tokens than the images have.
@@ -284,15 +281,10 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
 
 def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
-    """Kept tokens [K] of an image with its cells in another order; tokens that are no cell keep their places.
+    """Kept tokens [K] (ascending) of an image with its kept cells in another `order`; other tokens stay in
+    place.
 
-    Args:
-        indices: long [K], kept tokens, ascending.
-        cells: long [N], which token each cell is.
-        order: long, the kept cells in the order that is wanted.
-
-    Raises:
-        ValueError: the order holds other cells than those that are kept.
+    `cells` [N] says which token each cell is. A ValueError where the order holds other cells than those kept.
     """
     wanted = cells[order.to(cells.device)].to(indices.device)
     places = torch.isin(indices, cells.to(indices.device))
@@ -315,19 +307,16 @@ def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | No
 
 
 def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Tensor:
-    """Where columns of whole prompts stand in the compacted ones, as `logits_to_keep` names them.
+    """Where columns of whole prompts (length S) stand in the compacted ones, as `logits_to_keep` names them.
 
     Args:
         named: numbers, mask or slice of columns for all rows; or numbers [B, n] or a mask [B, S].
         columns: long [B, S'], of the compaction.
-        length: S of the whole prompts.
+        length: S.
         by_row: the model takes other columns for each row.
 
     Returns:
         Long [n] where they are the same in each row, else long [B, n]; of a mask [B, S] a mask [B, S'].
-
-    Raises:
-        ValueError: no columns of the prompt, a dropped one, or places that differ by row and may not.
     """
     rows = len(columns)
     try:
@@ -363,19 +352,12 @@ def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
 def gestalt_positions(
     positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
 ) -> Tensor:
-    """Position ids of gestalt tokens: those of the fine grid at the middle of the cells that they cover.
+    """Position ids [..., G] of gestalt tokens: those of the fine grid at the middle of the cells that they
+    cover.
 
-    Row i of h coarse rows has its middle at y = (i + 0.5) * H / h - 0.5, likewise columns; positions are
-    linear between cells.
-
-    Args:
-        positions: [..., B, S] of the whole prompt.
-        spans: one (row, columns [n_i]) per image.
-        layout: of the images' tokens.
-        grids: per image the gestalt's grid (T, h, w).
-
-    Returns:
-        [..., G] in raster order; float32, or the dtype of `positions` if all are whole numbers.
+    Row i of h coarse rows has its middle at y = (i + 0.5) * H / h - 0.5, likewise columns; positions [...,
+    B, S] of the whole prompt are linear between cells. `grids` are the gestalts' (T, h, w). Float32, or the
+    dtype of `positions` if all are whole numbers.
     """
     parts = []
     for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
@@ -447,6 +429,9 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
     )
 
 
+# ---- the assembly
+
+
 class PromptAssembly(ABC):
     """Base class of `FamilyAdapter`: makes compacted prompts.
 
@@ -469,7 +454,7 @@ class PromptAssembly(ABC):
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Position ids of the whole prompt: [3, B, S] or [B, S]."""
 
-    @property
+    @cached_property
     def image_token_id(self) -> int:
         """The id of the placeholder that stands for one visual token."""
         return self.model.config.image_token_id
@@ -505,6 +490,8 @@ class PromptAssembly(ABC):
             return position_ids.expand(3, -1, -1)
         numbered = self.text_row and position_ids.ndim == 3 and position_ids.shape[0] == 4
         return position_ids[1:] if numbered else position_ids
+
+    # ---- the compacted prompt
 
     @property
     def window(self) -> int | None:
@@ -558,15 +545,11 @@ class PromptAssembly(ABC):
             fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
             gestalt: per image a coarse view, every token a cell of its `grids`; or None.
             use_cache: whether the call will use a key/value cache.
-            order: per image long [K_i], the kept cells in the order in which the language model reads them,
-                each at its own position; None: raster order, the only one in which dropping equals masking.
+            order: per image the kept cells in the order in which they are read, each at its own position;
+                only in raster order (None) dropping equals masking.
 
-        Returns:
-            If nothing is dropped or added, the caller's own arguments with encoded images in place of
-            pixels: the result is the stock model's to the last bit.
-
-        Raises:
-            ValueError: `fine` doesn't hold the tokens in `keep`, or there is neither fine nor gestalt.
+        If nothing is dropped or added, the caller's own arguments come back with encoded images in place of
+        pixels: the result is the stock model's to the last bit.
         """
         ids = inputs["input_ids"]
         attention_mask = self.attention_mask(inputs)
@@ -614,10 +597,10 @@ class PromptAssembly(ABC):
         places: Tensor,
         use_cache: bool,
     ) -> Compacted:
-        """Make the prompt in which other tokens stand in the place of each image's.
+        """As `assemble`, with other tokens in the place of each image's.
 
         Args:
-            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
+            inputs: arguments of the base model.
             every: position ids of the whole prompt.
             spans: one (row, columns [n_i]) per image.
             visual: the tokens that each image is to have, G in all.

@@ -98,25 +98,16 @@ def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
 def watch_attention(
     model: PreTrainedModel, part: Part, observe: Observer
 ) -> Generator[PreTrainedModel, None, None]:
-    """Yield a twin of a model that calls `observe` at every attention of one of its parts.
+    """Yield a twin of a model that calls `observe` at every attention of its `part`, "language" or "vision".
 
-    `observe` gets the queries and keys that the attention uses, after rotary positions and with the keys of
-    the cache. The layer counts the part's attention modules from 0. None as a mask: every query sees every
-    key; causal attention always has its mask. The tensors are the model's own: don't write into them. A
-    vision tower may call it for each image or window in each layer (Qwen), or once per layer for all
-    pictures (CLIP, SigLIP).
+    `observe` gets queries and keys after rotary positions, with the keys of the cache; layers count the
+    part's attention modules from 0. No mask: every query sees every key; causal attention always has its
+    mask. The tensors are the model's own. A vision tower may call it for each image or window (Qwen), or
+    once per layer for all pictures (CLIP, SigLIP). An exception that it raises ends the twin's call.
 
     The twin runs sdpa in that part: a model configured for sdpa computes the same bits. Only calls in the
     context (`contextvars`) that opened the watch are observed. To watch both parts, watch the yielded twin
     again.
-
-    Args:
-        model: a loaded image-text-to-text model; it is not changed.
-        part: "language" or "vision".
-        observe: see `Observer`. An exception that it raises ends the twin's call.
-
-    Raises:
-        ValueError: an unknown or missing part.
     """
     attention_modules(model, part)  # raises before a twin is made
     watched = _watched_twin(model, part)
@@ -158,24 +149,20 @@ def _part(model: Any, part: Part) -> Any:
 
 
 def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
-    """Attention probabilities of some queries: float32 [B, H, R, S].
-
-    A row sums to 1, or is 0 where its query attends to no key.
+    """Attention probabilities float32 [B, H, R, S] of some queries; a row sums to 1, or is 0 if it attends
+    nothing.
 
     Args:
         query: [B, H, R, d], any R of the observed queries.
         key: [B, G, S, d]; each key head serves H / G query heads.
         scaling: factor of the products before softmax.
-        mask: [B or 1, 1 or H, R, S] of these rows, bool (True: attended) or float (added); or [B, S] of keys;
-            None: all keys attended.
-
-    Raises:
-        ValueError: the query heads are no multiple of the key heads.
+        mask: [B or 1, 1 or H, R, S] of these rows, bool (True: attended) or float (added); or [B, S] of keys.
     """
     heads, groups = query.shape[1], key.shape[1]
     if heads % groups:
         raise ValueError(f"{heads} query heads are no multiple of {groups} key heads; pass them as observed")
     keys = key.float().repeat_interleave(heads // groups, dim=1)
+    # float32: half precision would round small probabilities of long prompts to 0
     scores = query.float() @ keys.transpose(-1, -2) * scaling  # (B, H, R, S)
     if mask is None:
         return scores.softmax(-1)
@@ -183,7 +170,7 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
         mask = mask.bool()[:, None, None]
     if mask.is_floating_point():
         scores, mask = scores + mask, mask > torch.finfo(mask.dtype).min
-    hidden = ~mask.bool()
+    hidden = ~mask.bool()  # softmax over nothing is NaN: such rows become 0 by the second fill
     return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0.0)
 
 
@@ -196,9 +183,6 @@ def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1
         key: [G, S, d].
         scaling: factor of the products before softmax.
         rows: queries at a time: at most H x rows x S probabilities are held.
-
-    Raises:
-        ValueError: `rows` is below 1, or the query heads are no multiple of the key heads.
     """
     if rows < 1:
         raise ValueError(f"rows {rows} is below 1; use how many queries to hold at a time, such as 1024")

@@ -110,6 +110,8 @@ class FamilyAdapter(PromptAssembly):
         other.model = model
         return other
 
+    # ---- every family overrides these two
+
     @abstractmethod
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """Per image its merged grid and which of its tokens are cells (raster order)."""
@@ -117,6 +119,8 @@ class FamilyAdapter(PromptAssembly):
     @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
+
+    # ---- read off the model; overridden where that isn't all
 
     @cached_property
     def visual_names(self) -> tuple[str, ...]:
@@ -180,6 +184,8 @@ class FamilyAdapter(PromptAssembly):
         inner = self.model.base_model
         return inner if hasattr(inner, name) else self.model if default is None else default
 
+    # ---- families whose tower can be read by cell
+
     @property
     def merger(self) -> Any:
         """The module that makes visual tokens of what the tower computed, in families `by_cells`."""
@@ -188,6 +194,8 @@ class FamilyAdapter(PromptAssembly):
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
         """The cells in the order in which they stand in the tower, long [N]; None for raster order."""
         return None
+
+    # ---- families whose tower can encode some cells, tiles or crops alone
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """Counts, grids and cells of the images' tokens, before anything is encoded.
@@ -198,45 +206,27 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encode the kept cells of each image and nothing else: no other cell has any influence on them.
+        """Encode the kept cells (per image rising raster indices [K_i]) and nothing else: no other cell
+        influences them.
 
-        A family that is `by_tiles` encodes the tiles that hold a kept cell; the cells of a tile influence
-        each other.
-
-        Args:
-            inputs: processor inputs with images.
-            keep: per image long [K_i], raster indices of kept cells, rising; K_i may be 0 for some image.
-
-        Returns:
-            Tokens and deepstack levels of `tokens_to_keep(keep)`, `cells` empty. With every cell kept they
-            are those of `features` to the last bit.
-
-        Raises:
-            ValueError: bad indices, or nothing to encode in any image.
+        A family `by_tiles` encodes the tiles that hold one. Returns the tokens of `tokens_to_keep(keep)`,
+        `cells` empty; with every cell kept they are those of `features` to the last bit. A ValueError for
+        bad indices, or if nothing is to be encoded in any image.
         """
         raise self._not_sparse()
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """Inputs with every image scaled down to at most `cells` cells (of each, or one number for all).
 
-        Returns:
-            `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
-
-        Raises:
-            ValueError: `cells` is below 1, or a clip among the images.
+        A ValueError where `cells` is below 1, or for a clip.
         """
         raise self._not_sparse()
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
         """Encode every image with a tower that merges patches half-way; `grids` are the coarse ones.
 
-        Args:
-            inputs: processor inputs with images.
-            compressor: says after how many blocks, on which local windows, and merges.
-
-        Raises:
-            NotImplementedError: the family's tower can't be run in two `halves`.
-            ValueError: a compressor of a tower of another width or depth.
+        The compressor says after how many blocks, on which windows, and merges; a ValueError if it doesn't
+        fit.
         """
         raise NotImplementedError(
             f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
@@ -269,6 +259,8 @@ class FamilyAdapter(PromptAssembly):
             f"the vision tower of {self.model.config.model_type} can't encode some cells alone; use "
             "mode='prune'"
         )
+
+    # ---- images, and the question
 
     def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
         """Encode the images with the model's own encoder, exactly as the stock model does.
@@ -366,6 +358,8 @@ def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tens
     return list(torch.cat(list(pieces)).split(list(counts)))
 
 
+# ---- clips as images
+
 NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
 """What a processor says of clips."""
 
@@ -375,10 +369,6 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
 
     A vision tower that attends within frames makes of a frame what it makes of it in the clip, to the last
     bit.
-
-    Args:
-        family: adapter of the model's family.
-        inputs: processor inputs with images, clips or both.
 
     Returns:
         The inputs, the caller's own if there is no clip; and, in order of appearance, the steps of each clip
@@ -451,9 +441,7 @@ class _Visuals:
             self.parts = [[part] for part in pixels.split(counts)]
 
     def take(self) -> tuple[list[Tensor] | list[Step], tuple[int, int, int], int]:
-        """The next one's patches, its grid of patches and how many visual tokens it has; ValueError if none
-        is left.
-        """
+        """The next one's patches, grid of patches and number of visual tokens, or a ValueError."""
         if not self.left or not self.parts:
             raise ValueError(
                 f"the prompt has more visual tokens than its {len(self.sizes)} images or clips make; pass "

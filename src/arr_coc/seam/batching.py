@@ -31,10 +31,7 @@ def left_padded(
 ) -> dict[str, Any]:
     """One batch, padded on the left, of prompts of one row each about the same images, without their pixels.
 
-    Args:
-        rows: the prompts, all with labels or none.
-        visual: what the processor made of the images.
-        adapter: of the model, which says by which token columns are padded.
+    `visual` is what the processor made of the images; the rows have all labels or none.
     """
     longest = max(row["input_ids"].shape[1] for row in rows)
     fill = {"input_ids": adapter.padding_id, "labels": -100}
@@ -64,13 +61,10 @@ IGNORED = -100
 def answer_costs(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
 ) -> Tensor:
-    """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
+    """Mean cross-entropy [B] of each row's answer, in nats per token, from the kept cells [K] of one image
+    per row.
 
-    Args:
-        adapter: on the model that predicts the answers.
-        inputs: of `Session.batch` with answers.
-        features: one image per row; a gradient may come back through them.
-        keep: per row the kept cells [K].
+    `inputs` are of `Session.batch` with answers; a gradient may come back through the features.
     """
     return compacted_costs(adapter, adapter.compact(inputs, features, keep, use_cache=False))
 

@@ -210,7 +210,7 @@ class StepRows:
         """The rows of rising numbers, [n, d]; steps without one are not made."""
         ends = list(accumulate(self.counts))
         bounds = torch.tensor([0, *ends], device=rows.device)
-        cuts = torch.searchsorted(rows, bounds).tolist()
+        cuts = torch.searchsorted(rows, bounds).tolist()  # where each part's rows begin among those asked for
         made = [
             self._rows(part)[rows[low:high].to(self.device) - (end - count)]
             for part, count, end, low, high in zip(
@@ -230,11 +230,9 @@ class StepRows:
         return torch.cat(list(self.split(self.counts)))
 
     def pictures(self, adapter: Any, grids: Tensor) -> Pictures:
-        """The pictures of images and steps; those of steps are made each time they are read.
+        """The pictures of images, by a `FamilyAdapter`, and of steps, made each time they are read.
 
-        Args:
-            adapter: a `FamilyAdapter`, which makes those of images.
-            grids: of patches, [images and steps, 3].
+        `grids` are of patches, [images and steps, 3].
         """
 
         def of_image(rows: Tensor, grid: Tensor) -> Tensor:
@@ -306,12 +304,8 @@ def step_times(
     """Per image or clip the seconds at which its steps begin; None of an image, or where they are not told.
 
     Qwen3-VL and Qwen3.5 write each step's middle ahead of it, GLM-4V its start behind it, Qwen2.5-VL says how
-    long a step lasts, Qwen2-VL nothing.
-
-    Args:
-        family: adapter of the model's family.
-        inputs: processor inputs with clips.
-        frames: steps of each image or clip, in order of appearance, 1 for an image.
+    long a step lasts, Qwen2-VL nothing. `frames` are the steps of each, in order of appearance, 1 for an
+    image.
     """
     steps = [int(grid[0]) for grid in inputs["video_grid_thw"]]
     seconds = inputs.get("second_per_grid_ts")

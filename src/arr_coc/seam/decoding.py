@@ -40,6 +40,8 @@ from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepPixels
 from arr_coc.seam.pixels import REMEDY, reading
 
+# ---- callbacks: they get the whole prompt's ids in place of the compacted ones
+
 PROMPT_COUNTS: dict[type, str] = {
     stopping_criteria.MaxLengthCriteria: "max_length",
     logits_process.MinLengthLogitsProcessor: "min_length",
@@ -91,16 +93,11 @@ class WholeProcessor(logits_process.LogitsProcessor):
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Stopping criteria or logits processors, made ready for `generate` on the compacted prompt.
+    """Stopping criteria or logits processors, made ready for `generate` on a prompt that lacks `dropped`
+    tokens.
 
     Instances of transformers' own classes are not wrapped: `generate` replaces its own of the same class by
     them. Those that count the prompt (`PROMPT_COUNTS`) are copied with the compacted prompt's count.
-
-    Args:
-        callbacks: stopping criteria or logits processors.
-        whole: the whole prompts.
-        dropped: S - S', tokens; below 0 where gestalt tokens made the prompt longer.
-        wrapper: `WholeCriterion` or `WholeProcessor`.
     """
     ready = []
     for callback in callbacks:
@@ -145,11 +142,8 @@ class WholePrompt(BaseStreamer):
 def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: int = 1) -> None:
     """Wrap the callbacks among the arguments of `generate`, in place.
 
-    Args:
-        kwargs: arguments of `generate` on compacted prompts.
-        ids: long [B, S], the whole prompts.
-        length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences, in some releases).
+    `ids` [B, S] are the whole prompts, `length` is S' of the compacted ones; `copies` are the rows per prompt
+    that `generate` numbers apart (returned sequences, in some releases).
     """
     whole, dropped = WholeIds(ids, length), ids.shape[1] - length
     if kwargs.get("streamer") is not None:
@@ -188,13 +182,7 @@ class FirstLogits(logits_process.LogitsProcessor):
 
 
 class NewTokens(BaseStreamer):
-    """A streamer that records the time of the first new token and passes on the answer so far.
-
-    Args:
-        now: the clock, in seconds.
-        decode: token ids to text.
-        on_text: called with the whole answer so far after each new token; or None.
-    """
+    """A streamer that records when the first new token came and passes on the answer so far."""
 
     def __init__(
         self,
@@ -221,6 +209,8 @@ class NewTokens(BaseStreamer):
         return self._arrivals[-1]
 
 
+# ---- key/value caches
+
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
 """The argument and output that is a key/value cache: renamed in transformers 5.24."""
 
@@ -235,21 +225,13 @@ def cache_of(arguments: Mapping[str, Any]) -> Any:
 
 
 def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
-    """Check a call's key/value cache, for the stock model or a call that drops tokens.
-
-    Raises:
-        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache.
-    """
+    """Check a call's cache: the stock model continues none that lacks tokens, others none at all."""
     check = refuse_pruned_cache if stock else refuse_cache
     check(cache_of(inputs))
 
 
 def refuse_cache(past: Any) -> None:
-    """Check that a caller's cache is empty: a call that drops tokens can't continue a filled one.
-
-    Raises:
-        ValueError: it is filled.
-    """
+    """Raise a ValueError where a caller's cache is filled: a call that drops tokens can't continue it."""
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(
             f"{CACHE} can't be continued while tokens are dropped: a cache doesn't say which tokens it "
@@ -259,14 +241,7 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Mark the caches of a call that dropped tokens of the prompt, for `refuse_pruned_cache`.
-
-    Args:
-        output: returned by the base model.
-        past: the cache that the caller passed to be filled, or None.
-        columns: long [B, S'], `Compacted.columns` of the call.
-        length: S of the whole prompt.
-    """
+    """Mark the caches, the caller's and in `output`, of a call that dropped tokens."""
     if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
         return
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
@@ -276,11 +251,7 @@ def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Check, for mode "full", that a cache is not of a call that dropped tokens; unmark an emptied one.
-
-    Raises:
-        ValueError: it is of such a call.
-    """
+    """Raise a ValueError where a cache is marked as of a call that dropped tokens; unmark an emptied one."""
     if not getattr(past, LACKING, False):
         return
     if past.get_seq_length() == 0:
@@ -292,6 +263,8 @@ def refuse_pruned_cache(past: Any) -> None:
         "with its images and no cache"
     )
 
+
+# ---- columns that were read once and begin many prompts
 
 PER_COLUMN = (*PROMPT_NAMES, "position_ids")
 """Arguments of the base model with a value for every column of the prompt."""
@@ -314,12 +287,13 @@ class KeptPrompt:
     @property
     def divisible(self) -> bool:
         """Whether any first part of it can be continued: not where a layer keeps a window or a state."""
+        # Subclasses keep a window, a state or fewer bits, which no first part can be cut from.
         return all(type(layer) is DynamicLayer for layer in self.cache.layers)
 
     def shared(self, ids: Tensor) -> int:
         """How many first columns of a prompt [S] needn't be read again; at least its last one must be."""
         width = min(len(self.ids), len(ids) - 1)
-        differ = (self.ids[:width] != ids[:width]).nonzero()
+        differ = (self.ids[:width] != ids[:width]).nonzero()  # (differing, 1)
         same = int(differ[0]) if len(differ) else width
         return same if self.divisible or same == len(self.ids) else 0
 
@@ -371,11 +345,7 @@ class KeptPrompts:
         self._last = None
 
     def continued(self, adapter: FamilyAdapter, compacted: Compacted) -> Compacted:
-        """A prompt of one row and all tokens that goes on from what is kept.
-
-        Raises:
-            ValueError: no image is kept, or the prompt doesn't begin with it.
-        """
+        """A prompt of one row and all tokens that goes on from what is kept; a ValueError if it can't."""
         kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         image, kept = self._image, [one for one in (self._last, self._image) if one is not None]
@@ -385,22 +355,17 @@ class KeptPrompts:
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
-        """Keep a prompt with its answer, ids [S + new], in place of the last one; `generate` filled its
-        cache.
-        """
+        """Keep a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
         cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
+        # The last prompt's tensors begin with the image's: views of them make one copy of two.
         if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
             self._image = KeptPrompt(image.ids, last.beginning(len(image.ids)))
         self._last = last
 
 
 def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
-    """Check after how many questions images are to be kept; None: never.
-
-    Raises:
-        ValueError: it is no count, or the family's images see the question, so that there is nothing to keep.
-    """
+    """Raise a ValueError where images can't be kept after so many questions; None: never."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
         raise ValueError(
             f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
@@ -415,7 +380,7 @@ def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
 def unread(compacted: Compacted) -> dict[str, Any]:
     """Arguments of `forward` for a continued prompt: what its cache lacks; `generate` sees to that itself."""
     kwargs = dict(compacted.kwargs)
-    start = kwargs[CACHE].get_seq_length()
+    start = kwargs[CACHE].get_seq_length()  # the mask stays whole: it covers the cache's columns, too
     names = [name for name in PER_COLUMN if name != "attention_mask" and kwargs.get(name) is not None]
     return kwargs | {name: kwargs[name][..., start:] for name in names}
 
@@ -436,8 +401,8 @@ def _without_images(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[s
 def shared_columns(compacted: Compacted) -> int:
     """The number of first columns that depend on no question, for one row and image; 0 without a gestalt."""
     columns = compacted.columns
-    coarse = (columns[0] == GESTALT).nonzero().flatten()
-    return int(coarse[-1]) + 1 if len(columns) == 1 and len(coarse) else 0
+    gestalt = (columns[0] == GESTALT).nonzero().flatten()  # they stand first in their image's place
+    return int(gestalt[-1]) + 1 if len(columns) == 1 and len(gestalt) else 0
 
 
 @torch.no_grad()
@@ -479,6 +444,8 @@ def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
 
 T = TypeVar("T")
 
+# ---- arguments: named, completed, refused
+
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
     "prompt_lookup_num_tokens": "assisted decoding needs the whole prompt",
@@ -507,21 +474,17 @@ CHUNKED_PREFILL = Version("5.23")
 """The first transformers whose `prefill_chunk_size` gives each chunk its own images' features."""
 
 NUMBERED_BY_PROMPT = Version("5.24")
-"""The first transformers whose `prefix_allowed_tokens_fn` always gets the prompt's number, not the
-sequence's.
-"""
+"""The first transformers whose `prefix_allowed_tokens_fn` gets the prompt's number, not the sequence's."""
 
 COUNTS_OWN_POSITIONS = ("exaone4_5",)
 """Model types whose `generate` counts positions along the columns instead of using those that it is given."""
 
 
 def use_given_positions(model: Any) -> Any:
-    """The model, or for `COUNTS_OWN_POSITIONS` a view of it whose `generate` uses the position ids it is
-    given.
-    """
+    """The model, or a view of it whose `generate` uses the positions that it is given."""
     if model.config.model_type not in COUNTS_OWN_POSITIONS:
         return model
-    view: Any = copy.copy(model)
+    view: Any = copy.copy(model)  # the same modules; only the instance's dictionary is another
     prepare = GenerationMixin.prepare_inputs_for_generation
     view.__dict__["prepare_inputs_for_generation"] = types.MethodType(prepare, view)
     return view
@@ -532,11 +495,6 @@ def named_arguments(
 ) -> dict[str, Any]:
     """The arguments of a call of the base model by name, a prompt that came first or as `inputs` as
     `input_ids`.
-
-    Args:
-        call: the base model's `generate` or `forward`.
-        args: positional arguments.
-        kwargs: arguments by name.
 
     Raises:
         ValueError: too many positional arguments, one given twice, or a prompt that isn't ids.
@@ -563,9 +521,7 @@ def named_arguments(
 
 
 def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator: a function that takes any arguments names these in its signature, for transformers'
-    Trainer.
-    """
+    """A decorator: the signature of a function of any arguments names these, for transformers' Trainer."""
 
     def named(function: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(function)
@@ -591,11 +547,7 @@ def _check_ids(prompt: Any, name: str) -> None:
 
 
 def check_length(count: object) -> None:
-    """Check the number of tokens at which an answer is cut off.
-
-    Raises:
-        ValueError: not a whole number from 1 on.
-    """
+    """Raise a ValueError where the most tokens of an answer are not a whole number from 1 on."""
     if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
         raise ValueError(f"max_new_tokens {count!r} is no count of tokens: use a whole number, 1 or more")
 
@@ -623,11 +575,7 @@ def setting(base: PreTrainedModel, kwargs: Mapping[str, Any], name: str) -> Any:
 
 
 def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
-    """Check the settings of a call of `generate`, its own and those of the model's generation_config.
-
-    Raises:
-        ValueError: names the setting, the reason and the remedy.
-    """
+    """As `refuse_arguments`, for `generate`: the call's settings and the generation_config's."""
     if not isinstance(kwargs.get("logits_to_keep", 0), int | None):
         raise ValueError("logits_to_keep of columns is for one forward: leave it out of generate")
     names = (*REFUSED, "cache_implementation", "prefill_chunk_size")
@@ -635,11 +583,7 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
 
 
 def refuse_arguments(arguments: Mapping[str, Any]) -> None:
-    """Check arguments or settings, by name, for those that can't be honoured while tokens are dropped.
-
-    Raises:
-        ValueError: names the argument, the reason and the remedy.
-    """
+    """Raise a ValueError for arguments or settings that can't be honoured while tokens are dropped."""
     for name, why in REFUSED.items():
         value = arguments.get(name)
         if value is None or value is False or (name == "guidance_scale" and value == 1):
@@ -653,6 +597,9 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
             f"prefill_chunk_size {chunk} is wrong with images in transformers {installed}, tokens dropped or "
             f"not; install transformers >= {CHUNKED_PREFILL}, or leave it out"
         )
+
+
+# ---- the call
 
 
 @dataclass(frozen=True)
@@ -680,15 +627,8 @@ class Generated:
 def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
     """Generate from a compacted prompt and return sequences that begin with the whole one.
 
-    Args:
-        base: the model that generates.
-        inputs: the caller's own inputs, with the whole `input_ids` [B, S].
-        compacted: the prompt with tokens dropped, for the base model.
-        more: further arguments of `generate`.
-
-    Returns:
-        The output of `base.generate`, with sequences [B * num_return_sequences, S + new]. A cache in it is
-        marked where tokens were dropped (`mark_caches`).
+    `inputs` are the caller's own, with the whole `input_ids` [B, S]. Returns what `base.generate` does, with
+    sequences [B * num_return_sequences, S + new]; a cache in it is marked where tokens were dropped.
     """
     kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
     length = compacted.columns.shape[1]
@@ -706,10 +646,11 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
     copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
     show_whole_prompt(kwargs, ids, length, copies)
     model = base if kwargs.get("position_ids") is None else use_given_positions(base)
+    # Invariant 3: `generate` counts on from the last position id, that of the whole prompt's end.
     output = model.generate(**kwargs)
     mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
-    prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)
+    prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)  # copies of a prompt are adjacent
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)
     if isinstance(output, Tensor):
         return whole
@@ -723,6 +664,8 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
 #
 # Whatever doesn't fit is one ValueError with the remedy. Mode "full" is the stock model: its inputs aren't
 # checked.
+
+# ---- inputs: the prompt, what stands beside it, and its images
 
 BY_TOKEN = ("attention_mask", *KIND_NAMES, "labels")
 """Arguments with one value per token of the prompt: [B, S]."""
@@ -766,11 +709,7 @@ def check_prompt(inputs: Mapping[str, Any]) -> None:
 
 
 def check_by_token(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Check the arguments that have a value per token of the prompt.
-
-    Raises:
-        ValueError: one of another shape than the ids, or one that can't be shortened with them.
-    """
+    """Check the shape of arguments with a value per token, and that each can be shortened."""
     shape = tuple(inputs["input_ids"].shape)
     for name in BY_TOKEN:
         value = inputs.get(name)

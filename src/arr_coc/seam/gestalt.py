@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from arr_coc.choose.knowing import same_start
 from arr_coc.files.saved import check_finite, made_folder, reading, write_tensors
 from arr_coc.seam.assembly import CROP_GRIDS, VisualFeatures
-from arr_coc.seam.base import FamilyAdapter, Grid
+from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
 
 CELLS = 256
@@ -40,16 +40,6 @@ Coarsening = Callable[[Tensor], Tensor]
 """From a grid of tokens [T, D, H, W] to a coarse one [T, D, h, w]."""
 
 
-def middles(fine: Grid, coarse: Grid) -> Tensor:
-    """The middles of gestalt tokens (t, h, w) in cells (T, H, W), cell 0 at 0.0: float32 [h * w, 2] of (y,
-    x).
-    """
-    y, x = (
-        (torch.arange(few) + 0.5) * (many / few) - 0.5 for many, few in zip(fine[1:], coarse[1:], strict=True)
-    )
-    return torch.cartesian_prod(y, x)
-
-
 def pool(x: Tensor, factor: int) -> Tensor:
     """The average of each block of 4 or 16 cells, in the dtype of `x`: [T, D, H, W] -> [T, D, ceil(H /
     side), ...].
@@ -63,17 +53,12 @@ def pool(x: Tensor, factor: int) -> Tensor:
 
 
 class ConvCompressor(nn.Module):
-    """A learned compressor of encoded tokens: the block average plus a convolutional net's output.
-
-    Untrained it equals `pool` exactly.
+    """A learned compressor of encoded tokens: the block average plus a net's output, 0 until trained.
 
     Args:
         dim: D, width of the tokens.
         factor: 4 or 16, how many cells become one token.
         levels: number of deepstack levels; each has a smaller net of its own.
-
-    Raises:
-        ValueError: `factor` is neither.
     """
 
     def __init__(self, dim: int, factor: int, levels: int = 0) -> None:
@@ -87,11 +72,7 @@ class ConvCompressor(nn.Module):
             self.levels = nn.ModuleList(Halvings(dim, LEVEL_WIDTH, times) for _ in range(levels))
 
     def forward(self, features: VisualFeatures) -> VisualFeatures:
-        """Compress every image and every level.
-
-        Raises:
-            ValueError: tokens of another width, or another number of deepstack levels.
-        """
+        """Compress every image and level; a ValueError for tokens of another width, or other levels."""
         width, levels = (features.tokens[0].shape[-1] if features.tokens else self.dim, len(features.levels))
         if (width, levels) != (self.dim, len(self.levels)):
             raise ValueError(
@@ -109,12 +90,7 @@ class ConvCompressor(nn.Module):
 def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> VisualFeatures:
     """Reduce the grid of cells of every image to a coarse one, in raster order; other tokens are left out.
 
-    Args:
-        features: the encoded images, all their cells.
-        coarsenings: one for the tokens, then one for each deepstack level.
-
-    Raises:
-        ValueError: some cells of an image have been dropped.
+    `coarsenings` are one for the tokens, then one for each level. A ValueError if cells have been dropped.
     """
     counts = [len(cells) for cells in features.cells]
     if counts != [t * h * w for t, h, w in features.grids]:
@@ -125,7 +101,8 @@ def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> Visu
 
     def reduced(coarsening: Coarsening, images: list[Tensor]) -> list[Tensor]:
         return [
-            coarsening(tokens[cells].unflatten(0, grid).movedim(-1, 1)).movedim(1, -1)  # (T, h, w, D)
+            # (N, D) -> (T, H, W, D) -> (T, D, H, W) -> (T, D, h, w) -> (T, h, w, D)
+            coarsening(tokens[cells].unflatten(0, grid).movedim(-1, 1)).movedim(1, -1)
             for tokens, cells, grid in zip(images, features.cells, features.grids, strict=True)
         ]
 
@@ -143,6 +120,9 @@ def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> Visu
 def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
     """Average the blocks of cells of every image and every level; factor 4 or 16."""
     return coarsen(features, [lambda x: pool(x, factor)] * (1 + len(features.levels)))
+
+
+# ---- the compressors by name
 
 
 @dataclass(frozen=True)
@@ -197,11 +177,7 @@ def compress(
         inputs: processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
         convs: trained compressors by name, as returned by `load_convs`.
-        frames: how many images in a row each image or clip consists of: the frames of a clip share what
-            `resize` encodes of one image. Empty: all are images.
-
-    Raises:
-        ValueError: an unknown name, no trained weights, or a family that can't encode a scaled-down picture.
+        frames: of how many images each image or clip consists: the frames of a clip share `CELLS`.
     """
     compressor = find_compressor(name)
     if compressor.factor is None and not (adapter.sparse or adapter.by_tiles or CROP_GRIDS in inputs):
@@ -223,6 +199,8 @@ def compress(
     return convs[name](features) if compressor.learned and convs else pooled(features, compressor.factor)
 
 
+# ---- files of learned compressors
+
 MOST_BLOCKS, MOST_CELLS = 1000, 1000
 """Of the lower half of a tower, and along each side of its windows."""
 
@@ -239,12 +217,7 @@ def save_convs(convs: Convs, folder: str | Path) -> None:
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
-    """Load the trained compressors of an allocator's folder, frozen, by name; `dim` is the base model's
-    width D.
-
-    Raises:
-        ValueError: a file that is no safetensors, or whose weights are missing, left over or of other shapes.
-    """
+    """Load the trained compressors of an allocator's folder, frozen, by name, for tokens of width `dim`."""
     convs: dict[str, nn.Module] = {}
     for name, factor in {**CONVS, **TOWERS}.items():
         path = Path(folder) / f"{name}.safetensors"
@@ -278,11 +251,7 @@ def _inside(weights: dict[str, Tensor], numbers: dict[str, str], factor: int) ->
 
 
 def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
-    """The tokens of a gestalt as maps: per image [1, D, h, w], in their own dtype.
-
-    Raises:
-        ValueError: a clip of more than one frame among the images.
-    """
+    """The tokens of a gestalt as maps, per image [1, D, h, w]; a ValueError for a clip."""
     maps = []
     for image, (t, h, w) in enumerate(gestalt.grids):
         if t != 1:
@@ -296,8 +265,5 @@ def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[T
     """What the model's own encoder makes of each image as a gestalt: maps [1, D, h, w] in the model's dtype.
 
     It is the gestalt of mode "saccade": `resize`, or `pool4` where the tower takes one input size.
-
-    Raises:
-        ValueError: a clip among the images.
     """
     return gestalt_features(compress("resize" if adapter.sparse else "pool4", adapter, inputs))

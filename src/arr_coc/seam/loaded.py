@@ -23,12 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 def plain_model(model: Any) -> PreTrainedModel:
-    """The transformers model inside the wrappers of `torch.compile` and peft.
+    """The transformers model inside the wrappers of `torch.compile` and peft, whose adapters stay in its
+    layers.
 
-    Adapters stay in its layers. A model compiled as a whole runs uncompiled, and a warning says so.
-
-    Raises:
-        ValueError: a peft model that learns tokens of the prompt (prompt learning), not weights of layers.
+    A model compiled as a whole runs uncompiled, and a warning says so. A ValueError for prompt learning of
+    peft.
     """
     if hasattr(model, "_orig_mod"):
         logger.warning(
@@ -64,6 +63,9 @@ def hook_device(module: nn.Module) -> torch.device | None:
         if getattr(part, "execution_device", None) is not None:
             return torch.device(part.execution_device)
     return None
+
+
+# ---- properties that other libraries read of a model object
 
 
 class BaseProperties:
@@ -116,6 +118,9 @@ class BaseProperties:
     gradient_checkpointing_enable = activation_checkpointing_enable
 
 
+# ---- freezing
+
+
 class Before(NamedTuple):
     """A model before it was frozen, and who needs it frozen.
 
@@ -158,6 +163,8 @@ def restore(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
 
 Module = TypeVar("Module", bound=nn.Module)
 
+# ---- twins
+
 SHARED = (
     "_parameters",
     "_buffers",
@@ -191,9 +198,7 @@ class HookMirror:
         self._mirrored: set[int] = set()
 
     def update(self) -> None:
-        """Give the twin the current hooks and gradient checkpointing of the first tree; fast while there are
-        none.
-        """
+        """Give the twin the current hooks and gradient checkpointing; fast while there are none."""
         for old, new in self._layers:
             new.update((name, old[name]) for name in CHECKPOINTING if name in old)
         if not self._mirrored and not any(self._sources):

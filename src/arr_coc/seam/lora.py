@@ -30,6 +30,8 @@ from arr_coc.files.saved import MOST_BYTES, check_finite, made_folder, reading, 
 from arr_coc.seam.loaded import adapter_state, hook_device, refresh, twin, twin_key
 from arr_coc.seam.tower_compressor import TOWERS
 
+# ---- files in peft's format, of anybody: read as settings and matrices and as nothing else
+
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 FILES = (CONFIG_NAME, WEIGHTS_NAME)
@@ -45,6 +47,7 @@ ORDINARY = (
 """Settings that may differ from peft's defaults. Some name a repository or a module: those that read them are
 not called, or only with another setting that may not differ.
 """
+# Names with a few `.*` and a few choices between names: patterns that take no text long.
 PLAIN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
 CHOICE = re.compile(r"\(([^()]*)\)")
 MOST_STARS, MOST_CHOICES, MOST_LENGTH = 3, 2, 2000
@@ -54,12 +57,8 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
     """Read a LoRA of anybody's: its `peft.LoraConfig`, and its matrices by "layer.lora_A.weight" or "lora_B".
 
     peft's settings can do more than choose layers (import a module, write into the base model, take hours,
-    match regular expressions), so all but those of an ordinary LoRA must have their default.
-
-    Raises:
-        ImportError: peft is missing.
-        ValueError: settings of more than an ordinary LoRA.
-        Exception: whatever a damaged file leads to.
+    match regular expressions), so all but those of an ordinary LoRA must have their default. Raises a
+    ValueError for these, an ImportError without peft, and whatever a damaged file leads to.
     """
     from peft import LoraConfig
 
@@ -89,7 +88,7 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
 
 
 def check_patterns(settings: dict[str, Any]) -> None:
-    """Refuse, with a ValueError, patterns of an adapter_config.json that could take long."""
+    """Raise a ValueError for patterns of an adapter_config.json that could take long."""
     for name in PATTERNS:
         value = settings.get(name)
         texts: Iterable[Any] = value if isinstance(value, list | dict) else [value]
@@ -99,14 +98,13 @@ def check_patterns(settings: dict[str, Any]) -> None:
             if not isinstance(text, str) or len(text) > MOST_LENGTH or not PLAIN.fullmatch(text):
                 raise ValueError(f"{name} has {str(text)[:60]!r}: list the names of its layers instead")
             choices = [choice.split("|") for choice in CHOICE.findall(text)]
-            if (
-                text.count(".*") > MOST_STARS
-                or text.count("(") > MOST_CHOICES
-                or any(len(set(names)) < len(names) for names in choices)
-            ):
+            repeated = any(len(set(names)) < len(names) for names in choices)  # twice the same: backtracking
+            if text.count(".*") > MOST_STARS or text.count("(") > MOST_CHOICES or repeated:
                 raise ValueError(f"{name} has {text[:60]!r}: list the names of its layers instead")
             re.compile(text)
 
+
+# ---- kinds of LoRAs
 
 OWN, PARTIAL, COARSE = "own", "partial", "coarse"
 KINDS = (OWN, PARTIAL, COARSE, *TOWERS)
@@ -176,9 +174,7 @@ class LoRAs(nn.Module):
         return [part.weight for part in self._matrices(kind).values()]
 
     def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
-        """A twin of the base model with some kinds active, unknown ones ignored; the base itself if it has
-        none.
-        """
+        """A twin of the base model with some kinds active, those that exist; the base if none does."""
         base = self._base[0]
         active = tuple(kind for kind in kinds if kind in self)
         if not active:
@@ -213,17 +209,11 @@ class LoRAs(nn.Module):
 
     def _matrices(self, kind: str) -> dict[str, Any]:
         """The matrices of one kind by "path of the layer/A or B"."""
-        start = f"{kind}/"
-        return {
-            name.removeprefix(start): part for name, part in self.weights.items() if name.startswith(start)
-        }
+        names = [name for name in self.weights if name.startswith(f"{kind}/")]
+        return {name.removeprefix(f"{kind}/"): self.weights[name] for name in names}
 
     def add(self, kind: str, rank: int) -> None:
-        """Add a new LoRA of this rank, trainable, which leaves the model's outputs as they are until trained.
-
-        Raises:
-            ValueError: an unknown kind, or one that was added already.
-        """
+        """Add a new LoRA of this rank, which leaves the model's outputs as they are until trained."""
         if kind not in KINDS or kind in self:
             reason = "there already" if kind in self else f"none of {', '.join(KINDS)}"
             raise ValueError(f"LoRA {kind!r} is {reason}")
@@ -232,11 +222,10 @@ class LoRAs(nn.Module):
         self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS[kind]))
 
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """Make the matrices of one kind, as peft would put them into the base, with these weights or peft's
-        initial.
+        """Make the matrices of one kind as peft would put them into the base; `weights` None: peft's initial.
 
-        Raises:
-            ValueError: weights are missing, left over or of another shape, or the configuration makes others.
+        A ValueError where weights are missing, left over or of another shape, or the configuration makes
+        others.
         """
         model: Any = twin(self._base[0])
         _settle_merged(model)
@@ -273,9 +262,8 @@ class LoRAs(nn.Module):
     def load(self, folder: Path) -> None:
         """Read the LoRAs of an allocator folder, if there are any, frozen.
 
-        Raises:
-            ValueError: peft is missing, or a LoRA can't be read or doesn't fit the base model. Those read
-                before it are kept.
+        A ValueError if peft is missing, or a LoRA can't be read or doesn't fit. Those read before it are
+        kept.
         """
         for kind in KINDS:
             place = folder / FOLDERS[kind]

@@ -27,16 +27,10 @@ pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bf
 
 
 def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True) -> bool:
-    """Whether preprocessed pictures [3, h, w] were mapped to (k / 255 - mean) / std.
+    """Whether preprocessed pictures, float32 [3, h, w], were mapped to (k / 255 - mean) / std.
 
     Pixels outside [0, 1] are normalised. Where all lie inside (a pale picture) the 256 levels decide: of the
-    right hypothesis, pixels are whole levels.
-
-    Args:
-        pictures: float32, of one call of a processor.
-        mean: [3, 1, 1], of the processor.
-        std: [3, 1, 1].
-        usual: whether the processor normalises by default; decides where the pixels don't.
+    right hypothesis, pixels are whole levels. `usual`, the processor's default, decides where they don't.
     """
     bounds = torch.stack([torch.stack(picture.aminmax()) for picture in pictures])  # (images, 2)
     if bool(bounds.min() < -SLACK) or bool(bounds.max() > 1 + SLACK):
@@ -56,12 +50,13 @@ def off_level(pictures: Sequence[Tensor]) -> float:
 def undo_normalisation(
     pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True
 ) -> list[Tensor]:
-    """Pictures in [0, 1] from preprocessed ones, those not normalised only clamped; arguments of
-    `are_normalised`.
-    """
+    """Pictures in [0, 1] from preprocessed ones; those that weren't normalised are only clamped."""
     if not are_normalised(pictures, mean, std, usual):
         return [picture.clamp(0.0, 1.0) for picture in pictures]
     return [p.mul(std.to(p)).add_(mean.to(p)).clamp_(0.0, 1.0) for p in pictures]
+
+
+# ---- patches and pictures
 
 
 def to_picture(
@@ -74,7 +69,7 @@ def to_picture(
         grid: the patch grid (t, h, w).
         merge: patches along each side of a cell.
         patch: px along each side of a patch.
-        frames: frames of a patch, all the same for a still.
+        frames: frames of a patch; those of a still are all the same.
         frame: which of them.
     """
     t, h, w = grid
@@ -114,13 +109,10 @@ def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
 
 
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
-    """The largest grid of at most `cells` cells with the shape of a grid of height x width.
+    """The largest grid of at most `cells` cells with the shape of a grid of height x width, never larger
+    than that.
 
-    One side is any whole number, the other the nearest that keeps the shape. Never larger than the grid,
-    never empty (a strip that is too long for that loses its shape).
-
-    Raises:
-        ValueError: `cells` is below 1.
+    One side is any whole number, the other the nearest that keeps the shape; at least 1.
     """
     if cells < 1:
         raise ValueError(f"cells {cells} is below 1; use the most cells of a coarse view, such as 256")
@@ -146,11 +138,7 @@ def coarse_views(
 ) -> list[Tensor]:
     """Pictures scaled down to the largest grids of at most `cells` cells; smaller ones as they are.
 
-    Args:
-        pictures: [3, h, w] each, of whole cells.
-        grids: (1, H, W) cells of each.
-        cells: the most cells of a view, or of that of each picture.
-        side: px along each side of a cell.
+    `grids` are (1, H, W) cells of each, `side` the px along each side of a cell.
     """
     most = [cells] * len(grids) if isinstance(cells, int) else cells
     views = []
@@ -159,6 +147,8 @@ def coarse_views(
         views.append(picture if (h, w) == (height, width) else shrink(picture, (h * side, w * side)))
     return views
 
+
+# ---- pixels that a model can't read with a prompt
 
 REMEDY = "pass all that the model's own processor makes of a prompt and its images, unchanged"
 OUTSIDE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
@@ -201,15 +191,14 @@ def _is_own(error: BaseException) -> bool:
     return name.startswith("arr_coc.")
 
 
+# ---- some cells alone: a tower takes patches in any number, with the positions and segments they had
+
+
 def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
-    """Number the kept cells over all images of a call: long [K], rising.
+    """Number the kept cells (per image rising raster indices [K_i]) over all images of a call: long [K],
+    rising.
 
-    Args:
-        layout: grids of the images.
-        keep: per image long [K_i], raster indices, rising.
-
-    Raises:
-        ValueError: another number of images, nothing kept, or indices that are out of bounds or not rising.
+    A ValueError for another number of images, nothing kept, or indices out of bounds or not rising.
     """
     if len(keep) != len(layout.grids):
         raise ValueError(f"{len(keep)} keep lists for {len(layout.grids)} images; pass one for each image")
@@ -220,7 +209,7 @@ def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
         numbered.append(indices.to(layout.cells[0].device) + start)
         start += t * h * w
         ends.append(start)
-    cells = torch.cat(numbered)
+    cells = torch.cat(numbered)  # (K,), offset by the cells of the images before
     bounds = torch.tensor([0, *ends], device=cells.device)
     image = torch.arange(len(keep), device=cells.device).repeat_interleave(
         torch.tensor([len(indices) for indices in keep], device=cells.device), output_size=len(cells)
@@ -240,32 +229,21 @@ def patch_rows(cells: Tensor, unit: int) -> Tensor:
 
 
 def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """The attention segments of kept rows: each patch stays in its own, segments without one vanish.
+    """The boundaries int32 [n' + 1] of kept rows' attention segments, of those [n + 1] of all rows.
 
-    Args:
-        rows: long [R], rising.
-        cu_seqlens: [n + 1], boundaries of the segments of all rows.
-
-    Returns:
-        int32 [n' + 1], n' <= n.
+    Each row (long [R], rising) stays in its own segment; segments without one vanish.
     """
     ends = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # kept rows before each boundary
     return ends.unique_consecutive()
 
 
 def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) -> tuple[Tensor, Tensor]:
-    """The order and boundaries of the attention windows of kept cells: each stays in its own window.
+    """The order and boundaries of the attention windows of kept cells [K]: each stays in its own window.
 
-    Args:
-        cells: long [K], rising.
-        order: long [N], all cells in the order of their windows.
-        cu_seqlens: [n + 1], boundaries of the windows in patches.
-        unit: patches of a cell.
-
-    Returns:
-        Long [K], the kept cells (numbered among the kept) in the order of their windows, and int32 [n' + 1],
-        the boundaries of these in patches.
+    `order` [N] are all cells in the order of their windows, `cu_seqlens` [n + 1] the windows' boundaries in
+    patches, `unit` the patches of a cell. Returns the kept cells, numbered among the kept, in the order of
+    their windows, long [K], and the boundaries of these in patches, int32 [n' + 1].
     """
-    places = order.to(cells.device).argsort()[cells]  # of each kept cell, in that order
+    places = order.to(cells.device).argsort()[cells]  # argsort inverts the order: (K,) places in it
     ordered, index = places.sort()
     return index, kept_seqlens(ordered, cu_seqlens.to(cells.device) // unit) * unit

@@ -56,16 +56,10 @@ class TextExpansion(NamedTuple):
 def chat_prompt(
     processor: Any, question: str, visuals: int | Sequence[str] = 1, history: Sequence[Turn] = ()
 ) -> str:
-    """The chat template's text for one question about some images and clips, with one placeholder for each.
+    """The chat template's text for a question after earlier turns, with one placeholder for each image and
+    clip.
 
-    Args:
-        processor: with the template.
-        question: the one to answer.
-        visuals: how many images stand before the first question, or what each is: "image" or "video".
-        history: earlier questions of the conversation with their answers.
-
-    Raises:
-        ValueError: what is no question; see `check_question`.
+    `visuals`: how many images stand before the first question, or what each is, "image" or "video".
     """
     kinds = ["image"] * visuals if isinstance(visuals, int) else visuals
     turns: list[dict[str, Any]] = []
@@ -131,9 +125,6 @@ class VisualPrompt:
     Attributes:
         visual: the processor's outputs for them (`pixel_values` and what goes with it).
         note: what their many frames cost each of them; or None.
-
-    Raises:
-        ValueError: a chat template that doesn't write all of them, or a processor that takes no clips.
     """
 
     def __init__(self, processor: Any, visuals: Sequence[Visual], token: int | None = None) -> None:
@@ -226,8 +217,8 @@ class VisualPrompt:
                 )
 
     def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
-        """What the template's text and the processor's whole prompt differ in; None if prompts can't be made
-        of it.
+        """What the template's text and the processor's prompt differ in; None if it doesn't make the same
+        prompt.
         """
         marks = [mark for mark in self._marks.values() if mark and mark in text]
         if not marks:
@@ -282,12 +273,7 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
     """The expansion of the image's token: what the processor's ids have where the text's ids have that token.
 
     None where more than that token was replaced, where an ordinary token at its ends might merge with the
-    text beside it, or where other tensors aren't 1 (attention mask) or 0 around it.
-
-    Args:
-        plain: ids [S] of the text, in which the image is still one token.
-        prompt: the processor's tensors [S'] for the same text.
-        added: ids of the tokens that the tokenizer never merges with others.
+    text beside it (`added` never do), or where other tensors aren't 1 (attention mask) or 0 around it.
     """
     ids = prompt["input_ids"].tolist()
     before = next((i for i, (a, b) in enumerate(zip(plain, ids, strict=False)) if a != b), len(plain))
@@ -354,6 +340,8 @@ def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError
 # and the labels of images ("Picture 1: ").
 
 
+# ---- chat templates, rendered within bounds
+
 MOST_LETTERS = 100_000
 """Of a template; those of the families supported have up to about ten thousand."""
 WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
@@ -361,18 +349,12 @@ WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megab
 
 
 def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
-    """The text of a chat, with the beginning of the model's answer.
+    """The text of a chat, with the beginning of the model's answer; `options` are names the template may
+    read.
 
     Templates are programs of an untrusted checkpoint: they run in jinja's sandbox in a child process of
-    bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called.
-
-    Args:
-        processor: has a chat template.
-        turns: messages, each with "role" and "content".
-        options: names that the template may read.
-
-    Raises:
-        ValueError: the template is none, fails, or needs more time or memory than any chat.
+    bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called. A
+    ValueError where the template is none, fails, or needs more than any chat.
     """
     if getattr(type(processor), "apply_chat_template", None) is not ProcessorMixin.apply_chat_template:
         return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **options)
@@ -417,6 +399,8 @@ def _name_of(value: object) -> str:
 
 logger = logging.getLogger(__name__)
 
+
+# ---- the question in a prompt
 
 PROBES = ("probeone", "probetwo", "probethree", "probefour", "probefive")
 """Words by which the text around a message is found."""
@@ -465,11 +449,7 @@ def _message(role: str, words: str, **more: Any) -> dict[str, Any]:
 
 
 def _around(processor: Any, turns: Sequence[dict[str, Any]], **options: Any) -> list[str]:
-    """What a template writes before, between and after the probe words of a chat.
-
-    Raises:
-        ValueError: it doesn't write each of them once, in their order; or an error of its own.
-    """
+    """What a template writes before, between and after the probe words; an error if not in their order."""
     text, written = render(processor, turns, **options), str(turns)
     if re.findall("|".join(PROBES), text) != (words := [word for word in PROBES if word in written]):
         raise ValueError("it leaves out words of a message, or repeats or reorders them")
@@ -596,10 +576,7 @@ def question_tokens(
         image_ids: ids of visual placeholders.
         special_ids: ids that are never content.
         processor: holds the tokenizer, or is one.
-        markers: the template's text around the user's words.
-
-    Returns:
-        All attended text that is not special if the turn can't be located.
+        markers: the template's text around the user's words; None, or not found: all of the content.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
     special = {*special_ids, *special_tokens(tokenizer)}

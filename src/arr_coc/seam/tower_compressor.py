@@ -53,6 +53,8 @@ class Halvings(nn.Module):
         return self.head(x)
 
 
+# ---- the two halves of a tower
+
 DEPTHS = ("deepstack_visual_indexes", "fullatt_block_indexes")
 """Attributes of towers that number their blocks."""
 LEVEL_MERGERS = ("deepstack_merger_list", "merger_list")
@@ -107,9 +109,6 @@ def tower_halves(tower: nn.Module, first: int) -> tuple[nn.Module, nn.Module]:
 
     The lower half returns each cell's patches side by side; the upper takes patches of that depth as they
     are.
-
-    Raises:
-        ValueError: one half would have no block.
     """
     made = _HALVES.setdefault(tower, {})
     if first not in made:
@@ -143,6 +142,8 @@ def _halved(tower: Any, first: int) -> tuple[nn.Module, nn.Module]:
     return lower, upper
 
 
+# ---- the compressor
+
 TOWERS = {"tower4": 4, "tower16": 16}
 """The compressors inside a tower by name, and how many cells become one token."""
 WINDOW = 8
@@ -159,9 +160,6 @@ class TowerCompressor(nn.Module):
         factor: 4 or 16, how many patches become one.
         first: blocks of the tower before that, on local windows.
         window: cells along each side of these windows.
-
-    Raises:
-        ValueError: `factor` is neither.
     """
 
     def __init__(self, dim: int, factor: int, first: int, window: int = WINDOW) -> None:
@@ -182,25 +180,13 @@ class TowerCompressor(nn.Module):
         return cls(len(weight), factor, usual_first(tower)).to(weight.device)
 
     def forward(self, adapter: Any, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encode every image to coarse tokens.
-
-        Args:
-            adapter: a `FamilyAdapter` on the base model, or on its twin with the compressor's LoRA.
-            inputs: processor inputs with images.
-
-        Raises:
-            NotImplementedError: the family's tower can't be run in two halves.
-            ValueError: this compressor is for a tower of another width or depth.
-        """
+        """Encode every image to coarse tokens with a `FamilyAdapter`, of the base model or its twin."""
         return adapter.encode_merged(inputs, self)
 
     def merge(self, patches: Tensor, merge: int) -> Tensor:
         """Merge the patches of an image, `merge` along each side of a cell: [T, D, H * merge, W * merge]
         patches of H x W cells -> [T, D, h * merge, w * merge], h and w being H and W over a block's side,
         rounded up.
-
-        Raises:
-            ValueError: patches of another width.
         """
         if patches.shape[1] != self.dim:
             raise ValueError(
