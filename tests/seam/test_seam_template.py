@@ -65,7 +65,6 @@ HOSTILE = {
     "replace method": "{{ '" + LONG + "'.replace('', '" + LONG + "') }}",
     "words": "{{ lipsum(n=10000000) }}",
     "internals": "{{ ''.__class__.__mro__ }}",
-    "private name": "{{ namespace(a=1).__init__ }}{% set ns = namespace() %}{% set ns._x = 1 %}",
     "another file": "{% include 'secrets' %}",
     "no template": "{% for %}",
     "its own refusal": "{{ raise_exception('one user\nat a time') }}",
@@ -81,6 +80,7 @@ HOSTILE = {
     "branches": "{% if 0 %}" + "{% elif 0 %}" * 8000 + "{% endif %}",
 }
 HARMLESS = {
+    "private name": "{{ namespace(a=1).__init__ }}{% set ns = namespace() %}{% set ns._x = 1 %}",
     "doubled tuple": "{% set x = ('a',) %}" + "{% set x = (x, x) %}" * 60 + "{{ x == x }}",
     "time": "{{ strftime_now('%10000000000d') }}",
 }
