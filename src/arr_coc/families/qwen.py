@@ -1,7 +1,10 @@
-"""Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, and a sparse vision tower.
+"""Families with Qwen's layout: pictures of any size, every token a cell of merge x merge patches.
 
-They have no deepstack. The adapters of later Qwen families override what their towers take besides patches
-(`patch_places`).
+    pixel_values [patches, 3 * t * p * p]    patches cell by cell, the cells row by row
+    image_grid_thw [images, 3]               patches of each image: frames, rows, columns
+
+Positions have three rows (frame, row, column). The tower takes patches in any number with the positions that
+they have in the whole picture, so that some cells alone can be encoded.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.pixels import (
     REMEDY,
@@ -36,14 +39,18 @@ from arr_coc.seam.tower_compressor import TowerCompressor, level_mergers, tower_
 
 
 class Qwen2_5VLAdapter(FamilyAdapter):
-    """Qwen2.5-VL and Qwen2-VL, and the base class of the later Qwen families."""
+    """Qwen2.5-VL, Qwen2-VL, and language models of other kinds on their vision tower.
 
-    model_types = ("qwen2_5_vl", "qwen2_vl")
-    title = "Qwen2.5-VL, Qwen2-VL"
-    sparse = True
+    Attributes:
+        sound: prompts may hold sound, as those of the Omni thinkers; it always stays.
+    """
+
+    encodes: Encodes = "cells"
     clips = True
     by_cells = True
     halves = True
+    keeps_shape = True
+    sound: bool = False
 
     @property
     def merge(self) -> int:
@@ -61,6 +68,8 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]; or counted."""
+        if self.sound:
+            return omni_positions(self.model, inputs, attention_mask)
         if self.plain_positions:
             return super().prompt_positions(inputs, attention_mask)
         ids = inputs["input_ids"]
@@ -74,7 +83,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         return positions
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
+        """The pictures that the image processor cut into patches; of a clip's step one of its two frames."""
         vision = self.model.config.vision_config
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
@@ -84,7 +93,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             first = to_picture(patches, *shape)
             frames = patches.unflatten(1, (-1, vision.temporal_patch_size, vision.patch_size**2))
             if not torch.equal(frames[:, :, 0], frames[:, :, -1]):
-                # Of two pictures of a clip that one is looked at which shows more that is new.
+                # Of a clip's step the frame that shows more that is new.
                 last = to_picture(patches, *shape, frame=-1)
                 before = pictures[-1] if pictures and pictures[-1].shape == first.shape else first
                 changed = [float((picture - before).abs().sum()) for picture in (first, last)]
@@ -148,14 +157,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             return_dict=True,
             **self.tower_arguments(grid, cells, rows),
         )
-        levels = getattr(output, "deepstack_features", None) or []
-        return VisualFeatures(
-            tokens=list(output.pooler_output.split(counts)),
-            levels=[list(level.split(counts)) for level in levels],
-            grids=layout.grids,
-            cells=[],
-            kind=type(output),
-        )
+        return _features(output, counts, layout.grids, [])
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
         """The first blocks on windows of patches, then each image's patches merged, then the other blocks."""
@@ -176,6 +178,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             **self.patch_places(grid, rows),
             **(windows if getattr(tower, "window_size", None) is not None else {}),
         )
+        # Back from window order to raster order, then image by image: [T*H*W, m*m*D].
         cells = below.pooler_output[order.argsort()].split([t * h * w for t, h, w in grids])
         merged = [compressor.merge(patch_map(*each, m), m) for each in zip(cells, grids, strict=True)]
         coarse = [(x.shape[0], x.shape[2] // m, x.shape[3] // m) for x in merged]
@@ -189,13 +192,8 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         )
         counts = [t * h * w for t, h, w in coarse]
         early = [merger(patches) for merger in level_mergers(tower, compressor.first)]
-        levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
-        return VisualFeatures(
-            tokens=list(output.pooler_output.split(counts)),
-            levels=[list(level.split(counts)) for level in levels],
-            grids=coarse,
-            cells=[torch.arange(count, device=grid.device) for count in counts],
-            kind=type(output),
+        return _features(
+            output, counts, coarse, [torch.arange(count, device=grid.device) for count in counts], early
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
@@ -225,14 +223,26 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
 
 
-# Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a vision tower with learned position embeddings.
+def _features(
+    output: Any, counts: list[int], grids: list[Grid], cells: list[Tensor], early: Sequence[Tensor] = ()
+) -> VisualFeatures:
+    """The tokens and deepstack levels of a tower's output, `early` levels before its own."""
+    levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
+    return VisualFeatures(
+        tokens=list(output.pooler_output.split(counts)),
+        levels=[list(level.split(counts)) for level in levels],
+        grids=grids,
+        cells=cells,
+        kind=type(output),
+    )
 
 
 class Qwen3VLAdapter(Qwen2_5VLAdapter):
-    """Qwen3-VL, dense and with experts. Its image processor normalises to [-1, 1]."""
+    """Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a tower with learned position embeddings.
 
-    model_types = ("qwen3_vl", "qwen3_vl_moe")
-    title = "Qwen3-VL"
+    Its image processor normalises to [-1, 1].
+    """
+
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 
@@ -250,125 +260,13 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
         return super().patch_places(grid, rows) | places
 
 
-# Qwen3.5 and Qwen4-Exp: as Qwen3-VL without deepstack, on a language model with recurrent layers.
-#
-# A recurrent state has no mask, so dropping a token is not the same as masking it. With all tokens kept,
-# results are the stock model's; with some dropped there is no masked equivalent to compare with. In
-# Qwen4-Exp
-# the other layers pick the tokens that they read, in blocks of neighbours: of those that are kept.
-
-
-class Qwen3_5Adapter(Qwen3VLAdapter):
-    """Qwen3.5, dense and with experts, and Qwen4-Exp: no method differs from Qwen3-VL's."""
-
-    model_types = ("qwen3_5", "qwen3_5_moe", "qwen4_exp")
-    recurrent = True
-    title = "Qwen3.5, Qwen4-Exp"
-    remark = "its recurrent layers have no masked equivalent of a dropped token"
-
-
-# Qwen2.5-Omni and Qwen3-Omni: their thinker, which reads images, clips and sound, and writes text.
-#
-# Their images are those of Qwen2.5-VL and Qwen3-VL. Sound in a prompt stays whole.
-
-
-class Thinker:
-    """What both thinkers differ in from the families whose images they read."""
-
-    model: Any
-    remark = "wrap its `thinker`; sound always stays"
-    clips = False
-
-    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Rotary positions of images, clips and sound: [3, B, S]."""
-        return omni_positions(self.model, inputs, attention_mask)
-
-
-class Qwen2_5OmniAdapter(Thinker, Qwen2_5VLAdapter):
-    """The thinker of Qwen2.5-Omni."""
-
-    model_types = ("qwen2_5_omni_thinker",)
-    title = "Qwen2.5-Omni"
-
-
-class Qwen3OmniAdapter(Thinker, Qwen3VLAdapter):
-    """The thinker of Qwen3-Omni."""
-
-    model_types = ("qwen3_omni_moe_thinker",)
-    title = "Qwen3-Omni"
-
-
-def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-    """Positions of a prompt: [3, B, S], whole numbers as floats.
-
-    A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left
-    out behind one. With images alone the rule is the grid of each image at the end of the text before it;
-    with sound, which has a rule of its own, the thinker is asked.
-
-    Raises:
-        ValueError: image tokens stand in other numbers side by side than the images have.
-    """
-    ids, grids = inputs["input_ids"], inputs.get("image_grid_thw")
-    sound = inputs.get("feature_attention_mask")
-    lengths = inputs.get("audio_feature_lengths") if sound is None else sound.sum(-1)
-    if lengths is not None or grids is None:
-        owner = model if hasattr(model, "get_rope_index") else model.base_model
-        return owner.get_rope_index(
-            ids, image_grid_thw=grids, attention_mask=attention_mask, audio_seqlens=lengths
-        )[0]
-    merge = model.config.vision_config.spatial_merge_size
-    sizes = iter((grids[:, 1:] // merge).tolist())
-    image = ids == model.config.image_token_id
-    positions = torch.zeros(3, *ids.shape, device=ids.device)
-    for row, attended in enumerate(attention_mask.bool()):
-        columns = attended.nonzero().flatten()
-        runs = image[row, columns].unique_consecutive(return_counts=True)
-        parts: list[Tensor] = []
-        start = 0
-        for visual, count in zip(*(values.tolist() for values in runs), strict=True):
-            while visual and count:  # images may stand side by side
-                height, width = next(sizes, (0, 0))
-                if not 0 < height * width <= count:
-                    raise ValueError(f"{count} image tokens of the prompt are those of no image; {REMEDY}")
-                places = torch.cartesian_prod(torch.arange(1), torch.arange(height), torch.arange(width)).T
-                parts.append(places + start)
-                start += max(height, width)
-                count -= height * width
-            if count:
-                parts.append((start + torch.arange(count)).expand(3, -1))
-                start += count
-        positions[:, row, columns] = torch.cat(parts, 1).to(positions)
-    return positions
-
-
-# EXAONE 4.5: Qwen2.5-VL's vision tower, on a language model with plain positions and sliding windows.
-#
-# Its own `generate` counts positions along the columns that it is given, whatever positions it is given, so
-# a
-# view of the model without that rule generates (`seam.decoding.heeding_positions`).
-
-
-class Exaone4_5Adapter(Qwen2_5VLAdapter):
-    """EXAONE 4.5, whose tower has fewer keys than queries."""
-
-    model_types = ("exaone4_5",)
-    title = "EXAONE 4.5"
-    remark = "dropping equals masking while the prompt fits the attention window"
-    plain_positions = True  # it has a rule of three-row positions, which only raises
-    clips = False  # frames are told from images by their kinds of tokens, which it takes no notice of
-
-
-# GLM-4V, GLM-4.5V, GLM-4.6V, GLM-GA and GLM-OCR: as Qwen2.5-VL, with learned positions, interpolated.
-#
-# The frames of a clip have placeholders of images; which is which stands in `mm_token_type_ids` alone.
-
-
 class Glm4vAdapter(Qwen2_5VLAdapter):
-    """GLM-4V and what was made after it."""
+    """GLM-4V and what was made after it: as Qwen2.5-VL, with learned positions, interpolated.
 
-    model_types = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr", "glmga")
-    title = "GLM-4V, GLM-OCR"
-    halves = False  # it shrinks by a convolution between its blocks and its merger
+    The frames of a clip have placeholders of images; which is which stands in `mm_token_type_ids` alone.
+    """
+
+    halves = False  # its tower shrinks by a convolution between its blocks and its merger
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
         """As the processor tells them.
@@ -387,37 +285,14 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
         return super().token_kinds(inputs)
 
 
-# GLM-5 Next: GLM-4V's tower without learned positions, on a language model with recurrent layers.
-#
-# Its other layers pick the tokens that they read and have no positions at all. Its image processor pads a
-# picture on the right and below, and the padding is cells as well.
-
-
-class Glm5NextAdapter(Qwen2_5VLAdapter):
-    """GLM-5 Next, whose positions are counted along the prompt."""
-
-    model_types = ("glm5_next",)
-    title = "GLM-5 Next"
-    remark = "its recurrent layers have no masked equivalent of a dropped token; no clips"
-    recurrent = True
-    clips = False  # frames have placeholders of images, and no three-row positions
-    halves = False  # it shrinks by a convolution between its blocks and its merger
-
-
-# PaddleOCR-VL: as Qwen2.5-VL, but patches lie in raster order, and are merged behind the tower.
-#
-# So the patches of a cell don't stand together. Some cells alone are encoded all the same: the tower takes
-# patches in any order with the positions that they have in the whole, and the projector merges those of each
-# cell once they stand together.
-
-
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
-    """PaddleOCR-VL."""
+    """PaddleOCR-VL: as Qwen2.5-VL, but patches [n, 3, p, p] lie in raster order and merge after the tower.
 
-    model_types = ("paddleocr_vl",)
-    title = "PaddleOCR-VL"
-    mean = (0.48145466, 0.4578275, 0.40821073)
-    std = (0.26862954, 0.26130258, 0.27577711)
+    So the patches of a cell don't stand together. Some cells alone are encoded all the same: the tower takes
+    patches in any order with the positions that they have in the whole, and the projector merges those of
+    each cell once they stand together.
+    """
+
     clips = False
     by_cells = False
 
@@ -484,3 +359,46 @@ def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
         orders.append(numbered.transpose(2, 3).flatten())
         start += t * h * w
     return torch.cat(orders)
+
+
+def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
+    """Positions of a prompt to an Omni thinker: [3, B, S], whole numbers as floats.
+
+    A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left
+    out behind one. With images alone the rule is the grid of each image at the end of the text before it;
+    with sound, which has a rule of its own, the thinker is asked.
+
+    Raises:
+        ValueError: image tokens stand in other numbers side by side than the images have.
+    """
+    ids, grids = inputs["input_ids"], inputs.get("image_grid_thw")
+    sound = inputs.get("feature_attention_mask")
+    lengths = inputs.get("audio_feature_lengths") if sound is None else sound.sum(-1)
+    if lengths is not None or grids is None:
+        owner = model if hasattr(model, "get_rope_index") else model.base_model
+        return owner.get_rope_index(
+            ids, image_grid_thw=grids, attention_mask=attention_mask, audio_seqlens=lengths
+        )[0]
+    merge = model.config.vision_config.spatial_merge_size
+    sizes = iter((grids[:, 1:] // merge).tolist())
+    image = ids == model.config.image_token_id
+    positions = torch.zeros(3, *ids.shape, device=ids.device)
+    for row, attended in enumerate(attention_mask.bool()):
+        columns = attended.nonzero().flatten()
+        runs = image[row, columns].unique_consecutive(return_counts=True)
+        parts: list[Tensor] = []
+        start = 0
+        for visual, count in zip(*(values.tolist() for values in runs), strict=True):
+            while visual and count:  # images may stand side by side
+                height, width = next(sizes, (0, 0))
+                if not 0 < height * width <= count:
+                    raise ValueError(f"{count} image tokens of the prompt are those of no image; {REMEDY}")
+                places = torch.cartesian_prod(torch.arange(1), torch.arange(height), torch.arange(width)).T
+                parts.append(places + start)
+                start += max(height, width)
+                count -= height * width
+            if count:
+                parts.append((start + torch.arange(count)).expand(3, -1))
+                start += count
+        positions[:, row, columns] = torch.cat(parts, 1).to(positions)
+    return positions

@@ -1,8 +1,10 @@
-"""Mistral Small 3 and Large 4 (Pixtral): as many cells as the picture is large, a break token after each row.
+"""Families whose image is a grid of its own size, row by row, with or without tokens between the rows.
 
-The break tokens are words of the prompt, so they always stay. The tower cuts a picture into patches by a
-convolution that touches each patch once, and tells them apart by positions: so some cells alone can be
-encoded, each at its place, by the tower's own parts.
+    Mistral, Apertus   pixel_values [n, 3, H, W] padded, image_sizes [n, 2]; a break token after each row
+    Gemma 4            pixel_values [n, P, 3 * p * p] in [0, 1], image_position_ids [n, P, 2] as (x, y), or -1
+    Kimi, Hunyuan      pixel_values [patches, 3, p, p] row by row, image_grid_thw [n, 3]
+
+Tokens between rows are words of the prompt, or no cells, and always stay.
 """
 
 from __future__ import annotations
@@ -17,24 +19,28 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from arr_coc.families.generic import unpadded
 from arr_coc.families.tiles import placeholder_runs
 from arr_coc.seam.assembly import Layout
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.pixels import coarse_views, to_pictures
 
 
 class Mistral3Adapter(FamilyAdapter):
-    """Both. Where one reads another layer of its tower than the last, all cells are encoded."""
+    """Mistral Small 3 and Large 4 (Pixtral): cells of merge x merge patches, a break token after each row.
 
-    model_types = ("mistral3", "mistral_large4")
-    title = "Mistral Small 3, Large 4"
-    remark = "the tokens between rows always stay; Large 4 picks what it reads, of what is kept"
-    sparse = True
+    The tower cuts a picture into patches by a convolution that touches each patch once, and tells them apart
+    by positions: so some cells alone can be encoded, each at its place, by the tower's own parts. Where a
+    model reads another layer of its tower than the last, all cells are encoded.
+    """
 
-    def __init__(self, model: Any, processor: Any = None) -> None:
-        super().__init__(model, processor)
-        self.sparse = model.config.vision_feature_layer == -1
+    encodes: Encodes = "cells"
+
+    def __init__(self, model: Any, processor: Any = None, **traits: Any) -> None:
+        super().__init__(model, processor, **traits)
+        if model.config.vision_feature_layer != -1:
+            self.encodes = "images"
 
     @property
     def merge(self) -> int:
@@ -64,14 +70,13 @@ class Mistral3Adapter(FamilyAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures, without the padding to the size of the largest in the call."""
-        sizes = [(int(h), int(w)) for h, w in inputs["image_sizes"]]
-        return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
+        return unpadded(inputs["pixel_values"], inputs["image_sizes"])
 
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """Computed from `image_sizes` alone, since every token is a cell."""
-        if not self.sparse:
+        if self.encodes != "cells":
             return super().layout(inputs)
         return Layout.of_grids(self._grids(inputs), inputs["pixel_values"].device)
 
@@ -91,7 +96,7 @@ class Mistral3Adapter(FamilyAdapter):
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The pictures scaled down, padded to one size."""
-        if not self.sparse:
+        if self.encodes != "cells":
             return super().coarse(inputs, cells)
         side, grids = self.patch * self.merge, self._grids(inputs)
         pictures = [
@@ -126,25 +131,18 @@ class Mistral3Adapter(FamilyAdapter):
         return self.model.base_model.multi_modal_projector(hidden, strip)
 
 
-# Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with their positions.
-#
-# So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean over
-# those of each cell. Gemma 4 reads an image in 70 to 1120 tokens as its processor is told
-# (`max_soft_tokens`): encoding few of 1120 cells keeps small print at the price of a small image.
-#
-# Pixels: `pixel_values` [n, P, 3 * p * p] in [0, 1], `image_position_ids` [n, P, 2] as (x, y), -1 for
-# padding.
-
-
 class Gemma4Adapter(FamilyAdapter):
-    """Gemma 4 with a vision tower. Its processor doesn't normalise; the tower does."""
+    """Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with positions.
 
-    model_types = ("gemma4",)
-    title = "Gemma 4"
-    remark = "dropping equals masking while the prompt fits the attention window"
+    So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean
+    over those of each cell. An image has 70 to 1120 tokens as the processor is told (`max_soft_tokens`):
+    encoding few of 1120 cells keeps small print at the price of a small image. The processor doesn't
+    normalise; the tower does.
+    """
+
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
-    sparse = True
+    encodes: Encodes = "cells"
     needed = ("image_position_ids",)
 
     @property
@@ -257,8 +255,6 @@ class Gemma4Adapter(FamilyAdapter):
 class Gemma4UnifiedAdapter(Gemma4Adapter):
     """Gemma 4 without a vision tower: a cell is one patch, and depends on no other."""
 
-    model_types = ("gemma4_unified",)
-    title = "Gemma 4 Unified"
     pool = 1
 
     @property
@@ -272,57 +268,36 @@ class Gemma4UnifiedAdapter(Gemma4Adapter):
         return torch.cat(list(output.pooler_output))
 
 
-# Kimi K2.5 and K2.6: pictures of any size, in patches row by row, every token a cell of merged patches.
-#
-# The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
-
-
 class KimiK25Adapter(FamilyAdapter):
-    """Kimi K2.5."""
+    """Kimi K2.5 and K2.6: pictures of any size, every token a cell of merged patches.
 
-    model_types = ("kimi_k25",)
-    title = "Kimi K2.5"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-    casts = False
+    The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
+    """
 
     @property
     def merge(self) -> int:
         """Patches along each side of a cell."""
         return self.model.config.vision_config.merge_kernel_size[0]
 
-    def grids(self, inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
-        """Per image its rows and columns of patches."""
-        return [(height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
-
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The grid of merged patches."""
-        grids = [(1, height // self.merge, width // self.merge) for height, width in self.grids(inputs)]
+        grids = [(1, h // self.merge, w // self.merge) for _, h, w in inputs["image_grid_thw"].tolist()]
         return list(zip(grids, map(torch.arange, counts), strict=True))
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches, with what it padded them by."""
         side = self.model.config.vision_config.patch_size
-        grids = [(1, height, width) for height, width in self.grids(inputs)]
+        grids = [(1, height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
         return to_pictures(inputs["pixel_values"], grids, 1, side, 1)
 
 
-# Hunyuan 4 VL: pictures of any size in raster order, a newline token of the encoder's own after each row.
-#
-# The newline tokens end the rows, so they always stay and are not counted. The tower has no positions but
-# those
-# that it interpolates for the whole picture, and it ends the rows itself, so it isn't run on some cells
-# alone.
-
-
 class HYV4VLAdapter(FamilyAdapter):
-    """Hunyuan 4 VL, whose every token picks the earlier ones that it reads: of those that are kept."""
+    """Hunyuan 4 VL: cells of merged patches, a newline token of the encoder's own after each row.
 
-    model_types = ("hy_v4_vl",)
-    title = "Hunyuan 4 VL"
-    remark = (
-        "from transformers 5.24 on; newlines stay; dropping equals masking while a token may pick every other"
-    )
+    The tower has no positions but those that it interpolates for the whole picture, and it ends the rows
+    itself, so it isn't run on some cells alone. Every token of the language model picks the earlier ones that
+    it reads: of those that are kept.
+    """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The grid of merged patches, its cells between newline tokens."""
@@ -330,7 +305,7 @@ class HYV4VLAdapter(FamilyAdapter):
         layout: list[tuple[Grid, Tensor]] = []
         for (frames, high, wide), count in zip(inputs["image_grid_thw"].tolist(), counts, strict=True):
             height, width = high // merge, wide // merge
-            numbered = torch.arange(count).view(frames, height, width + 1)
+            numbered = torch.arange(count).view(frames, height, width + 1)  # the last of each row a newline
             layout.append(((frames, height, width), numbered[..., :width].flatten()))
         return layout
 
@@ -340,22 +315,13 @@ class HYV4VLAdapter(FamilyAdapter):
         return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
 
 
-# Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a token that begins each picture and one that ends it.
-#
-# Positions have as many rows as the rotary embedding has axes, three or four, and no other row above them.
-# One
-# of them numbers the pictures of a prompt; the model's own rule numbers those of a batch through, so that
-# the
-# second prompt would have other positions than alone. Here each prompt has those that it has alone.
-
-
 class HunyuanVLAdapter(HYV4VLAdapter):
-    """Hunyuan VL and HunyuanOCR."""
+    """Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a token that begins each picture and one that ends it.
 
-    model_types = ("hunyuan_vl",)
-    title = "Hunyuan VL, HunyuanOCR"
-    remark = "newlines, and the tokens that begin and end a picture, stay"
-    text_row = False
+    Positions have as many rows as the rotary embedding has axes, three or four. One of them numbers the
+    pictures of a prompt; the model's own rule numbers those of a batch through, so that the second prompt
+    would have other positions than alone. Here each prompt has those that it has alone.
+    """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """As the grids have them: some releases of transformers divide the tokens otherwise."""
@@ -382,65 +348,19 @@ class HunyuanVLAdapter(HYV4VLAdapter):
         return torch.cat(rows, dim=1)
 
 
-# LFM3-VL: pictures of any size in cells of 2x2 patches, positions counted along the prompt.
-#
-# Layers of its tower are convolutions over the patches of the whole picture, so it isn't run on some cells
-# alone. As in LFM2-VL the language model has short convolutions over the tokens that are left.
-
-
-class Lfm3VLAdapter(FamilyAdapter):
-    """LFM3-VL."""
-
-    model_types = ("lfm3_vl",)
-    recurrent = True
-    casts = False
-    title = "LFM3-VL"
-    remark = "from transformers 5.24 on; convolutions have no masked equivalent of a dropped token"
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the patch grid divided by the merge size."""
-        merge = self.model.config.vision_config.spatial_merge_size
-        grids = [(t, h // merge, w // merge) for t, h, w in inputs["image_grid_thw"].tolist()]
-        return list(zip(grids, map(torch.arange, counts), strict=True))
-
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
-        vision = self.model.config.vision_config
-        shape = vision.spatial_merge_size, vision.patch_size, vision.temporal_patch_size
-        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), *shape)
-
-
-# Apertus 1.5: pictures of any size as codes of a visual vocabulary, a token between their rows.
-#
-# A code stands for 16 x 16 px, so a picture of 1,400 px a side has 7,569. The tokens between rows are words
-# of
-# the prompt and always stay. The encoder is convolutional and sees the picture whole: it isn't run on some
-# cells alone.
-
-
 class Apertus1p5Adapter(FamilyAdapter):
-    """Apertus 1.5. Its image processor normalises to [-1, 1] and pads to the largest picture of a call."""
+    """Apertus 1.5: pictures as codes of a visual vocabulary, 16 x 16 px each, a token between their rows.
 
-    model_types = ("apertus1p5",)
-    title = "Apertus 1.5"
-    remark = "from transformers 5.24 on; the tokens between rows, and sound, always stay"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    A picture of 1,400 px a side has 7,569 codes. The encoder is convolutional and sees the picture whole: it
+    isn't run on some cells alone. The image processor pads to the largest picture of a call.
+    """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """Every token is a cell: the picture's size in codes."""
         side = self.model.config.vision_config.spatial_scale_factor
-        sizes = inputs["image_sizes"].tolist()
-        grids = [(1, height // side, width // side) for height, width in sizes]
+        grids = [(1, height // side, width // side) for height, width in inputs["image_sizes"].tolist()]
         return list(zip(grids, map(torch.arange, counts), strict=True))
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures, without the padding."""
-        sizes = inputs["image_sizes"].tolist()
-        return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
-
-    @property
-    def name_marks(self) -> tuple[str, str]:
-        """The tokens around the size in words that its processor writes before each picture."""
-        tokens = self.processor.tokenizer
-        return tokens.boi_token, tokens.image_wrapper_token
+        return unpadded(inputs["pixel_values"], inputs["image_sizes"])

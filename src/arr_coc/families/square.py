@@ -1,22 +1,17 @@
 """Families whose tower reads one square view of a picture: finer crops of the picture, encoded beside it.
 
-The view of the whole, every token of it, is the gestalt: the processor writes the prompt for it, and it is in
-every answer. The same square at two or three times the view's scale is cut into crops of the tower's own
-size; cells are chosen over all crops, and only crops that hold a chosen one are encoded. The chosen cells'
-tokens follow those of the view, each at the position of the token of the view that covers it: text keeps its
-positions, and without a chosen cell the prompt is the stock model's.
+    pixel_values [images, 3, s, s]    the view; every token of it is in every answer
+    crop_values [c, 3, s, s]          crops of the same square at two or three times its scale, row by row
+    crop_grids [images, 2]            rows and columns of each image's crops; (1, 1) where it has none
 
-Crops are inputs beside the processor's own: `crop_values` [c, 3, s, s], those of each image row by row, and
-`crop_grids` [images, 2], rows and columns of each image's crops; (1, 1) where a picture has nothing finer to
-show: it has no crop, and its cells are those of the view.
+Cells are chosen over all crops, and only crops that hold a chosen one are encoded. The cells of an image
+without crops, which has nothing finer to show, are those of its view.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -25,7 +20,6 @@ import torch.nn.functional as F
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.families.generic import GenericAdapter
 from arr_coc.families.tiles import joined, raster
 from arr_coc.seam.assembly import (
     CROP,
@@ -36,21 +30,24 @@ from arr_coc.seam.assembly import (
     joined_tokens,
     without_crops,
 )
-from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.question import TemplateMarkers
 
 MOST_TIMES = 3
 """The most crops along each side of a picture."""
-SAME = 0.04
-"""The most that two views of one picture differ in, mean over pixels in [0, 1] at COARSE px."""
-COARSE = 32
+SAME_IMAGE_MAX_DIFF = 0.04
+"""The most that two views of one picture differ in, mean over pixels in [0, 1] at COMPARED_PX a side."""
+COMPARED_PX = 32
 
 
 class CroppedAdapter(FamilyAdapter):
-    """Base class of the adapters of families of one square view: they say how many cells it has a side."""
+    """Base class of families of one square view, which say how many cells that has along each side.
 
-    by_crops = True
+    The chosen cells' tokens follow those of the view, each at the position of the token of the view that
+    covers it: text keeps its positions, and without a chosen cell the prompt is the stock model's.
+    """
+
+    encodes: Encodes = "crops"
 
     @property
     @abstractmethod
@@ -115,8 +112,8 @@ class CroppedAdapter(FamilyAdapter):
         views = torch.cat([self._cut(picture, 1) for picture in pictures]).to(pixels)
         pairs = zip(self.images({**inputs, "pixel_values": views}), self.images(inputs), strict=True)
         for number, pair in enumerate(pairs):
-            small = [F.interpolate(x[None], (COARSE, COARSE), mode="area") for x in pair]
-            if float((small[0] - small[1]).abs().mean()) > SAME:
+            small = [F.interpolate(x[None], (COMPARED_PX, COMPARED_PX), mode="area") for x in pair]
+            if float((small[0] - small[1]).abs().mean()) > SAME_IMAGE_MAX_DIFF:
                 raise ValueError(
                     f"picture {number} does not show what the model's view of image {number} shows: pass the "
                     "pictures in the order of the prompt's images, as the processor got them"
@@ -152,8 +149,6 @@ class CroppedAdapter(FamilyAdapter):
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """Computed from the prompt; with crops among the inputs their cells, which have no place in it."""
-        if not self.by_crops:
-            return super().layout(inputs)
         count, device = self._view_tokens(inputs), inputs["pixel_values"].device
         images = len(inputs["pixel_values"])
         if CROP_GRIDS not in inputs:
@@ -206,8 +201,6 @@ class CroppedAdapter(FamilyAdapter):
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The view of the whole of each image, whatever `cells`."""
-        if not self.by_crops:
-            return super().coarse(inputs, cells)
         return {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
@@ -302,15 +295,9 @@ def _counts(inputs: Mapping[str, Any]) -> list[int]:
     return [rows * columns for rows, columns in _shapes(inputs)]
 
 
-# LLaVA (1.5): one square picture per image, plain positions, a CLIP-like tower.
-
-
 class LlavaAdapter(CroppedAdapter):
-    """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
+    """LLaVA 1.5 with a tower of fixed input size (CLIP, SigLIP): a square of patches, each a cell."""
 
-    model_types = ("llava",)
-    title = "LLaVA 1.5"
-    remark = "the view of the whole stays beside the crops; no checkpoint was taught to read both"
     by_cells = True
     visual_names = (
         "pixel_values",
@@ -346,58 +333,3 @@ class LlavaAdapter(CroppedAdapter):
         covered = self.side * self.patch_px
         views = [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
         return self.pictures_of(inputs, views) if CROP_GRIDS in inputs else views
-
-
-# Gemma 3: a square of cells for each picture and each crop of it, whatever their shapes.
-
-
-class Gemma3Adapter(FamilyAdapter):
-    """Gemma 3: pictures are scaled to the tower's square; crops (pan and scan) are pictures of their own."""
-
-    model_types = ("gemma3",)
-    title = "Gemma 3"
-    remark = "dropping equals masking while the prompt fits the attention window"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell of a square."""
-        sides = [math.isqrt(count) for count in counts]
-        return [((1, side, side), torch.arange(side * side)) for side in sides]
-
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tower's input."""
-        return list(inputs["pixel_values"])
-
-
-# FastVLM: a square of cells for each picture, read by a tower of convolutions from timm.
-#
-# The generic adapter, without its check: each cell of the last layers sees nearly all of the picture, so in
-# a
-# model of random weights no cell changes the most with its own quarter.
-
-
-class FastVLMAdapter(GenericAdapter):
-    """FastVLM."""
-
-    model_types = ("fast_vlm",)
-    title = "FastVLM"
-    remark = "with `timm` installed"
-
-
-# PaliGemma: a square of cells for each picture, read together with the question, each seeing the other.
-
-
-class PaliGemmaAdapter(Gemma3Adapter):
-    """PaliGemma and PaliGemma 2. Released checkpoints have no chat template: write the prompt yourself."""
-
-    model_types = ("paligemma",)
-    title = "PaliGemma"
-    remark = "without a chat template of its own `generate` alone; the image is read anew for each question"
-    prefix = True
-
-    @cached_property
-    def markers(self) -> TemplateMarkers | None:
-        """What its processor, not a template, writes around a user's words."""
-        tokenizer = getattr(self.processor, "tokenizer", None)
-        return None if tokenizer is None else TemplateMarkers(tokenizer.bos_token, "\n")

@@ -1,10 +1,11 @@
-"""Families whose processor cuts a picture into square tiles and adds a small view of the whole behind them.
+"""Families whose processor cuts a large picture into tiles and adds a small view of the whole.
+
+    InternVL, Aya, Command A, Ovis2    pixel_values [tiles and views, 3, s, s]
+    Idefics3, SmolVLM                  pixel_values [B, most of a prompt, 3, s, s], filled up with black ones
+    LLaVA-NeXT, LLaVA-OneVision        pixel_values [images, 1 + tiles, 3, s, s], image_sizes [images, 2]
 
 The cells are those of all tiles in one raster; the view of the whole, and every token that names a tile,
 always stay. A picture that was not cut has the cells of its one view.
-
-The vision tower reads one view at a time, so a tile's tokens depend on no other tile. Some cells alone are
-therefore encoded by whole tiles: those that hold a kept cell, and the views of the whole.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
-import transformers
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from arr_coc.families.registry import takes_any_number
-from arr_coc.families.square import LlavaAdapter
 from arr_coc.families.tiles import (
     arranged,
     arrangement,
@@ -37,22 +36,24 @@ from arr_coc.families.tiles import (
     run_spans,
 )
 from arr_coc.seam.assembly import handing_back, image_spans
-from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.pixels import REMEDY, to_picture
 
 
 class TiledAdapter(FamilyAdapter):
-    """Base class of the adapters of families in tiles: they say how large a cell is, and what is a view."""
+    """Base class of families in square tiles with the view of the whole last: they say a cell's size in px.
 
-    remark = "the view of the whole, behind the tiles, always stays"
-    by_tiles = True
+    The vision tower reads one view at a time, so a tile's tokens depend on no other tile. Some cells alone
+    are therefore encoded by whole tiles: those that hold a kept cell, and the views of the whole.
+    """
 
-    def __init__(self, model: Any, processor: Any = None) -> None:
-        super().__init__(model, processor)
-        # How tiles lie is read off their pixels, which takes a while, and several times in a call: kept as
-        # long as the tensor of the pixels lives, and as nobody writes into it.
-        self._shapes: Any = WeakTensorKeyDictionary()
+    encodes: Encodes = "tiles"
+
+    @cached_property
+    def _shapes(self) -> Any:
+        """Per tensor of pixels its version and how its tiles lie, which is slow to read and asked often."""
+        return WeakTensorKeyDictionary()
 
     @property
     @abstractmethod
@@ -186,24 +187,8 @@ class TiledAdapter(FamilyAdapter):
         return memo[1]
 
 
-# Idefics3 and SmolVLM: square tiles of a picture between row and column tokens, then a view of the whole.
-
-
 class Idefics3Adapter(TiledAdapter):
-    """Idefics3 and SmolVLM."""
-
-    model_types = ("idefics3", "smolvlm")
-    title = "Idefics3, SmolVLM"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-
-    def __init__(self, model: Any, processor: Any = None) -> None:
-        super().__init__(model, processor)
-        if not takes_any_number(type(model)):
-            raise ImportError(
-                f"{model.config.model_type!r} takes encoded images in whole blocks alone in transformers "
-                f"{transformers.__version__}, so that no token of them can be dropped; install a newer one"
-            )
+    """Idefics3 and SmolVLM: row and column tokens before each tile, and a token before the view."""
 
     @property
     def cell_px(self) -> int:
@@ -226,16 +211,8 @@ class Idefics3Adapter(TiledAdapter):
         return numbers_by_last(input_ids, self.image_token_id)
 
 
-# InternVL: square tiles of a picture, then a view of the whole, between one start and one end token.
-
-
 class InternVLAdapter(TiledAdapter):
-    """InternVL 2.5, 3 and 3.5 in transformers' own format, and Qianfan-OCR."""
-
-    model_types = ("internvl", "qianfan_ocr")
-    title = "InternVL"
-    mean = (0.485, 0.456, 0.406)
-    std = (0.229, 0.224, 0.225)
+    """InternVL 2.5, 3 and 3.5, and Qianfan-OCR: tiles and view between one start and one end token."""
 
     @property
     def cell_px(self) -> int:
@@ -249,21 +226,8 @@ class InternVLAdapter(TiledAdapter):
         return [count // length for count in counts]
 
 
-# Aya Vision and Command A Vision: square tiles, then a view of the whole, each a run of placeholders.
-#
-# Aya names each in ordinary text before it ("TILE_1", "TILE_GLOBAL"); Command A ends each with a line
-# break, so
-# that only the first of an image follows another token.
-
-
 class AyaVisionAdapter(TiledAdapter):
-    """Aya Vision, whose language model has an attention window in most layers."""
-
-    model_types = ("aya_vision",)
-    title = "Aya Vision"
-    remark = f"{TiledAdapter.remark}; dropping equals masking while the prompt fits the attention window"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    """Aya Vision: each tile and view is named in ordinary text before it ("TILE_1", "TILE_GLOBAL")."""
 
     @property
     def cell_px(self) -> int:
@@ -274,40 +238,20 @@ class AyaVisionAdapter(TiledAdapter):
         """As the names before them say."""
         return numbers_by_last(input_ids, self.image_token_id)
 
-    @property
-    def name_marks(self) -> tuple[str, str] | None:
-        """The tokens that begin and end an image, whose tiles have names."""
-        return self.processor.start_of_img_token, self.processor.end_of_img_token
-
 
 class Cohere2VisionAdapter(AyaVisionAdapter):
-    """Command A Vision, likewise."""
-
-    model_types = ("cohere2_vision",)
-    title = "Command A Vision"
-
-    @property
-    def name_marks(self) -> None:
-        """None: its tiles have no names."""
-        return None
+    """Command A Vision: a line break ends each tile and view, so only an image's first follows a token."""
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
         """As the token that begins an image says."""
         return numbers_by_first(input_ids, self.image_token_id)
 
 
-# Ovis2: a view of the whole, then square tiles of the picture; a picture that is not cut has the one view.
-#
-# Tokens around the views are words of the prompt whose embeddings the encoder gives with its features. They
-# and the view of the whole always stay.
-
-
 class Ovis2Adapter(FamilyAdapter):
-    """Ovis2, in transformers' own format."""
+    """Ovis2: a view of the whole, then square tiles of the picture.
 
-    model_types = ("ovis2",)
-    title = "Ovis2"
-    remark = "the view of the whole, ahead of the tiles, always stays"
+    Tokens around the views are words of the prompt whose embeddings the encoder gives with its features.
+    """
 
     @property
     def side(self) -> int:
@@ -352,22 +296,13 @@ class Ovis2Adapter(FamilyAdapter):
         return [(own[1:], arrangement(own[1:], own[0])) if len(own) > 1 else (own, (1, 1)) for own in views]
 
 
-# LFM2-VL: square tiles of a large picture, then a view of the whole in its own shape; else one view.
-#
-# Most layers of its language model are short convolutions over the tokens that are left: they mix
-# neighbours,
-# and with some tokens dropped these are others. With all tokens kept, results are the stock model's.
-
-
 class Lfm2VLAdapter(FamilyAdapter):
-    """LFM2-VL. A token names each tile; tokens say where an image begins and ends."""
+    """LFM2-VL: square tiles of a large picture, each with a token, then a view in the picture's own shape.
 
-    model_types = ("lfm2_vl",)
-    recurrent = True
-    title = "LFM2-VL"
-    remark = "convolutions have no masked equivalent of a dropped token; the view of the whole always stays"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    `pixel_values` [views, patches, p * p * 3] are padded, `spatial_shapes` [views, 2] the patches of each
+    view. Most layers of the language model are short convolutions over the tokens that are left: they mix
+    neighbours, and with some tokens dropped these are others.
+    """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's views: their placeholders stand a single token apart."""
@@ -438,20 +373,14 @@ def _channels_first(rows: Tensor) -> Tensor:
     return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
 
 
-# Step 3.7: windows of a large picture row by row, then a square view of the whole.
-#
-# The cells are those of all windows in one raster; the view of the whole behind them always stays. A picture
-# that was not cut has the cells of its one view, which is square whatever the picture's shape. The prompt
-# says
-# how windows lie: those of a row have no more than their two marks between them.
-
-
 class Step3p7Adapter(FamilyAdapter):
-    """Step 3.7."""
+    """Step 3.7: windows of a large picture row by row, then a view of the whole, square whatever its shape.
 
-    model_types = ("step3p7",)
-    title = "Step 3.7"
-    remark = "the view of the whole, behind the windows, always stays"
+    `pixel_values` [images, 3, s, s] are the views, `pixel_values_local` [windows, 3, w, w] the windows,
+    `num_local_patches` [images] how many each image has. The prompt says how windows lie: those of a row
+    have no more than their two marks between them.
+    """
+
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
@@ -504,14 +433,6 @@ class Step3p7Adapter(FamilyAdapter):
         return windows
 
 
-# MiniCPM-V: a view of the whole, then, of a large picture, the slices that it was cut into, row by row.
-#
-# The cells are those of all slices in one raster; the view of the whole ahead of them always stays. A
-# picture
-# that was not cut has the cells of its one view. The prompt says how slices lie: those of a row have no more
-# than their two marks between them.
-
-
 class Slices(NamedTuple):
     """How a picture was cut: rows and columns of slices, tokens and (h, w) patches of each of its views."""
 
@@ -522,14 +443,12 @@ class Slices(NamedTuple):
 
 
 class MiniCPMVAdapter(FamilyAdapter):
-    """MiniCPM-V 4.6 and 4.7, whose language model is Qwen3.5's."""
+    """MiniCPM-V 4.6 and 4.7: a view of the whole, then the slices of a large picture, row by row.
 
-    model_types = ("minicpmv4_6", "minicpmv4_7")
-    title = "MiniCPM-V"
-    remark = "the view of the whole, ahead of the slices, always stays; recurrent as Qwen3.5"
-    recurrent = True
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    `pixel_values` [1, 3, p, patches * p] are the patches of all views side by side, `target_sizes` [views, 2]
+    the patches of each. The prompt says how slices lie: those of a row have no more than their two marks
+    between them.
+    """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each picture's views."""
@@ -589,20 +508,6 @@ class MiniCPMVAdapter(FamilyAdapter):
                 pictures.append(Slices(rows, columns, tokens, own))
         return pictures
 
-    @property
-    def name_marks(self) -> tuple[str, str]:
-        """The tokens around the number that its processor writes before each picture."""
-        tokens = self.processor.tokenizer
-        return tokens.image_id_start_token, tokens.image_id_end_token
-
-
-# LLaVA-NeXT and LLaVA-OneVision: a base view, then the picture in tiles, a newline token after each row.
-#
-# The cells are those of the tiled picture, unpadded. The base view (a coarse view of the whole) and the
-# newline tokens (which end the rows) are always kept and are not counted. An image that comes as a base view
-# alone (OneVision with several images in a prompt), or so thin that its tiles hold no whole patch of it, has
-# the cells of that view.
-
 
 class Tiling(NamedTuple):
     """The place of one picture in its tiles, in patches."""
@@ -617,14 +522,18 @@ class Tiling(NamedTuple):
         return 0 in self.grid
 
 
-class LlavaNextAdapter(LlavaAdapter):
-    """LLaVA-NeXT (LLaVA-1.6)."""
+class LlavaNextAdapter(FamilyAdapter):
+    """LLaVA-NeXT (LLaVA-1.6): a base view, then the picture in tiles, a newline token after each row.
 
-    model_types = ("llava_next",)
-    title = "LLaVA-NeXT"
-    remark = "reads fine tiles by itself, all of them; base view and newline tokens always stay"
-    by_crops = False  # its processor cuts tiles itself
-    by_cells = False  # its tower sees tiles, and the whole picture besides
+    The cells are those of the tiled picture, unpadded; the base view and the newline tokens always stay. An
+    image that comes as a base view alone, or so thin that its tiles hold no whole patch of it, has the cells
+    of that view.
+    """
+
+    @property
+    def side(self) -> int:
+        """Patches along each side of a tile."""
+        return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
         """Whether the image comes as its base view alone."""
@@ -697,12 +606,6 @@ class LlavaNextAdapter(LlavaAdapter):
 class LlavaOnevisionAdapter(LlavaNextAdapter):
     """LLaVA-OneVision: many tiles, shrunk to a maximum; of several images in a prompt, base views alone."""
 
-    model_types = ("llava_onevision",)
-    title = "LLaVA-OneVision"
-    visual_names = (*LlavaNextAdapter.visual_names, "vision_aspect_ratio", "batch_num_images")
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
         """Whether the image shares its prompt with others."""
         numbers = inputs.get("batch_num_images")
@@ -718,21 +621,13 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
         return (int(height // ratio), int(width // ratio)) if ratio > 1.1 else (height, width)
 
 
-# Molmo 2: a small view of the whole, then the picture from overlapping crops, a token after each row.
-#
-# The cells are those of the crops, each pooled from patches that the processor lists. The tokens of the
-# view of
-# the whole and those that end rows always stay. All tokens of an image read each other, the kept ones too.
-
-
 class Molmo2Adapter(FamilyAdapter):
-    """Molmo 2. Dropping a token equals masking it, though tokens of an image read each other."""
+    """Molmo 2: a small view of the whole, then the picture from overlapping crops, a token after each row.
 
-    model_types = ("molmo2",)
-    title = "Molmo 2"
-    remark = "the view of the whole and the tokens after rows always stay"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    Each cell is pooled from patches that the processor lists: `pixel_values` [crops, patches, p * p * 3],
+    `image_token_pooling` [cells, pool * pool] numbers of patches, -1 for none, `image_grids` [images, 4] rows
+    and columns of the view and of the crops. All tokens of an image read each other, those that stay too.
+    """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The grid of the crops, behind the view of the whole."""

@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 import transformers
@@ -47,30 +47,28 @@ BESIDE = ("visual_indicator_features",)
 """What models take from their encoders beside tokens: in Ovis2 the embeddings of the words around them."""
 
 
-class FamilyAdapter(PromptAssembly):
-    """Base class of the adapters: what differs between families is in its abstract methods and attributes.
+Encodes = Literal["cells", "tiles", "crops", "images"]
+"""The smallest part of an image that a vision tower can encode alone."""
 
-    The rest has defaults that are read off the model. A family whose encoder takes images in other pieces
-    (tiles, or all images of a prompt) overrides `token_counts`. One whose vision tower can encode some cells
-    alone (`sparse`), some tiles (`by_tiles`) or finer crops (`by_crops`), overrides `layout`, `encode_cells`
-    and `coarse`; in the others these three raise NotImplementedError.
+
+class FamilyAdapter(PromptAssembly):
+    """How one family of models lays an image in the prompt: where its cells are, and which pixels they show.
+
+    A family's class says that in `cell_layout` and `patches`; everything else has a default that is read off
+    the model. One whose encoder takes images in other pieces (tiles, or all images of a prompt) overrides
+    `token_counts`. One that `encodes` less than an image alone overrides `layout`, `encode_cells` and
+    `coarse`; in the others these three raise NotImplementedError.
 
     Attributes:
-        model_types: `config.model_type` of the models that the adapter is for.
-        title: the family's name for readers.
-        remark: what of it is not offered, or what to know; "" for nothing.
         visual_names: processor outputs that belong to the images, not to the prompt; by default what the
             model's `get_image_features` takes.
         needed: of these the ones that must stand beside the pixels; by default those that have no default
             there, and the grids of patches.
         mean: per channel, of the image processor's normalisation, where no processor is at hand.
         std: likewise.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S]; by default those of
-            models that compute none of these.
-        sparse: the vision tower can encode some cells alone.
-        by_tiles: it can encode some tiles alone, each with all of its cells.
-        by_crops: it reads a picture in one view, and finer crops of the picture can be encoded beside it; the
-            three take them from inputs to which `crops` were added.
+        encodes: "cells": the vision tower can encode some cells alone; "tiles": some tiles, each with all of
+            its cells; "crops": it reads a picture in one view, and finer crops of the picture can be encoded
+            beside it, from inputs to which `crops` were added; "images": none of these.
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
             compute can be told by cell; `merger` and `tower_order` say where.
@@ -79,33 +77,43 @@ class FamilyAdapter(PromptAssembly):
         casts: the model turns pixels into its own dtype; else they must come in it.
         prefix: every token of the prompt sees the whole prompt, the question the image and the image the
             question, so that no part of it can be read once for several questions.
+        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S]; by default those of
+            models that compute none of these.
         recurrent: some layers have a state that depends on every token read, so that dropping a token has no
             masked equivalent; by default as the model's configuration lists its layers.
+        ignores_positions: the model's `generate` numbers the columns that it is given, whatever positions
+            come with them.
+        keeps_shape: its image processor keeps a picture's shape and takes it at any size, in whole cells.
+        middle_square: its image processor cuts a picture to the middle square.
+        layer_by_layer: the layers of its language model can be called one by one.
+        name_marks: the names under which a tokenizer, or the processor, holds the two tokens between which
+            text about an image is written, its size or the name of a tile; None where there is no such text.
 
     Args:
         model: a loaded transformers model of this family. It is used, never changed.
         processor: its processor, if at hand: gives the exact normalisation and the chat template.
+        traits: attributes above, in place of the class's own.
 
     Raises:
         ImportError: the installed transformers has no `mm_encoder_outputs` (it came with 5.18, in a
             few families later).
     """
 
-    model_types: ClassVar[tuple[str, ...]]
-    title: ClassVar[str] = ""
-    remark: ClassVar[str] = ""
-    mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
-    std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
-    sparse: bool = False
-    by_tiles: ClassVar[bool] = False
-    by_crops: ClassVar[bool] = False
-    clips: ClassVar[bool] = False
-    by_cells: ClassVar[bool] = False
-    halves: ClassVar[bool] = False
-    casts: ClassVar[bool] = True
-    prefix: ClassVar[bool] = False
+    mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
+    std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+    encodes: Encodes = "images"
+    clips: bool = False
+    by_cells: bool = False
+    halves: bool = False
+    casts: bool = True
+    prefix: bool = False
+    ignores_positions: bool = False
+    keeps_shape: bool = False
+    middle_square: bool = False
+    layer_by_layer: bool = False
+    name_marks: tuple[str, str] | None = None
 
-    def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
+    def __init__(self, model: PreTrainedModel, processor: Any = None, **traits: Any) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
             raise ImportError(
                 f"{model.config.model_type!r} takes no encoded images in transformers "
@@ -115,6 +123,8 @@ class FamilyAdapter(PromptAssembly):
         self.model: Any = model
         self.processor = processor
         self._warnings: set[int] = set()  # shared by all copies that `on` makes
+        for name, value in traits.items():
+            setattr(self, name, value)
 
     def on(self, model: PreTrainedModel) -> Self:
         """The same adapter on another model of the same shape, such as a twin with LoRAs."""
@@ -163,7 +173,7 @@ class FamilyAdapter(PromptAssembly):
     @property
     def early_layout(self) -> bool:
         """Whether `layout` can be told before anything is encoded."""
-        return self.sparse or self.by_tiles or self.by_crops
+        return self.encodes != "images"
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The base model's own output of `get_image_features` for these inputs."""
@@ -223,14 +233,14 @@ class FamilyAdapter(PromptAssembly):
         """The counts, grids and cells of the images' tokens, before anything is encoded.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
+            NotImplementedError: always, where the family encodes whole images alone.
         """
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Encode the kept cells of each image and nothing else: no other cell has any influence on them.
 
-        A family that is `by_tiles` encodes the tiles that hold a kept cell, and what always stays; the cells
+        A family that encodes tiles encodes those that hold a kept cell, and what always stays; the cells
         of a tile have influence on each other.
 
         Args:
@@ -243,7 +253,7 @@ class FamilyAdapter(PromptAssembly):
             bit.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
+            NotImplementedError: always, where the family encodes whole images alone.
             ValueError: bad indices, or nothing to encode in any image.
         """
         raise self._not_sparse()
@@ -262,7 +272,7 @@ class FamilyAdapter(PromptAssembly):
             `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
+            NotImplementedError: always, where the family encodes whole images alone.
             ValueError: `cells` is below 1, or a clip among the images.
         """
         raise self._not_sparse()
@@ -303,7 +313,7 @@ class FamilyAdapter(PromptAssembly):
             keep: per image long [K_i], raster indices of kept cells.
 
         Returns:
-            (encoded, all); None where the family is not `by_tiles`.
+            (encoded, all); None where the family encodes no tiles.
         """
         return None
 
@@ -314,7 +324,7 @@ class FamilyAdapter(PromptAssembly):
         """Cells of the one view of a picture.
 
         Raises:
-            NotImplementedError: always, where the family is not `by_crops`.
+            NotImplementedError: always, where the family encodes no crops.
         """
         raise self._not_sparse()
 
@@ -335,7 +345,7 @@ class FamilyAdapter(PromptAssembly):
             pictures: the images as the user has them, in order of appearance.
 
         Raises:
-            NotImplementedError: always, where the family is not `by_crops`.
+            NotImplementedError: always, where the family encodes no crops.
         """
         raise self._not_sparse()
 
@@ -421,14 +431,8 @@ class FamilyAdapter(PromptAssembly):
         tokenizer = getattr(self.processor, "tokenizer", None)
         if tokenizer is None or self.name_marks is None:
             return mask
-        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids([*self.name_marks]))
-
-    @property
-    def name_marks(self) -> tuple[str, str] | None:
-        """The tokens between which the processor writes text about an image, its size or the name of a tile;
-        None where it writes none.
-        """
-        return None
+        marks = [getattr(tokenizer, n, None) or getattr(self.processor, n) for n in self.name_marks]
+        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids(marks))
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:

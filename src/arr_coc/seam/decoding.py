@@ -596,13 +596,15 @@ NUMBERED_BY_PROMPT = Version("5.24")
 before, returned sequences without beams were numbered apart.
 """
 
-FORGETFUL = ("exaone4_5",)
-"""Model types whose `generate` counts positions along the columns, in place of those that it is given."""
+COLUMN_COUNTERS: set[str] = set()
+"""Model types whose `generate` counts positions along the columns, whatever it is given: families say so when
+they are registered (`FamilyAdapter.ignores_positions`).
+"""
 
 
 def heeding_positions(model: Any) -> Any:
-    """The model, or a view of one that is `FORGETFUL`, with the same modules, whose `generate` isn't."""
-    if model.config.model_type not in FORGETFUL:
+    """The model, or for `COLUMN_COUNTERS` a view with the same modules that heeds given positions."""
+    if model.config.model_type not in COLUMN_COUNTERS:
         return model
     view: Any = copy.copy(model)
     prepare = GenerationMixin.prepare_inputs_for_generation

@@ -233,7 +233,7 @@ def compress(
         ValueError: an unknown name, no trained weights, or a family that can't encode a coarse view.
     """
     compressor = find_compressor(name)
-    if compressor.factor is None and not (adapter.sparse or adapter.by_tiles or CROP_GRIDS in inputs):
+    if compressor.factor is None and not (adapter.encodes in ("cells", "tiles") or CROP_GRIDS in inputs):
         raise ValueError(
             f"compressor {name!r} needs a vision tower of any input size, which "
             f"{adapter.model.config.model_type!r} has not; use 'pool4' or 'pool16'"
@@ -362,7 +362,7 @@ def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[T
     Raises:
         ValueError: a clip among the images.
     """
-    return gestalt_features(compress("resize" if adapter.sparse else "pool4", adapter, inputs))
+    return gestalt_features(compress("resize" if adapter.encodes == "cells" else "pool4", adapter, inputs))
 
 
 class VisionTower:
