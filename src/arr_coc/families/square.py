@@ -33,7 +33,7 @@ from arr_coc.seam.assembly import (
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
 
-MOST_TIMES = 3
+MOST_CROPS_A_SIDE = 3
 """The most crops along each side of a picture."""
 SAME_IMAGE_MAX_DIFF = 0.04
 """The most that two views of one picture differ in, mean over pixels in [0, 1] at COMPARED_PX a side."""
@@ -124,11 +124,7 @@ class CroppedAdapter(FamilyAdapter):
         }
 
     def _cut(self, picture: Image, times: int) -> Tensor:
-        """The crops [times**2, 3, s, s] of what the view shows of a picture.
-
-        A rim of the tower's input may hold no whole patch; crops overlap by it, so that cells lie side by
-        side.
-        """
+        """The crops [times**2, 3, s, s] of what the view shows of a picture."""
         reader, side = self.processor.image_processor, self.input_px
         sizes = {
             name: {key: times * px for key, px in _sides(getattr(reader, name)).items() if px}
@@ -141,7 +137,7 @@ class CroppedAdapter(FamilyAdapter):
                 f"{type(reader).__name__} makes {tuple(fine.shape)} of a picture where crops need "
                 f"{(3, times * side, times * side)}; use mode='prune'"
             )
-        step = self.side * self.patch_px
+        step = self.side * self.patch_px  # less than the side where a rim holds no whole patch: crops overlap
         parts = fine.unfold(1, side, step).unfold(2, side, step)[:, :times, :times]  # (3, n, n, s, s)
         return parts.permute(1, 2, 0, 3, 4).reshape(-1, 3, side, side)
 
@@ -167,14 +163,11 @@ class CroppedAdapter(FamilyAdapter):
             inputs: processor inputs with crops.
             views: per image [3, h, w], without the rim that holds no whole patch.
         """
-        covered, own = self.side * self.patch_px, inputs[CROP_VALUES]
-        pictures, start = [], 0
-        for view, (rows, columns) in zip(views, _shapes(inputs), strict=True):
-            count = rows * columns if rows * columns > 1 else 0
-            crops = own[start : start + count, :, :covered, :covered]
-            pictures.append(joined(crops, rows, columns) if count else view)
-            start += count
-        return pictures
+        covered = self.side * self.patch_px
+        return [
+            joined(crops[:, :, :covered, :covered], *shape) if len(crops) else view
+            for view, crops, shape in zip(views, _crops(inputs), _shapes(inputs), strict=True)
+        ]
 
     # ---- encoding some crops alone --------------------------------------------------------------------
 
@@ -191,7 +184,7 @@ class CroppedAdapter(FamilyAdapter):
                 for index, shape, start in zip(keep, _shapes(inputs), starts, strict=True)
             ]
         )
-        chosen, place = (tokens // unit).unique(return_inverse=True)
+        chosen, place = (tokens // unit).unique(return_inverse=True)  # squares, and for each token its own
         arguments = without_crops(inputs) | {"pixel_values": self._squares(inputs)[chosen]}
         output = self.encode(arguments)
         encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
@@ -216,13 +209,9 @@ class CroppedAdapter(FamilyAdapter):
         return views + used, views + len(inputs[CROP_VALUES])
 
     def _squares(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the tower can encode of images: the crops of each or, where it has none, its view."""
-        crops, start, squares = inputs[CROP_VALUES], 0, []
-        for view, (rows, columns) in zip(inputs["pixel_values"], _shapes(inputs), strict=True):
-            count = rows * columns
-            squares.append(crops[start : start + count] if count > 1 else view[None])
-            start += count if count > 1 else 0
-        return torch.cat(squares)
+        """The crops of each image or, where it has none, its view: [n, 3, s, s]."""
+        pairs = zip(_crops(inputs), inputs["pixel_values"], strict=True)
+        return torch.cat([crops if len(crops) else view[None] for crops, view in pairs])
 
     def _view_tokens(self, inputs: Mapping[str, Any]) -> int:
         """Placeholders of each image in the prompts, which are equally many for all."""
@@ -254,8 +243,9 @@ class CroppedAdapter(FamilyAdapter):
                 raise ValueError(
                     f"a gestalt of {count} tokens can't stand for a view of {len(span)}: use gestalt 'resize'"
                 )
-            under = self._under(grid, index).to(span.device)
+            under = self._covering(grid, index).to(span.device)
             uncut = grid[1:] == (self.side, self.side)
+            # The gestalt first; cells of an uncut picture have columns of their own, those of crops none.
             labels += [span.new_full((count,), GESTALT)]
             labels += [span[under] if uncut else span.new_full((len(under),), CROP)]
             places += [every[..., row, span[:count]], every[..., row, span[under]]]
@@ -263,7 +253,7 @@ class CroppedAdapter(FamilyAdapter):
             plain, every, spans, visual, torch.cat(labels), torch.cat(places, -1), use_cache
         )
 
-    def _under(self, grid: tuple[int, int, int], cells: Tensor) -> Tensor:
+    def _covering(self, grid: tuple[int, int, int], cells: Tensor) -> Tensor:
         """The cell of the view that covers each of some cells of a finer grid."""
         _, height, width = grid
         y, x = cells // width, cells % width
@@ -271,13 +261,13 @@ class CroppedAdapter(FamilyAdapter):
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:
-    """How many crops a side show a picture nearly at its own resolution: 1 to MOST_TIMES.
+    """How many crops a side show a picture nearly at its own resolution: 1 to `MOST_CROPS_A_SIDE`.
 
     Args:
         size: width and height of the picture in px.
         px: along each side of a crop.
     """
-    return max(1, min(MOST_TIMES, int(min(size) / px + 0.5)))
+    return max(1, min(MOST_CROPS_A_SIDE, int(min(size) / px + 0.5)))
 
 
 def _sides(size: Any) -> Mapping[str, int | None]:
@@ -293,6 +283,11 @@ def _shapes(inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
 def _counts(inputs: Mapping[str, Any]) -> list[int]:
     """Per image how many squares there are of it to be encoded."""
     return [rows * columns for rows, columns in _shapes(inputs)]
+
+
+def _crops(inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """Per image its crops [rows * columns, 3, s, s]; [0, 3, s, s] where it has none."""
+    return inputs[CROP_VALUES].split([count if count > 1 else 0 for count in _counts(inputs)])
 
 
 class LlavaAdapter(CroppedAdapter):

@@ -22,17 +22,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
 
 from arr_coc.families.tiles import (
     arranged,
     arrangement,
-    by_gaps,
     joined,
     numbers_by_first,
     numbers_by_last,
     placeholder_groups,
     placeholder_runs,
     raster,
+    rows_and_columns,
     run_spans,
 )
 from arr_coc.seam.assembly import handing_back, image_spans
@@ -62,7 +63,7 @@ class TiledAdapter(FamilyAdapter):
 
     @abstractmethod
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """How many tiles and views of the whole each image of the prompts has.
+        """How many tiles and views of the whole each image of the prompts has, told from the prompts.
 
         Args:
             input_ids: [B, S].
@@ -145,7 +146,7 @@ class TiledAdapter(FamilyAdapter):
             raise ValueError("no cell is kept in any image; keep at least one")
         starts = accumulate(layout.counts[:-1], initial=0)
         tokens = torch.cat([index + start for index, start in zip(indices, starts, strict=True)])
-        chosen, place = (tokens // unit).unique(return_inverse=True)
+        chosen, place = (tokens // unit).unique(return_inverse=True)  # views, and for each token its view
         output = self.encode(self.only(inputs, chosen))
         encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
         packed = isinstance(output.pooler_output, Tensor)
@@ -171,7 +172,7 @@ class TiledAdapter(FamilyAdapter):
         return {name: some[name] for name in names}
 
     def _numbers(self, inputs: Mapping[str, Any]) -> list[int]:
-        """How many views each image has; without a prompt each view is an image, as in a coarse view."""
+        """How many views each image has; inputs without a prompt are a coarse view: one of each image."""
         views = self.views(inputs)
         ids = inputs.get("input_ids")
         return [1] * len(views) if ids is None else self.numbers(ids, views)
@@ -201,13 +202,13 @@ class Idefics3Adapter(TiledAdapter):
         return views[views.flatten(1).any(1)]
 
     def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """As one row of a batch."""
+        """As one row of a batch, [1, m, 3, s, s]."""
         filled = inputs["pixel_values"].flatten(0, 1).flatten(1).any(1)
         names = [name for name in ("pixel_values", "pixel_attention_mask") if inputs.get(name) is not None]
         return dict(inputs) | {name: inputs[name].flatten(0, 1)[filled][chosen][None] for name in names}
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the row and column tokens before them say."""
+        """By the row and column tokens before them."""
         return numbers_by_last(input_ids, self.image_token_id)
 
 
@@ -220,7 +221,7 @@ class InternVLAdapter(TiledAdapter):
         return int(self.model.config.vision_config.patch_size[0] / self.model.config.downsample_ratio)
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the lengths of the prompt's runs of placeholders: the tiles of an image follow each other."""
+        """By the lengths of the runs of placeholders: all tiles of an image are one run."""
         counts = placeholder_runs(input_ids == self.image_token_id)
         length = sum(counts) // len(views)  # tokens of a tile
         return [count // length for count in counts]
@@ -235,7 +236,7 @@ class AyaVisionAdapter(TiledAdapter):
         return self.model.config.vision_config.patch_size * self.model.config.downsample_factor
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the names before them say."""
+        """By the names before them."""
         return numbers_by_last(input_ids, self.image_token_id)
 
 
@@ -243,7 +244,7 @@ class Cohere2VisionAdapter(AyaVisionAdapter):
     """Command A Vision: a line break ends each tile and view, so only an image's first follows a token."""
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the token that begins an image says."""
+        """By the token that begins an image."""
         return numbers_by_first(input_ids, self.image_token_id)
 
 
@@ -257,7 +258,7 @@ class Ovis2Adapter(FamilyAdapter):
     def side(self) -> int:
         """Cells along each side of a view."""
         vision = self.model.config.vision_config
-        return -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
+        return -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)  # rounded up
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's views: their placeholders stand a single token apart."""
@@ -384,7 +385,7 @@ class Step3p7Adapter(FamilyAdapter):
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """None: the encoder says.
+        """None: only the encoder tells how many tokens a view has.
 
         Raises:
             ValueError: the prompt has more or fewer views than the pixels, or others.
@@ -428,7 +429,7 @@ class Step3p7Adapter(FamilyAdapter):
             while spans:
                 number = next(numbers)
                 own = spans[: number or 1]
-                windows.append((*by_gaps(own), own[0][1] - own[0][0]))
+                windows.append((*rows_and_columns(own), own[0][1] - own[0][0]))
                 spans = spans[number + 1 :]
         return windows
 
@@ -466,6 +467,7 @@ class MiniCPMVAdapter(FamilyAdapter):
             merge = isqrt(height * width // tokens[-1])  # patches along each side of a cell
             high, wide = height // merge, width // merge
             places = torch.arange(rows * columns * high * wide).view(rows, columns, high, wide)
+            # Behind the tokens of the view of the whole, of which there are none where nothing was cut.
             cells = sum(tokens) - places.numel() + places.transpose(1, 2).reshape(-1)
             layout.append(((1, rows * high, columns * wide), cells))
         return layout
@@ -478,6 +480,7 @@ class MiniCPMVAdapter(FamilyAdapter):
             height, width = sizes[-1]
             end += sum(h * w for h, w in sizes) * side
             own = pixels[..., end - rows * columns * height * width * side : end]
+            # (3, y, row, column, patch row, patch column, x), y and x within a patch, to rows of pixels
             blocks = own.view(3, side, rows, columns, height, width, side).permute(0, 2, 4, 1, 3, 5, 6)
             pictures.append(blocks.reshape(3, rows * height * side, columns * width * side))
         return pictures
@@ -504,7 +507,7 @@ class MiniCPMVAdapter(FamilyAdapter):
                 tokens = [stop - start for start, stop in runs[left:right]]
                 if any(n * isqrt(h * w // n) ** 2 != h * w for (h, w), n in zip(own, tokens, strict=True)):
                     raise ValueError(f"the prompt has {tokens} tokens for views of {own} patches; {REMEDY}")
-                rows, columns = by_gaps(runs[left + 1 : right] or runs[left:right])
+                rows, columns = rows_and_columns(runs[left + 1 : right] or runs[left:right])
                 pictures.append(Slices(rows, columns, tokens, own))
         return pictures
 
@@ -547,18 +550,12 @@ class LlavaNextAdapter(FamilyAdapter):
         """The tiling of one picture, by the model's own rules."""
         config, side = self.model.config, self.side
         size = [int(n) for n in inputs["image_sizes"][image]]
-        # Imported here: reading this family's model takes as long as all adapters do.
-        from transformers.models.llava_next.modeling_llava_next import (
-            get_anyres_image_grid_shape,
-            unpad_image,
-        )
-
         tiles = get_anyres_image_grid_shape(
             size, config.image_grid_pinpoints, config.vision_config.image_size
         )
         full_height, full_width = tiles[0] * side, tiles[1] * side
         numbered = torch.arange(full_height * full_width).view(1, full_height, full_width)
-        inside = unpad_image(numbered, size)[0]
+        inside = unpad_image(numbered, size)[0]  # the patches that are no padding, by number
         height, width = inside.shape
         top, left = divmod(int(inside[0, 0]), full_width) if inside.numel() else (0, 0)
         return Tiling(tiles, (top, left, height, width), self.shrunk(height, width, inputs))
@@ -597,8 +594,8 @@ class LlavaNextAdapter(FamilyAdapter):
                 pictures.append(views[0])
                 continue
             (down, across), (top, left, height, width), _ = tiling
-            tiles = views[1 : 1 + down * across].view(down, across, 3, covered, covered)
-            whole = tiles.permute(2, 0, 3, 1, 4).reshape(3, down * covered, across * covered)
+            tiles = views[1 : 1 + down * across]
+            whole = joined(tiles, down, across)
             pictures.append(whole[:, top * p : (top + height) * p, left * p : (left + width) * p])
         return pictures
 

@@ -1,10 +1,4 @@
-"""Images in tiles: how the tiles lie, the image that they make, its cells in one raster, its placeholders.
-
-Some processors cut a large picture into square tiles, rows first, and add a small view of the whole behind
-them. They don't say how many tiles stand side by side; the small view does.
-
-These are functions of tensors alone; tiles are [n, 3, s, s].
-"""
+"""Tiles of a picture [n, 3, s, s], rows first: how they lie, and their placeholders in a prompt."""
 
 from __future__ import annotations
 
@@ -15,9 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+MATCHED_PX = 64
+"""Px a side at which tiles are compared with a view: enough, whatever the filter that scaled it."""
+
 
 def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     """The rows and columns in which tiles make the picture that a view of the whole shows.
+
+    Processors don't say how many tiles stand side by side; the view does.
 
     Args:
         tiles: [n, 3, s, s], rows first.
@@ -28,7 +27,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     """
     count = len(tiles)
     shapes = [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
-    side = min(tiles.shape[-1], 64)  # enough to tell, whatever the filter that scaled it
+    side = min(tiles.shape[-1], MATCHED_PX)
     small = F.interpolate(tiles.float(), (side, side), mode="area")
     view = F.interpolate(whole[None].float(), (side, side), mode="area")
 
@@ -66,14 +65,45 @@ def raster(rows: int, columns: int, side: int) -> Tensor:
         side: cells along each side of a tile, whose tokens are in raster order.
     """
     places = torch.arange(rows * columns * side * side).view(rows, columns, side, side)
-    return places.transpose(1, 2).reshape(-1)
+    return places.transpose(1, 2).reshape(-1)  # (tile row, cell row, tile column, cell column)
+
+
+# ---- placeholders -------------------------------------------------------------------------------------
+
+
+def run_spans(mask: Tensor) -> list[tuple[int, int]]:
+    """Where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair each."""
+    steps = F.pad(mask.int(), (1, 1)).diff()
+    starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
+    return list(zip(starts, ends, strict=True))
 
 
 def placeholder_runs(mask: Tensor) -> list[int]:
     """The lengths of the unbroken runs of placeholders, row by row: bool [B, S] -> one number each."""
-    edges = F.pad(mask.int(), (1, 1)).diff(dim=1)
-    starts, ends = ((edges == step).nonzero()[:, 1] for step in (1, -1))
-    return (ends - starts).tolist()
+    return [end - start for row in mask for start, end in run_spans(row)]
+
+
+def placeholder_groups(mask: Tensor) -> list[int]:
+    """The placeholders of each image: runs with a single token between them are of one.
+
+    Args:
+        mask: bool [B, S], true for placeholders.
+    """
+    groups: list[int] = []
+    for row in mask:
+        last = None
+        for start, end in run_spans(row):
+            if last is not None and start == last + 1:
+                groups[-1] += end - start
+            else:
+                groups.append(end - start)
+            last = end
+    return groups
+
+
+def tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[list[int]]:
+    """The token before each unbroken run of placeholders, row by row: long [B, S] -> one list a row."""
+    return [[int(ids[start - 1]) for start, _ in run_spans(ids == placeholder)] for ids in input_ids]
 
 
 def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
@@ -87,9 +117,9 @@ def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
         placeholder: id of the placeholder, of which each tile is a run.
     """
     numbers = []
-    for before in _tokens_before_runs(input_ids, placeholder):
-        ends = (before == before[-1:]).nonzero().flatten() + 1
-        numbers += ends.diff(prepend=ends.new_zeros(1)).tolist()
+    for before in tokens_before_runs(input_ids, placeholder):
+        ends = [number + 1 for number, token in enumerate(before) if token == before[-1]]
+        numbers += [end - start for start, end in pairwise([0, *ends])]
     return numbers
 
 
@@ -101,41 +131,14 @@ def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
         placeholder: id of the placeholder, of which each tile is a run.
     """
     numbers = []
-    for before in _tokens_before_runs(input_ids, placeholder):
-        starts = (before == before[:1]).nonzero().flatten()
-        numbers += starts.diff(append=starts.new_full((1,), len(before))).tolist()
+    for before in tokens_before_runs(input_ids, placeholder):
+        starts = [number for number, token in enumerate(before) if token == before[0]]
+        numbers += [end - start for start, end in pairwise([*starts, len(before)])]
     return numbers
 
 
-def _tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[Tensor]:
-    """The token before each unbroken run of placeholders, row by row: long [B, S] -> [runs] each."""
-    starts = F.pad((input_ids == placeholder).int(), (1, 0)).diff(dim=1) == 1
-    return [ids[start.nonzero().flatten() - 1] for ids, start in zip(input_ids, starts, strict=True)]
-
-
-def placeholder_groups(mask: Tensor) -> list[int]:
-    """The placeholders of each image: runs with a single token between them are of one.
-
-    Args:
-        mask: bool [B, S], true for placeholders.
-    """
-    single = ~mask & mask.roll(1, 1) & mask.roll(-1, 1)
-    single[:, 0] = single[:, -1] = False
-    edges = F.pad((mask | single).int(), (1, 1)).diff(dim=1)
-    starts, ends = (edges == step for step in (1, -1))
-    sums = F.pad(mask.int().cumsum(1), (1, 0))
-    return (sums[ends] - sums[starts]).tolist()
-
-
-def run_spans(mask: Tensor) -> list[tuple[int, int]]:
-    """Where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair each."""
-    steps = F.pad(mask.int(), (1, 1)).diff()
-    starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
-    return list(zip(starts, ends, strict=True))
-
-
-def by_gaps(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The rows and columns of tiles whose marks say where a row ends: by more than two between two tiles.
+def rows_and_columns(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The rows and columns of tiles whose marks say where a row ends: more than two stand between two tiles.
 
     Args:
         spans: where the placeholders of each tile begin and end.
